@@ -16,9 +16,12 @@ Commands that have a cursor of the catalog and not its transaction use an object
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headgate.types.registry import FIRST_USER_OID
+
+if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
 
 PUBLIC = 2200
 """Objects below are the system's and stay, but for the schema public."""
@@ -44,7 +47,7 @@ def is_pinned(catalog: str, oid: int) -> bool:
     return oid < FIRST_USER_OID and (catalog, oid) != ("pg_namespace", PUBLIC)
 
 
-def use(cursor: Any, catalog: str, oid: int) -> None:
+def use(cursor: CatalogCursor, catalog: str, oid: int) -> None:
     """Nobody drops or renames an object until the cursor's transaction ends (`Transaction.use_object`)."""
     using = getattr(cursor, "use", None)
     if using is not None:

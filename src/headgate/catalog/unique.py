@@ -16,11 +16,14 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 
 from headgate.errors import PostgresError
+
+if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
 
 _DATA = Path(str(resources.files("headgate.catalog").joinpath("data")))
 _UNCLAIMED = {"pg_attribute"}
@@ -88,12 +91,12 @@ def keys(catalog: str, row: Mapping[str, Any]) -> list[CatalogKey]:
     return [index.key(row) for index in indexes().get(catalog, ())]
 
 
-def claiming(cursor: Any) -> Callable[[CatalogKey], None] | None:
+def claiming(cursor: CatalogCursor) -> Callable[[CatalogKey], None] | None:
     """How keys are claimed that are written with a cursor; None for one outside of a transaction."""
     return getattr(cursor, "claim", None)
 
 
-def is_committed(cursor: Any, key: CatalogKey) -> bool:
+def is_committed(cursor: CatalogCursor, key: CatalogKey) -> bool:
     """Whether the catalog as the cursor sees it has a row with the key."""
     index = _by_name()[key.constraint]
     scope = () if index.shared else ("dbid",)

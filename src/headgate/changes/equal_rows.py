@@ -6,7 +6,7 @@ there (each value's lowest running sum says how many must be); such a batch is f
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
@@ -18,8 +18,11 @@ from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import columns, quoted
 
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
 
-def rewrite(transaction: Transaction, relation: Any, key: RowKey, frame: DataFrame) -> int | None:
+
+def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: DataFrame) -> int | None:
     """Applies a batch without TRUNCATE; the number of changes, None (nothing written) if a row that it changes is not there."""
     row = columns(relation)
     frame = _resent(net.widened(frame, row), row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
@@ -17,6 +17,9 @@ from headgate.storage.delta import file_statistics
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, columns, quoted
+
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
 
 BROADCAST_KEYS = 200_000
 
@@ -33,7 +36,7 @@ class Summary:
     most: Any
 
 
-def summary_of(frame: DataFrame, relation: Any, key: RowKey) -> Summary:
+def summary_of(frame: DataFrame, relation: Relation, key: RowKey) -> Summary:
     """One pass over the batch: how many changes of which kind, the last TRUNCATE, the range of the key's first column."""
     first = quoted(key.names[0]) if key.names else None
     of_new = F.col(f"new.{first}") if first and key.exact[0] else F.lit(None).cast("string")
@@ -55,7 +58,7 @@ def _order_literal(at: dict[str, int]) -> Column:
 
 
 def merge_large(
-    transaction: Transaction, relation: Any, key: RowKey, frame: DataFrame, summary: Summary, strategy: MergeStrategy | None
+    transaction: Transaction, relation: Relation, key: RowKey, frame: DataFrame, summary: Summary, strategy: MergeStrategy | None
 ) -> Merged:
     """Applies a batch without TRUNCATE whose keys name at most one row each; `merge` says what the arguments are."""
     if strategy is None and summary.inserts == summary.changes and _outside(transaction, relation, key, summary):
@@ -74,7 +77,7 @@ def merge_large(
         resolved.unpersist()
 
 
-def _outside(transaction: Transaction, relation: Any, key: RowKey, summary: Summary) -> bool:
+def _outside(transaction: Transaction, relation: Relation, key: RowKey, summary: Summary) -> bool:
     """Whether no file of the table can hold a key of the batch."""
     states = [state for state in transaction.states(relation) if state.files]
     if not states:
@@ -85,7 +88,7 @@ def _outside(transaction: Transaction, relation: Any, key: RowKey, summary: Summ
     return not any(file_statistics.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
 
 
-def _resolved(transaction: Transaction, relation: Any, key: RowKey, frame: DataFrame, *, moves: bool) -> DataFrame:
+def _resolved(transaction: Transaction, relation: Relation, key: RowKey, frame: DataFrame, *, moves: bool) -> DataFrame:
     """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
     row = columns(relation)
     state = net.net(net.widened(frame, row), relation, key, moves=moves)

@@ -13,7 +13,7 @@ import functools
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import duckdb
@@ -34,6 +34,9 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
 from headgate.types import buffers, registry, sortkey
 from headgate.types.storage import stored_as_text
+
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
 
 _TRAILING = r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*?[1-9])0*)$"
 """numeric's text form without trailing zeros: 1.50 and 1.5 are equal."""
@@ -57,7 +60,7 @@ class RowKey:
         return [canonical_array(rows.field(n), kind) for n, kind in zip(self.names, self.kinds, strict=True)]
 
 
-def key_of(relation: Any, attnums: Sequence[int]) -> RowKey:
+def key_of(relation: Relation, attnums: Sequence[int]) -> RowKey:
     """The key with these columns (attnums); all columns of the relation make the key of REPLICA IDENTITY FULL."""
     by_number = {c.attnum: c for c in relation.columns}
     chosen = [by_number[n] for n in attnums]
@@ -169,7 +172,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 _lock = threading.Lock()
 
 
-def find(transaction: Transaction, relation: Any, key: RowKey, wanted: pa.Table) -> pa.Table:
+def find(transaction: Transaction, relation: Relation, key: RowKey, wanted: pa.Table) -> pa.Table:
     """The stored rows whose key is one of `wanted` (columns k0, k1… canonical, no duplicates), as this transaction sees them.
 
     Columns: `i` the row of `wanted`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` gives them).
@@ -180,7 +183,7 @@ def find(transaction: Transaction, relation: Any, key: RowKey, wanted: pa.Table)
     return find_in(transaction, relation, transaction.newest(relation), key, wanted)
 
 
-def find_in(transaction: Transaction, relation: Any, state: TableState, key: RowKey, wanted: pa.Table) -> pa.Table:
+def find_in(transaction: Transaction, relation: Relation, state: TableState, key: RowKey, wanted: pa.Table) -> pa.Table:
     """The same of a table that is not partitioned, in the files of one of its states."""
     table, row = transaction.engine.table((relation.database, relation.oid)), arrow_row(relation)
     files = _files(state, key, wanted)

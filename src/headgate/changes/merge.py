@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,9 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import buffers
 
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
+
 ON_DRIVER = 1_000_000
 """Batches of at most this many changes that the driver holds are looked up and committed by it (small_batch_rows)."""
 SMALL_CHANGES = 20_000
@@ -49,7 +52,7 @@ STORED_BYTES = 48 << 20
 
 def merge(
     transaction: Transaction,
-    relation: Any,
+    relation: Relation,
     key_attnums: Sequence[int] | None,
     changes: pa.Table | DataFrame,
     *,
@@ -102,7 +105,7 @@ def merge(
 
 def _merge_small(
     transaction: Transaction,
-    relation: Any,
+    relation: Relation,
     key: RowKey,
     changes: pa.Table,
     strategy: MergeStrategy | None,
@@ -132,7 +135,9 @@ def _taken(changes: pa.Table, places: Sequence[int]) -> pa.Table | None:
     return changes.take(pa.array(places, pa.int64())) if len(places) else None
 
 
-def _merge_slices(transaction: Transaction, relation: Any, key: RowKey, changes: pa.Table, others: Sequence[Any], *, many: bool) -> Merged:
+def _merge_slices(
+    transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Any], *, many: bool
+) -> Merged:
     """A large batch change by change, in slices: each is one Delta commit of the transaction."""
     total = Merged(0, checked=True)
     for first in range(0, changes.num_rows, SLICE):
@@ -148,14 +153,14 @@ def _merge_slices(transaction: Transaction, relation: Any, key: RowKey, changes:
     return total
 
 
-def _fits_driver(transaction: Transaction, relation: Any, rows: int) -> bool:
+def _fits_driver(transaction: Transaction, relation: Relation, rows: int) -> bool:
     """Whether the driver may look up the stored rows of so many keys (of a slice at a time)."""
     states = transaction.states(relation)
     size = sum(int(add["size"]) for state in states for add in state.files.values())
     return bool(min(rows, SLICE) * size <= STORED_BYTES * max(sum(state.rows for state in states), 1))
 
 
-def _merge_columns(transaction: Transaction, relation: Any, key: RowKey, changes: pa.Table, others: Sequence[Any]) -> Merged | None:
+def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Any]) -> Merged | None:
     """A batch of any size that the driver holds (in order, without TRUNCATE), by column (`columnar`); None where that cannot be done."""
     if not changes.num_rows:
         return Merged(0, checked=True)
@@ -232,7 +237,7 @@ def _in_order(changes: pa.Table) -> pa.Table:
     return changes.take(pc.sort_indices(changes, sort_keys=by)).combine_chunks()
 
 
-def _after_truncate(transaction: Transaction, relation: Any, changes: pa.Table) -> pa.Table:
+def _after_truncate(transaction: Transaction, relation: Relation, changes: pa.Table) -> pa.Table:
     """Empties the table if the batch does, and gives the changes after that."""
     truncates = np.flatnonzero(np.asarray(pc.equal(changes["op"], "T")))
     if not len(truncates):
@@ -261,7 +266,7 @@ class _Batch:
     unchanged: list[list[str] | None] | None
 
     @classmethod
-    def of(cls, relation: Any, key: RowKey, changes: pa.Table) -> _Batch:
+    def of(cls, relation: Relation, key: RowKey, changes: pa.Table) -> _Batch:
         old, new = _whole(relation, _struct(changes, "old")), _whole(relation, _struct(changes, "new"))
         sent = None
         if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
@@ -284,7 +289,7 @@ class _Batch:
         return ((op, o if h else None, n) for op, o, n, h in zip(self.ops, old, new, had, strict=True))
 
 
-def _whole(relation: Any, rows: pa.StructArray) -> pa.StructArray:
+def _whole(relation: Relation, rows: pa.StructArray) -> pa.StructArray:
     """The rows with all columns of the relation in order: what is not among theirs (an old key) is NULL."""
     schema = arrow_row(relation)
     held = {f.name for f in rows.type}
@@ -335,7 +340,7 @@ def _sent(unchanged: list[list[str] | None], row: Row | None, column: str) -> in
     return next((at for at in reversed(row.versions) if column not in (unchanged[at] or ())), None)
 
 
-def _check_others(transaction: Transaction, relation: Any, others: Sequence[Any], changed: pa.Table) -> None:
+def _check_others(transaction: Transaction, relation: Relation, others: Sequence[Any], changed: pa.Table) -> None:
     """23505 if a new row repeats a key of another unique index."""
     if not others or not changed.num_rows:
         return
@@ -348,7 +353,7 @@ def _check_others(transaction: Transaction, relation: Any, others: Sequence[Any]
 
 
 def _write(
-    transaction: Transaction, relation: Any, key: RowKey, changed: pa.Table, strategy: MergeStrategy | None
+    transaction: Transaction, relation: Relation, key: RowKey, changed: pa.Table, strategy: MergeStrategy | None
 ) -> tuple[int, MergeStrategy | None]:
     if not changed.num_rows:
         return 0, None

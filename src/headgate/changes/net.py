@@ -21,7 +21,7 @@ that one row spends under one key, and a segment that begins with an UPDATE cont
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -29,6 +29,9 @@ from pyspark.sql.types import StructType
 
 from headgate.changes.lookup import RowKey
 from headgate.storage.write import columns, quoted
+
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
 
 _MOST_STEPS = 64
 
@@ -43,7 +46,7 @@ def moved(key: RowKey) -> Column:
     return (F.col("op") == "U") & F.col("old").isNotNull() & ~key.value("old").eqNullSafe(key.value("new"))
 
 
-def net(frame: DataFrame, relation: Any, key: RowKey, *, moves: bool) -> DataFrame:
+def net(frame: DataFrame, relation: Relation, key: RowKey, *, moves: bool) -> DataFrame:
     """The net effect of a changes frame without TRUNCATE; `moves`: whether it has key-changing UPDATEs."""
     if "unchanged" not in frame.columns:
         frame = frame.withColumn("unchanged", F.lit(None).cast("array<string>"))

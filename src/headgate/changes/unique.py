@@ -6,7 +6,7 @@ For local INSERT and UPDATE (`commands`); batches of a subscription find conflic
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,12 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers
 from headgate.types.text.text import write_text
 
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
+
 
 def check_unique(
-    transaction: Transaction, relation: Any, attnums: Sequence[int], constraint: str, rows: pa.Table, replaced: pa.Table | None = None
+    transaction: Transaction, relation: Relation, attnums: Sequence[int], constraint: str, rows: pa.Table, replaced: pa.Table | None = None
 ) -> None:
     """Raises 23505 if rows (the relation's columns) repeat a key among themselves or one of the table; NULLs differ from each other.
 
@@ -45,7 +48,7 @@ def check_unique(
         raise _violation(relation, attnums, constraint, rows, first)
 
 
-def _violation(relation: Any, attnums: Sequence[int], constraint: str, rows: pa.Table, at: int) -> PostgresError:
+def _violation(relation: Relation, attnums: Sequence[int], constraint: str, rows: pa.Table, at: int) -> PostgresError:
     """PostgreSQL's error for the row's key."""
     chosen = [c for n in attnums for c in relation.columns if c.attnum == n]
     shown = [write_text(buffers.whole(rows[c.name].slice(at, 1)), c.type_oid, c.typmod)[0].as_py() for c in chosen]
@@ -59,6 +62,6 @@ def _violation(relation: Any, attnums: Sequence[int], constraint: str, rows: pa.
     )
 
 
-def describe(relation: Any, attnums: Sequence[int], constraint: str, key: pa.Table) -> PostgresError:
+def describe(relation: Relation, attnums: Sequence[int], constraint: str, key: pa.Table) -> PostgresError:
     """The error for a `merge.KeyConflict`'s key."""
     return _violation(relation, attnums, constraint, key, 0)

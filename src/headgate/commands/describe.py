@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.query import query as catalog_query
 from headgate.catalog.relation.relation import Relation
@@ -23,7 +23,7 @@ from headgate.commands.session import Session
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import SetToDefault
-from headgate.sql.parser import kind, unwrap, walk
+from headgate.sql.parser import ParseNode, kind, unwrap, walk
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import arrow_row
 from headgate.storage.write import columns as spark_columns
@@ -33,7 +33,9 @@ from headgate.types.resultset import ResultColumn
 _QUERIES = {"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt"}
 
 
-def describe(node: Any, text: str, session: Session, parameter_types: tuple[int, ...]) -> Described:
+def describe(
+    node: pb.InsertStmt | pb.SelectStmt | pb.UpdateStmt, text: str, session: Session, parameter_types: tuple[int, ...]
+) -> Described:
     """The parameters (0 in `parameter_types`: to be inferred) and columns of a statement; nothing is executed."""
     if node.DESCRIPTOR.name == "ExplainStmt":
         return Described(parameter_types, explain.columns(node))
@@ -62,22 +64,22 @@ def _types(known: dict[int, int]) -> tuple[int, ...]:
     return tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
 
 
-def _by_catalog(node: Any, session: Session, known: dict[int, int]) -> Described:
+def _by_catalog(node: pb.SelectStmt, session: Session, known: dict[int, int]) -> Described:
     given = tuple(known[number] for number in sorted(known))
     types, columns = catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions)
     return Described(types, columns)
 
 
-def returned_columns(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+def returned_columns(node: ParseNode, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
     """The columns of the RETURNING of a statement that is only described."""
     return _PLANNED[node.DESCRIPTOR.name](node, planner, session)
 
 
-def _select(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+def _select(node: pb.SelectStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
     return rendering.result_columns(planner.select(node, None))
 
 
-def _insert(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+def _insert(node: pb.InsertStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
 
     relation = target(node.relation, session, "insert into", "INSERT")
     columns = target_columns(node, relation)
@@ -94,7 +96,7 @@ def _insert(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn
     return _returning(node, planner, relation)
 
 
-def _update(node: Any, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
+def _update(node: pb.UpdateStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
 
     deleting = node.DESCRIPTOR.name == "DeleteStmt"
     relation = target(node.relation, session, "delete from" if deleting else "update", "DELETE" if deleting else "UPDATE")
@@ -117,7 +119,9 @@ def _alone(planner: Planner, relation: Relation, name: str, schema: str | None) 
     return Source(None, (table,), star)  # type: ignore[arg-type]
 
 
-def _returning(node: Any, planner: Planner, relation: Relation, others: Source | None = None) -> tuple[ResultColumn, ...] | None:
+def _returning(
+    node: pb.InsertStmt | pb.UpdateStmt, planner: Planner, relation: Relation, others: Source | None = None
+) -> tuple[ResultColumn, ...] | None:
     if not node.HasField("returning_clause"):
         return None
     if others is None:

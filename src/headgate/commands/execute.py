@@ -28,6 +28,7 @@ from headgate.commands.type import domain, user_type
 from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import command_tag
+from headgate.sql.parser import ParseNode
 from headgate.storage.transaction.uncommitted import StaleDefinitionError
 from headgate.types.resultset import ResultSet
 
@@ -38,7 +39,7 @@ Result = ResultSet | CommandResult | CopyIn | CopyOut
 Action = Callable[[Any, Session], Result]
 
 
-def execute(node: Any, text: str, session: Session) -> Result:
+def execute(node: ParseNode, text: str, session: Session) -> Result:
     """Runs one statement (the message inside RawStmt; `text` is the whole query string)."""
     before, said, first = session.written, len(session.notices.said), session.snapshot is None
     for _ in range(PLANS):
@@ -54,7 +55,7 @@ def execute(node: Any, text: str, session: Session) -> Result:
     raise PostgresError("40001", "could not serialize access due to concurrent update")
 
 
-def run_one(node: Any, session: Session) -> Result:
+def run_one(node: ParseNode, session: Session) -> Result:
     """Runs one statement once, whatever is committed meanwhile."""
     kind = node.DESCRIPTOR.name
     read_only.check(node, session)

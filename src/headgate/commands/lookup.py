@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.catalog import hold
 from headgate.catalog import namespace as namespaces
 from headgate.catalog.physical import Cursor, one
@@ -18,7 +20,7 @@ from headgate.commands import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
-from headgate.sql.parser import position
+from headgate.sql.parser import ParseNode, position
 
 KINDS = {"r": "table", "p": "table", "i": "index", "I": "index", "S": "sequence", "v": "view", "m": "materialized view",
          "f": "foreign table",         "c": "type", "t": "table"}  # fmt: skip
@@ -29,7 +31,7 @@ PLURALS = {"i": "indexes", "I": "partitioned indexes", "S": "sequences", "v": "v
 """The same in DETAIL `This operation is not supported for views.`"""
 
 
-def shown(node: Any) -> str:
+def shown(node: pb.RangeVar) -> str:
     """A RangeVar as messages show it: schema.table."""
     return f"{node.schemaname}.{node.relname}" if node.schemaname else str(node.relname)
 
@@ -81,14 +83,14 @@ def creation_schema(cursor: Cursor, context: SessionContext, schema: str) -> tup
     return used_namespace(cursor, context.database, path[0]), path[0]
 
 
-def check_database(node: Any, context: SessionContext) -> None:
+def check_database(node: pb.RangeVar, context: SessionContext) -> None:
     """0A000 for a RangeVar in another database."""
     if node.catalogname and node.catalogname != context.database_name:
         full = f"{node.catalogname}.{node.schemaname}.{node.relname}"
         raise PostgresError("0A000", f'cross-database references are not implemented: "{full}"')
 
 
-def find(cursor: Cursor, context: SessionContext, node: Any, *, check: bool = True) -> Relation | None:
+def find(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check: bool = True) -> Relation | None:
     """The relation that a RangeVar names, or None; 42501 where the user may not use the schema that is written."""
     check_database(node, context)
     if node.schemaname == "pg_temp":
@@ -100,7 +102,7 @@ def find(cursor: Cursor, context: SessionContext, node: Any, *, check: bool = Tr
     return relations.lookup(cursor, context.database, node.schemaname or None, node.relname, search_path(cursor, context))
 
 
-def target(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
+def target(cursor: Cursor, context: SessionContext, node: pb.RangeVar) -> Relation:
     """The relation that a DDL command names; 3F000 for a missing schema, 42P01 for a missing relation, both without position."""
     found = find(cursor, context, node)
     if found is None:
@@ -110,7 +112,7 @@ def target(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
     return found
 
 
-def source(cursor: Cursor, context: SessionContext, node: Any, *, check: bool = True) -> Relation:
+def source(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check: bool = True) -> Relation:
     """The relation that a query names; 42P01 with the position. `check`: whether the user must have USAGE on the schema."""
     try:
         found = find(cursor, context, node, check=check)
@@ -122,7 +124,7 @@ def source(cursor: Cursor, context: SessionContext, node: Any, *, check: bool = 
     return found
 
 
-def table(cursor: Cursor, context: SessionContext, node: Any) -> Relation:
+def table(cursor: Cursor, context: SessionContext, node: ParseNode) -> Relation:
     """As `target`, and it must be a table (plain or partitioned): 42809 `"x" is not a table`."""
     found = target(cursor, context, node)
     if found.kind not in "rp":

@@ -7,7 +7,8 @@ The predefined roles pg_read_all_data, pg_write_all_data and pg_database_owner c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
 from headgate.catalog import namespace as namespaces
@@ -83,7 +84,7 @@ def check_member(cursor: Cursor, role: str, of: str) -> None:
         raise PostgresError("42501", f'must be member of role "{of}"')
 
 
-def new_owner(cursor: Cursor, context: SessionContext, node: Any) -> tuple[str, int]:
+def new_owner(cursor: Cursor, context: SessionContext, node: pb.RoleSpec) -> tuple[str, int]:
     """The role that OWNER TO names, and its oid; 42704, before the object is looked for."""
     name = names.role_name(node, context.user, context.session_user)
     return name, used_role(cursor, name)

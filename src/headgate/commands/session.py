@@ -11,10 +11,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
 from headgate.commands.constraint.deferral import Deferral
 from headgate.errors import Notices
 from headgate.lsn import Lsn
+from headgate.settings.node import Settings
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
 
@@ -48,9 +50,9 @@ class SettingsView(Protocol):
 class NodeParts(Protocol):
     """The node."""
 
-    catalog: Any
+    catalog: Catalog
     engine: Engine
-    settings: Any
+    settings: Settings
     data_dir: Path
     slots: Any
     launcher: Any
@@ -67,7 +69,7 @@ class NodeParts(Protocol):
 class Session(Protocol):
     """The session that runs a command."""
 
-    node: Any
+    node: NodeParts
     context: SessionContext
     notices: Notices
     settings: Any

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.relation import attribute, key_text
@@ -22,7 +21,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY, Scope, ScopeColumn, relation_scope
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
-from headgate.sql.parser import parse_expression, position
+from headgate.sql.parser import ParseNode, parse_expression, position
 from headgate.types import registry
 from headgate.types.text_column import PLAIN, TextSettings
 
@@ -48,7 +47,7 @@ def scope_of(columns: Iterable[Column], table: str = "", schema: str | None = No
     return relation_scope(table, schema, live, relation)
 
 
-def default(node: Any, column: Column, forms: TextSettings) -> str | None:
+def default(node: ParseNode, column: Column, forms: TextSettings) -> str | None:
     """The text of a DEFAULT, coerced to the column's type; None for DEFAULT NULL, which is no default."""
     bind = context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
     bound = binder.bind_default(node, type_of(column), column.name, context=bind)
@@ -60,7 +59,7 @@ def default(node: Any, column: Column, forms: TextSettings) -> str | None:
     return deparse(bound)
 
 
-def check(node: Any, columns: Iterable[Column], table: str, forms: TextSettings) -> tuple[str, tuple[int, ...]]:
+def check(node: ParseNode, columns: Iterable[Column], table: str, forms: TextSettings) -> tuple[str, tuple[int, ...]]:
     """(text, attnums it uses) of a CHECK."""
     bind = context(forms).within(refuse_subquery="cannot use subquery in check constraint")
     bound = binder.bind_condition(node, scope_of(columns, table), "CHECK", context=bind)
@@ -72,7 +71,7 @@ def check(node: Any, columns: Iterable[Column], table: str, forms: TextSettings)
     return deparse(bound), tuple(sorted({each.attnum for each in walk(bound) if isinstance(each, ColumnRef) and each.attnum > 0}))
 
 
-def generated(node: Any, columns: Iterable[Column], column: Column, generated_names: set[str], forms: TextSettings) -> str:
+def generated(node: ParseNode, columns: Iterable[Column], column: Column, generated_names: set[str], forms: TextSettings) -> str:
     """The text of GENERATED ALWAYS AS (…) STORED, coerced to the column's type."""
     bind = context(forms).within(
         refuse_subquery="cannot use subquery in column generation expression", construct="column generation expressions"

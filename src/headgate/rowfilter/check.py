@@ -6,14 +6,12 @@ publication WHERE expression`` with the DETAIL that says why and the position of
 
 from __future__ import annotations
 
-from typing import Any
-
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.binding.context import BindContext
 from headgate.expression.location import location_of
-from headgate.sql.parser import walk
+from headgate.sql.parser import ParseNode, walk
 from headgate.types.registry import FIRST_USER_OID
 
 SYSTEM_COLUMN = "System columns are not allowed."
@@ -43,7 +41,7 @@ def check(expression: n.Expression, context: BindContext) -> None:
             )
 
 
-def refuse_named_arguments(where: Any) -> None:
+def refuse_named_arguments(where: ParseNode) -> None:
     """Refuses ``name => value`` in a call: a node of its own, which is not in the list."""
     for each in walk(where):
         if each.DESCRIPTOR.name == "NamedArgExpr":

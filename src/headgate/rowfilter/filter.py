@@ -19,6 +19,7 @@ from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression, TypeRef, walk
 from headgate.expression.spark import compiler
 from headgate.rowfilter.check import check, refuse_named_arguments
+from headgate.sql.parser import ParseNode
 from headgate.types import registry
 from headgate.types.text_column import PLAIN, TextSettings
 
@@ -105,7 +106,7 @@ _ROW_TYPE = 2**31
 
 
 def bind_filter(
-    where: Any,
+    where: ParseNode,
     relation: FilterRelation,
     source_text: str = "",
     *,

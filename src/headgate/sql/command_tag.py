@@ -5,11 +5,9 @@ Called where a statement is refused before it runs: it is not supported, or its 
 
 from __future__ import annotations
 
-from typing import Any
-
 from postgast import pg_query_pb2 as pb
 
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 _VERBS = {
     "DefineStmt": ("CREATE", "kind"),
@@ -59,7 +57,7 @@ STRENGTHS = {
 """What a locking clause is called."""
 
 
-def of(node: Any) -> str:
+def of(node: ParseNode) -> str:
     """The command of a statement (the message inside RawStmt)."""
     kind = str(node.DESCRIPTOR.name)
     if kind in _VERBS:
@@ -82,7 +80,7 @@ def of(node: Any) -> str:
             return _NAMES.get(kind) or _spelled(kind)
 
 
-def _select(node: Any) -> str:
+def _select(node: pb.SelectStmt) -> str:
     if node.into_clause.ByteSize():
         return "SELECT INTO"
     strength = max((unwrap(each).strength for each in node.locking_clause), default=pb.LCS_NONE)

@@ -12,7 +12,7 @@ from typing import Any
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 from headgate.types import typmod as modifiers
 
@@ -88,19 +88,19 @@ def split_identifiers(text: str, separator: str = ",") -> list[str] | None:
         rest = rest[1:].lstrip()
 
 
-def _constant(node: Any) -> Any:
+def _constant(node: ParseNode) -> Any:
     inner = unwrap(node)
     if inner.DESCRIPTOR.name == "A_Const":
         return inner.ival.ival if inner.HasField("ival") else None
     return None
 
 
-def shown_type(node: Any) -> str:
+def shown_type(node: pb.TypeName) -> str:
     """A TypeName as messages show it: the names joined by dots, `[]` behind an array."""
     return ".".join(strings(node.names)) + ("[]" if node.array_bounds else "")
 
 
-def type_name(node: Any, types: registry.TypeRegistry | None = None) -> tuple[int, int]:
+def type_name(node: pb.TypeName, types: registry.TypeRegistry | None = None) -> tuple[int, int]:
     """(oid, typmod) of a TypeName; raises 42704 `type "x" does not exist` with the position, 22023 for a bad modifier."""
     if node.type_oid and not node.names:
         return int(node.type_oid), int(node.typemod)
@@ -137,7 +137,7 @@ def _modifier(found: registry.PgType, values: list[int]) -> int:
     return modifiers.from_arguments(found.oid, found.name, values)
 
 
-def role_name(node: Any, user: str, session_user: str) -> str:
+def role_name(node: pb.RoleSpec, user: str, session_user: str) -> str:
     """The role that a RoleSpec names: CURRENT_USER and its like are resolved, PUBLIC is refused."""
     if node.roletype == pb.ROLESPEC_CSTRING:
         return str(node.rolename)

@@ -11,7 +11,7 @@ from typing import Any
 
 from headgate.errors import PostgresError
 from headgate.sql.names import shown_type
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def unique(nodes: Iterable[Any]) -> dict[str, Option]:
     return found
 
 
-def _text(node: Any) -> str:
+def _text(node: ParseNode) -> str:
     match node.DESCRIPTOR.name:
         case "Integer":
             return str(node.ival)
@@ -99,7 +99,7 @@ def _text(node: Any) -> str:
             raise PostgresError("42601", "unrecognized option value")
 
 
-def unwrap_constant(node: Any) -> Any:
+def unwrap_constant(node: ParseNode) -> Any:
     """The Integer, Float, Boolean or String inside an A_Const."""
     for field, value in node.ListFields():
         if field.name in ("ival", "fval", "boolval", "sval", "bsval"):

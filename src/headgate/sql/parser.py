@@ -20,6 +20,10 @@ from postgast import pg_query_pb2
 
 from headgate.errors import PostgresError
 
+ParseNode = Any
+"""A node of a parse tree of any kind: protobuf's messages have no common base that knows their fields.
+Where only one statement or clause can come, its own message stands (`pg_query_pb2.CreateStmt`)."""
+
 _OFFSETS = {"location", "stmt_location", "name_location", "list_start", "list_end", "rexpr_list_start", "rexpr_list_end"}
 
 _PUBLICATION_OBJECTS = "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name."
@@ -33,7 +37,7 @@ class Statement:
     statement's place in it, in characters.
     """
 
-    node: Any
+    node: ParseNode
     text: str
     start: int
     length: int
@@ -79,7 +83,7 @@ def parse(text: str) -> list[Statement]:
 _OF_EVERY_SELECT = frozenset({"limit_option", "op"})
 
 
-def parse_expression(text: str) -> Any:
+def parse_expression(text: str) -> ParseNode:
     """Parses one expression that the catalog stores as text (a default, a check); gives its unwrapped node; 42601 for anything else."""
     statements = parse(f"SELECT {text}")
     alone = statements[0].node if len(statements) == 1 and statements[0].kind == "SelectStmt" else None
@@ -90,7 +94,7 @@ def parse_expression(text: str) -> Any:
     return unwrap(alone.target_list[0].res_target.val)
 
 
-def unwrap(node: Any) -> Any:
+def unwrap(node: ParseNode) -> ParseNode:
     """The message inside a `Node`; other messages and None stay what they are, an empty `Node` is None."""
     if node is not None and node.DESCRIPTOR.name == "Node":
         field = node.WhichOneof("node")
@@ -98,13 +102,13 @@ def unwrap(node: Any) -> Any:
     return node
 
 
-def kind(node: Any) -> str:
+def kind(node: ParseNode) -> str:
     """The type name of the (unwrapped) node: "ColumnRef", "A_Const", …; "" for None."""
     inner = unwrap(node)
     return "" if inner is None else str(inner.DESCRIPTOR.name)
 
 
-def walk(node: Any) -> Iterator[Message]:
+def walk(node: ParseNode) -> Iterator[Message]:
     """All messages in a tree, parents first, without the `Node` shells."""
     stack = [node]
     while stack:
@@ -123,7 +127,7 @@ def position(location: int) -> int | None:
     return location + 1 if location >= 0 else None
 
 
-def _count_characters(tree: Any, encoded: bytes) -> None:
+def _count_characters(tree: pg_query_pb2.ParseResult, encoded: bytes) -> None:
     """Turns byte offsets into character offsets, in place."""
     ends: list[int] = []  # character index of each byte offset
     count = 0
@@ -170,7 +174,7 @@ def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
     return PostgresError("42601", message, position=where)
 
 
-def _refuse_later_grammar(node: Any, text: str) -> None:
+def _refuse_later_grammar(node: ParseNode, text: str) -> None:
     """What PostgreSQL 18 parses and 15 does not, where a node would otherwise take it for something that it is not."""
     if node.DESCRIPTOR.name in ("CreateStmt", "AlterTableStmt"):
         for message in walk(node):
@@ -180,7 +184,7 @@ def _refuse_later_grammar(node: Any, text: str) -> None:
         raise _error_at(text, text.upper().find("WITH", node.relation.location))
 
 
-def _refuse_later_constraint(constraint: Any, text: str) -> None:
+def _refuse_later_constraint(constraint: pg_query_pb2.Constraint, text: str) -> None:
     if constraint.contype == pg_query_pb2.CONSTR_GENERATED and constraint.generated_kind == "v":
         opening = text.find("(", constraint.location)
         raise _error_at(text, _after_parenthesis(text, opening))

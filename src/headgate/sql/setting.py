@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.errors import PostgresError
 from headgate.sql import parser
 
@@ -14,7 +16,7 @@ def values(args: Iterable[Any]) -> list[str]:
     return [constant(parser.unwrap(arg)) for arg in args]
 
 
-def constant(node: Any) -> str:
+def constant(node: pb.A_Const) -> str:
     """The text of a constant of the grammar."""
     kind = str(node.DESCRIPTOR.name)
     if kind == "TypeCast":  # SET TIME ZONE INTERVAL '3' HOUR

@@ -12,7 +12,7 @@ from typing import Any
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
-from headgate.sql.parser import parse
+from headgate.sql.parser import ParseNode, parse
 
 
 def strings(names: Iterable[str]) -> list[Any]:
@@ -41,7 +41,7 @@ def key(names: Iterable[str], kind: int = pb.CONSTR_PRIMARY) -> Any:
     return constraint(kind, keys=strings(names))
 
 
-def column(name: str, kind: Any, constraints: Sequence[Any] = ()) -> Any:
+def column(name: str, kind: ParseNode, constraints: Sequence[Any] = ()) -> Any:
     """The definition of a column."""
     made = pb.ColumnDef(colname=name, type_name=kind, is_local=True, constraints=constraints, location=-1)
     return pb.Node(column_def=made)
@@ -92,7 +92,7 @@ def add_label(schema: str, name: str, label: str, before: str | None) -> Any:
     )  # fmt: skip
 
 
-def create_domain(schema: str, name: str, base: Any, constraints: Sequence[Any]) -> Any:
+def create_domain(schema: str, name: str, base: ParseNode, constraints: Sequence[Any]) -> Any:
     """CREATE DOMAIN."""
     return pb.CreateDomainStmt(domainname=strings((schema, name)), type_name=base, constraints=constraints)
 
@@ -108,7 +108,7 @@ def command(kind: int, **fields: Any) -> Any:
     return pb.AlterTableCmd(subtype=kind, behavior=pb.DROP_RESTRICT, **fields)
 
 
-def change_type(name: str, kind: Any) -> Any:
+def change_type(name: str, kind: ParseNode) -> Any:
     """ALTER COLUMN … TYPE."""
     definition = pb.Node(column_def=pb.ColumnDef(type_name=kind, location=-1))
     return command(pb.AT_AlterColumnType, name=name, **{"def": definition})

@@ -30,7 +30,7 @@ import re
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog import history
 from headgate.errors import PostgresError
@@ -40,6 +40,7 @@ from headgate.storage.delta import delta_checkpoint, delta_log, file_action, fsy
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
     from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
@@ -232,7 +233,7 @@ def _forget_versions(path: Path, checkpoint: int) -> None:
             file.unlink(missing_ok=True)
 
 
-def _prune(cursor: Any, floor: Lsn) -> None:
+def _prune(cursor: CatalogCursor, floor: Lsn) -> None:
     databases = [row[0] for row in cursor.execute("SELECT DISTINCT dbid FROM hg.history").fetchall()]
     for database in databases:
         history.prune(cursor, database, int(floor) + 1)

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -48,6 +48,8 @@ from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.write import columns, quoted
 
 if TYPE_CHECKING:
+    from headgate.catalog.catalog import Catalog
+    from headgate.catalog.relation.relation import Relation
     from headgate.storage.transaction.transaction import Transaction
 
 
@@ -60,7 +62,7 @@ SEGMENT = 16 << 20
 class Engine:
     """Begins transactions, knows what is visible, recovers after a crash."""
 
-    def __init__(self, settings: Mapping[str, str], catalog: Any, data_dir: Path, *, session: SparkSession) -> None:
+    def __init__(self, settings: Mapping[str, str], catalog: Catalog, data_dir: Path, *, session: SparkSession) -> None:
         """`catalog` is the node's Catalog (`.cursor()`, `.begin()`)."""
         self.catalog = catalog
         self.data_dir = Path(data_dir)
@@ -219,7 +221,7 @@ class Engine:
         state = self.visible[key].state
         return replace(state, files={}, staged=state.staged + 1)
 
-    def frame_at(self, relation: Any, lsn: Lsn, *, in_order: bool = False) -> DataFrame:
+    def frame_at(self, relation: Relation, lsn: Lsn, *, in_order: bool = False) -> DataFrame:
         """The rows of a relation as of an LSN, live columns in order (`in_order`: so are the rows, see `Transaction.frame`)."""
         key = (relation.database, relation.oid)
         state = self.state_at(key, lsn)

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import numpy as np
@@ -38,6 +38,9 @@ from headgate.storage.transaction.log import TableWrite
 from headgate.storage.write import CHANGE, columns
 from headgate.types import buffers
 from headgate.types.storage import arrow_type
+
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
 
 SMALL_BYTES = 8 << 20
 """Versions whose files together are no larger than this are read by the driver."""
@@ -62,7 +65,7 @@ class ChangeFile:
     paired: bool
 
 
-def schema(relation: Any) -> StructType:
+def schema(relation: Relation) -> StructType:
     """The schema of a relation's changes frame."""
     row = columns(relation)
     return StructType(
@@ -77,7 +80,7 @@ def schema(relation: Any) -> StructType:
     )
 
 
-def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> DataFrame:
+def changes(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> DataFrame:
     """The changes frame of a relation's writes (truncates and messages hold no rows and are passed over), not sorted.
 
     `relation` describes the columns as of these writes. Raises 58P01 when a file is no longer there.
@@ -99,7 +102,7 @@ def changes(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Data
     return frame
 
 
-def small(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> pa.Table | None:
+def small(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> pa.Table | None:
     """As `changes`, as an Arrow table read by the driver without a Spark job; None where the writes are too large for that."""
     writes = [write for write in writes if write.kind in _WITH_ROWS]
     files = list(_files(engine, relation, writes))
@@ -108,7 +111,7 @@ def small(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> pa.Tab
     return _read_small(relation, files, _physical(engine, relation, writes[0]) if writes else {})
 
 
-def pieces(engine: Engine, relation: Any, write: TableWrite, rows: int = 32_768) -> Iterator[pa.Table]:
+def pieces(engine: Engine, relation: Relation, write: TableWrite, rows: int = 32_768) -> Iterator[pa.Table]:
     """The changes of one write of any size, read by the driver piece by piece in the order of their positions."""
     physical = _physical(engine, relation, write)
     row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
@@ -130,7 +133,7 @@ def pieces(engine: Engine, relation: Any, write: TableWrite, rows: int = 32_768)
                 at += whole
 
 
-def _physical(engine: Engine, relation: Any, write: TableWrite) -> dict[str, str]:
+def _physical(engine: Engine, relation: Relation, write: TableWrite) -> dict[str, str]:
     """Names in the files of a write by column name."""
     if write.files is not None:
         return {c.name: (write.physical or {}).get(c.name, c.name) for c in relation.columns}
@@ -144,7 +147,7 @@ def _physical(engine: Engine, relation: Any, write: TableWrite) -> dict[str, str
     return {c.name: named.get(c.name, c.name) for c in relation.columns}
 
 
-def _files(engine: Engine, relation: Any, writes: Iterable[TableWrite]) -> Iterator[ChangeFile]:
+def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> Iterator[ChangeFile]:
     path = engine.path((relation.database, relation.oid))
     for write in writes:
         if write.kind == "foreign":
@@ -185,7 +188,7 @@ def _written_down(folder: Path, write: TableWrite) -> Iterator[ChangeFile]:
 # small versions: by the driver
 
 
-def _read_small(relation: Any, files: Sequence[ChangeFile], physical: dict[str, str]) -> pa.Table:
+def _read_small(relation: Relation, files: Sequence[ChangeFile], physical: dict[str, str]) -> pa.Table:
     row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
     parts = [_arrange(f, _read_file(f, row, physical)) for f in files]
     return pa.concat_tables(parts) if parts else arrow_schema(row).empty_table()
@@ -263,7 +266,7 @@ def arrange(rows: pa.StructArray, kinds: pa.Array | None, first: int) -> pa.Tabl
 # large versions: by Spark
 
 
-def _read_large(engine: Engine, relation: Any, files: Sequence[ChangeFile], physical: dict[str, str], *, paired: bool) -> DataFrame:
+def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile], physical: dict[str, str], *, paired: bool) -> DataFrame:
     spark = engine.spark.newSession()
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 40 if paired else 64 << 20))
     spark.conf.set("spark.sql.files.openCostInBytes", str(1 << 20))

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import numpy as np
@@ -32,6 +32,9 @@ from headgate.storage.delta.table_state import TableState
 from headgate.storage.transaction.log import WrittenFile
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, spark_type
+
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
 
 CHANGE = "_change_type"
 SMALL_ROWS = 10_000
@@ -57,23 +60,23 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def columns(relation: Any) -> StructType:
+def columns(relation: Relation) -> StructType:
     """The Spark schema of a relation's live columns."""
     return StructType([StructField(c.name, spark_type(c.type_oid, c.typmod)) for c in relation.columns])
 
 
-def stored(relation: Any) -> StructType:
+def stored(relation: Relation) -> StructType:
     """The schema of the relation's Delta table: its columns, or the placeholder where it has none."""
     return columns(relation) if relation.columns else StructType([StructField(PLACEHOLDER, BooleanType())])
 
 
-def arrow_row(relation: Any) -> pa.Schema:
+def arrow_row(relation: Relation) -> pa.Schema:
     """The Arrow schema of a relation's live columns."""
     return pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
 
 
 @step(Step.STAGED)
-def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame | pa.Table, *, kept: int = 0) -> Written:
+def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataFrame | pa.Table, *, kept: int = 0) -> Written:
     """Writes new rows; `kept`: up to how many bytes of them are given back as change rows too."""
     if isinstance(rows, DataFrame) and not relation.columns:
         rows = pa.table({PLACEHOLDER: np.ones(rows.count(), bool)})  # Arrow does not count rows without columns
@@ -88,7 +91,7 @@ def append(table: DeltaTable, relation: Any, state: TableState, rows: DataFrame 
     return Written(actions, sum(file_action.records(a["add"]) for a in actions if "add" in a))
 
 
-def _append_small(table: DeltaTable, relation: Any, state: TableState, rows: pa.Table, kept: int) -> Written:
+def _append_small(table: DeltaTable, relation: Relation, state: TableState, rows: pa.Table, kept: int) -> Written:
     if not rows.num_rows:
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
@@ -113,7 +116,7 @@ def _whole(table: DeltaTable, actions: list[Action]) -> Iterator[None]:
         raise
 
 
-def _stored(relation: Any, rows: pa.Table) -> pa.Table:
+def _stored(relation: Relation, rows: pa.Table) -> pa.Table:
     """The rows as the Parquet file holds them: the relation's columns in order, or the placeholder."""
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(rows.num_rows, bool))})
@@ -129,7 +132,13 @@ def _most_rows(frame: DataFrame) -> int | None:
 
 @step(Step.STAGED)
 def rewrite(
-    table: DeltaTable, relation: Any, state: TableState, changed: DataFrame | pa.Table, *, seen: TableState | None = None, kept: int = 0
+    table: DeltaTable,
+    relation: Relation,
+    state: TableState,
+    changed: DataFrame | pa.Table,
+    *,
+    seen: TableState | None = None,
+    kept: int = 0,
 ) -> Written:
     """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
@@ -164,7 +173,7 @@ def _small_enough(state: TableState) -> int:
     return int(min(SMALL_ROWS, SMALL_BYTES * rows // max(size, 1) // 2 + 1))
 
 
-def _change_rows(relation: Any, changed: DataFrame) -> DataFrame:
+def _change_rows(relation: Relation, changed: DataFrame) -> DataFrame:
     """Rows for `DeltaTable.write`: of each change its change rows (preimage directly before postimage), then the new row as data."""
     names = [c.name for c in relation.columns]
 
@@ -188,7 +197,9 @@ def refuse_unseen(table: DeltaTable, seen: TableState | None, files: pa.ChunkedA
         raise PostgresError("40001", "could not serialize access due to concurrent update")
 
 
-def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed: pa.Table, seen: TableState | None, kept: int) -> Written:
+def _rewrite_small(
+    table: DeltaTable, relation: Relation, state: TableState, changed: pa.Table, seen: TableState | None, kept: int
+) -> Written:
     if not changed.num_rows:
         return Written([], 0)
     changed = changed.combine_chunks()
@@ -211,14 +222,14 @@ def _rewrite_small(table: DeltaTable, relation: Any, state: TableState, changed:
     return Written(actions, changed.num_rows, rows)
 
 
-def _flat(relation: Any, rows: pa.StructArray) -> pa.Table:
+def _flat(relation: Relation, rows: pa.StructArray) -> pa.Table:
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(len(rows), bool))})
     fields = rows.flatten() if rows.null_count else [rows.field(i) for i in range(rows.type.num_fields)]
     return _stored(relation, pa.table(fields, names=[f.name for f in rows.type]))
 
 
-def _change_pieces(relation: Any, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> Iterator[pa.Table]:
+def _change_pieces(relation: Relation, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> Iterator[pa.Table]:
     """The rows of the change file, of some changes at a time: wide rows would be copied over and over in one piece."""
     count = max(len(old) * CHANGES_BYTES // max(old.nbytes + new.nbytes, 1), 1)
     for first in range(0, len(old), count):
@@ -226,7 +237,7 @@ def _change_pieces(relation: Any, old: pa.StructArray, new: pa.StructArray, has_
         yield _change_table(relation, old[part], new[part], has_old[part], has_new[part])
 
 
-def _change_table(relation: Any, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> pa.Table:
+def _change_table(relation: Relation, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> pa.Table:
     """The rows of the change file: preimage and postimage of a change one after the other."""
     count = len(old)
     both = has_old & has_new

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
@@ -27,6 +26,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 
 from headgate.catalog.relation.relation import Column
 from headgate.catalog.replication.subscription import Subscription
+from headgate.commands.session import NodeParts
 from headgate.sql.names import quote_ident
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
@@ -49,7 +49,7 @@ class Difference:
 
     def __init__(
         self,
-        node: Any,
+        node: NodeParts,
         subscription: Subscription,
         transaction: Transaction,
         mapping: Mapping,

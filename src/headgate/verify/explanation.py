@@ -23,12 +23,13 @@ import numpy as np
 import postgast
 import pyarrow as pa
 import pyarrow.compute as pc
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.changes.lookup import canonical_array
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_ident
-from headgate.sql.parser import parse
+from headgate.sql.parser import ParseNode, parse
 from headgate.storage import feed
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import LogEntry, TableWrite
@@ -104,11 +105,11 @@ def terms(condition: str) -> list[str]:
         return []
 
 
-def _joins(node: Any) -> bool:
+def _joins(node: pb.Node) -> bool:
     return node.WhichOneof("node") == "bool_expr" and len(node.bool_expr.args) > 1
 
 
-def _leaves(node: Any) -> Iterator[Any]:
+def _leaves(node: pb.Node) -> Iterator[Any]:
     if not _joins(node):
         yield node
         return
@@ -116,7 +117,7 @@ def _leaves(node: Any) -> Iterator[Any]:
         yield from _leaves(each)
 
 
-def _printed(node: Any) -> str:
+def _printed(node: ParseNode) -> str:
     statement = postgast.parse("SELECT WHERE true")
     statement.stmts[0].stmt.select_stmt.where_clause.CopyFrom(node)
     return str(postgast.deparse(statement)).removeprefix("SELECT WHERE ")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -17,6 +16,7 @@ from pyspark.sql import functions as F
 from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.query.plan import col
 from headgate.commands.query.planner import Planner
+from headgate.commands.session import NodeParts
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context
 from headgate.sql.parser import parse
 from headgate.storage.spark.local_relation import local_frame
@@ -27,7 +27,7 @@ from headgate.verify.digest import DIGESTS, DIGITS, ROWS, Compared, joined, mark
 class Stored:
     """See the module."""
 
-    def __init__(self, node: Any, subscription: Subscription, transaction: Transaction) -> None:
+    def __init__(self, node: NodeParts, subscription: Subscription, transaction: Transaction) -> None:
         context = replace(owners_context(node, transaction.cursor, subscription), settings={"TimeZone": "UTC"})
         self._session = WorkerSession(node, context, transaction)
         self._transaction = transaction

@@ -20,22 +20,22 @@ from headgate.catalog.query.value import TypedSql, no_function, position, quote
 from headgate.catalog.query.writer import ExpressionWriter
 from headgate.errors import not_supported
 from headgate.sql import names as sql_names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry as t
 
 
 class CallWriter(ExpressionWriter):
     """Writes calls. A subclass gives the functions that need the session and those that return sets."""
 
-    def session_call(self, name: str, node: Any, scope: QueryScope) -> TypedSql | None:
+    def session_call(self, name: str, node: ParseNode, scope: QueryScope) -> TypedSql | None:
         """A function that the session answers, or None."""
         raise NotImplementedError
 
-    def set_call(self, name: str, node: Any, scope: QueryScope) -> TypedSql | None:
+    def set_call(self, name: str, node: ParseNode, scope: QueryScope) -> TypedSql | None:
         """A set-returning function in a select list, as unnest(list), or None."""
         raise NotImplementedError
 
-    def _funccall(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _funccall(self, node: pb.FuncCall, scope: QueryScope) -> TypedSql:
         parts = sql_names.strings(node.funcname)
         name = called(parts)
         if len(parts) > 1 and parts[-2] not in ("pg_catalog", "information_schema") and (name not in OWN or OWN[name].is_set):
@@ -59,7 +59,7 @@ class CallWriter(ExpressionWriter):
             arguments[0] = _pretty(arguments[0])
         return function.call(name, arguments, self.names, node.location)
 
-    def _sqlvaluefunction(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _sqlvaluefunction(self, node: ParseNode, scope: QueryScope) -> TypedSql:
         op = pb.SQLValueFunctionOp.Name(node.op).removeprefix("SVFOP_").lower()
         name = {"current_catalog": "current_database", "user": "current_user", "current_role": "current_user"}.get(op, op)
         found = self.session_call(name.removesuffix("_n"), None, scope)
@@ -67,7 +67,7 @@ class CallWriter(ExpressionWriter):
             raise not_supported(f"{name} is not supported in a query on system catalogs", position=position(node.location))
         return found
 
-    def _format(self, node: Any, arguments: list[TypedSql]) -> TypedSql:
+    def _format(self, node: pb.FuncCall, arguments: list[TypedSql]) -> TypedSql:
         """format() with a constant pattern of %s, %I, %L."""
         pattern = arguments[0].literal if arguments else None
         if pattern is None:
@@ -88,7 +88,7 @@ class CallWriter(ExpressionWriter):
                 parts.append(quote("%" if piece == "%%" else piece))
         return TypedSql(f"({' || '.join(parts) or quote('')})", t.TEXT)
 
-    def _aggregate(self, name: str, node: Any, scope: QueryScope) -> TypedSql:
+    def _aggregate(self, name: str, node: pb.FuncCall, scope: QueryScope) -> TypedSql:
         if name == "count" and node.agg_star:
             value = TypedSql("count(*)", t.INT8)
         else:
@@ -108,7 +108,7 @@ class CallWriter(ExpressionWriter):
         orders = [source.order for source in scope.sources if source.order]
         return f" ORDER BY {', '.join(orders)}" if orders else ""
 
-    def _window(self, value: TypedSql, node: Any, scope: QueryScope) -> TypedSql:
+    def _window(self, value: TypedSql, node: ParseNode, scope: QueryScope) -> TypedSql:
         over = node.over
         partition = ", ".join(each.sql for each in self.expressions(over.partition_clause, scope))
         inside = (f"PARTITION BY {partition}" if partition else "") + self._sorted(over.order_clause, scope)
@@ -119,7 +119,7 @@ class CallWriter(ExpressionWriter):
         return f" ORDER BY {', '.join(shown)}" if shown else ""
 
     @staticmethod
-    def sort_key(node: Any, sql: str) -> str:
+    def sort_key(node: pb.SortBy, sql: str) -> str:
         """One key of ORDER BY with PostgreSQL's place of NULLs."""
         descending = node.sortby_dir == pb.SORTBY_DESC
         first = node.sortby_nulls == pb.SORTBY_NULLS_FIRST or (descending and node.sortby_nulls != pb.SORTBY_NULLS_LAST)
@@ -155,7 +155,7 @@ def _true_type(name: str, arguments: list[TypedSql]) -> TypedSql:
     return TypedSql(sql, t.OID if name == "_pg_truetypid" else t.INT4)
 
 
-def _named(node: Any) -> Any:
+def _named(node: ParseNode) -> Any:
     inner = unwrap(node)
     return inner.arg if inner.DESCRIPTOR.name == "NamedArgExpr" else inner
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from postgast import pg_query_pb2 as pb
 
 from headgate.sql import names as sql_names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 
-def title(node: Any) -> str:
+def title(node: ParseNode) -> str:
     """The column's name, ``?column?`` if nothing suggests one."""
     return _figure(unwrap(node))[1] or "?column?"
 
 
-def _figure(node: Any) -> tuple[int, str]:
+def _figure(node: ParseNode) -> tuple[int, str]:
     """(how good, name): 2 is a name of its own, 1 a makeshift that a better one inside replaces."""
     kind = "" if node is None else node.DESCRIPTOR.name
     if kind == "ColumnRef":
@@ -48,7 +46,7 @@ def _figure(node: Any) -> tuple[int, str]:
     return (2, fixed) if fixed else (0, "")
 
 
-def _sublink(node: Any) -> tuple[int, str]:
+def _sublink(node: pb.SubLink) -> tuple[int, str]:
     if node.sub_link_type == pb.EXISTS_SUBLINK:
         return 2, "exists"
     if node.sub_link_type == pb.ARRAY_SUBLINK:

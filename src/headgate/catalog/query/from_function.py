@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.dynamic import arrow_table
 from headgate.catalog.physical import one
@@ -22,7 +23,7 @@ from headgate.catalog.query.value import NUMBERS, VECTORS, TypedSql, element_of,
 from headgate.catalog.system_view import SystemColumn
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry as t
 
 _PRIVILEGES = {
@@ -53,7 +54,7 @@ class FromFunctions(SessionFunctions):
     def add_source(
         self,
         scope: QueryScope,
-        node: Any,
+        node: ParseNode,
         name: str,
         schema: str | None,
         columns: list[tuple[str, TypedSql]],
@@ -63,7 +64,7 @@ class FromFunctions(SessionFunctions):
         """Makes a FROM item visible."""
         raise NotImplementedError
 
-    def set_call(self, name: str, node: Any, scope: QueryScope) -> TypedSql | None:
+    def set_call(self, name: str, node: pb.FuncCall, scope: QueryScope) -> TypedSql | None:
         """A set-returning function in a select list."""
         found = self._rows(name, node, scope)
         if found is None:
@@ -74,7 +75,7 @@ class FromFunctions(SessionFunctions):
             return TypedSql(f"unnest({found.list_sql})", found.columns[0][1], is_set=True)
         return TypedSql(f"unnest({found.list_sql})", t.RECORD, struct=found.columns, is_set=True)
 
-    def range_function(self, node: Any, scope: QueryScope) -> str:
+    def range_function(self, node: pb.RangeFunction, scope: QueryScope) -> str:
         """A function in FROM; it sees the FROM items before it."""
         if len(node.functions) != 1:
             raise not_supported("ROWS FROM with several functions is not supported in a query on system catalogs")
@@ -107,7 +108,7 @@ class FromFunctions(SessionFunctions):
         self.add_source(scope, node, name, None, columns, order or (f"{alias}.c1" if name == "generate_series" else None))
         return f"LATERAL ({sql}) {alias}"
 
-    def _from_call(self, name: str, call: Any, scope: QueryScope) -> FunctionRows:
+    def _from_call(self, name: str, call: pb.FuncCall, scope: QueryScope) -> FunctionRows:
         if name in self.functions:
             return self._acting_rows(name, call, scope)
         found = self._rows(name, call, scope, in_from=True)
@@ -118,7 +119,7 @@ class FromFunctions(SessionFunctions):
             raise not_supported(f"function {name} is not supported here", position=position(call.location))
         return FunctionRows(((name, value.type),), table_sql=f"SELECT {value.sql} AS c1")
 
-    def _acting_rows(self, name: str, call: Any, scope: QueryScope) -> FunctionRows:
+    def _acting_rows(self, name: str, call: pb.FuncCall, scope: QueryScope) -> FunctionRows:
         """A function of the caller's in FROM: called now, its rows become a table."""
         candidates = procedures().get(name, [])
         if not candidates:
@@ -136,7 +137,7 @@ class FromFunctions(SessionFunctions):
         self.tables[table] = arrow_table(listed, rows)
         return FunctionRows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
 
-    def _rows(self, name: str, node: Any, scope: QueryScope, *, in_from: bool = False) -> FunctionRows | None:
+    def _rows(self, name: str, node: pb.FuncCall, scope: QueryScope, *, in_from: bool = False) -> FunctionRows | None:
         method = getattr(self, f"_set_{name.lstrip('_')}", None)
         if method is None:
             return None
@@ -147,7 +148,7 @@ class FromFunctions(SessionFunctions):
 
     # ---- the functions ---------------------------------------------------------------------------------------------------------
 
-    def _set_generate_series(self, arguments: list[TypedSql], node: Any, as_table: bool) -> FunctionRows:
+    def _set_generate_series(self, arguments: list[TypedSql], node: pb.FuncCall, as_table: bool) -> FunctionRows:
         if not 2 <= len(arguments) <= 3:
             raise no_function("generate_series", arguments, node.location)
         kind = common([value for value in arguments if value.type != t.INTERVAL], "generate_series")
@@ -173,21 +174,21 @@ class FromFunctions(SessionFunctions):
         step = coerce(arguments[2], t.INTERVAL, self.names).sql
         return FunctionRows((("generate_series", kind),), list_sql=f"generate_series({low}, {high}, {step})")
 
-    def _set_unnest(self, arguments: list[TypedSql], node: Any, _as_table: bool) -> FunctionRows:
+    def _set_unnest(self, arguments: list[TypedSql], node: pb.FuncCall, _as_table: bool) -> FunctionRows:
         value = arguments[0] if arguments else TypedSql("NULL", t.UNKNOWN)
         element = element_of(value.type)
         if len(arguments) != 1 or element is None:
             raise no_function("unnest", arguments, node.location)
         return FunctionRows((("unnest", element),), list_sql=value.sql)
 
-    def _set_generate_subscripts(self, arguments: list[TypedSql], node: Any, _as_table: bool) -> FunctionRows:
+    def _set_generate_subscripts(self, arguments: list[TypedSql], node: pb.FuncCall, _as_table: bool) -> FunctionRows:
         if len(arguments) < 2 or element_of(arguments[0].type) is None:
             raise no_function("generate_subscripts", arguments, node.location)
         shift = 1 if arguments[0].zero_based else 0
         sql = f"CAST(generate_series({1 - shift}, len({arguments[0].sql}) - {shift}) AS INTEGER[])"
         return FunctionRows((("generate_subscripts", t.INT4),), list_sql=f"CASE WHEN {arguments[1].sql} = 1 THEN {sql} END")
 
-    def _set_pg_expandarray(self, arguments: list[TypedSql], node: Any, _as_table: bool) -> FunctionRows:
+    def _set_pg_expandarray(self, arguments: list[TypedSql], node: ParseNode, _as_table: bool) -> FunctionRows:
         element = element_of(arguments[0].type) if arguments else None
         if element is None:
             raise no_function("_pg_expandarray", arguments, node.location)
@@ -199,11 +200,11 @@ class FromFunctions(SessionFunctions):
         oid = coerce(arguments[0], t.REGCLASS, self.names).sql
         return "(" + query.format(oid=oid, db=self.names.database) + ")"
 
-    def _set_pg_partition_ancestors(self, arguments: list[TypedSql], _node: Any, _as_table: bool) -> FunctionRows:
+    def _set_pg_partition_ancestors(self, arguments: list[TypedSql], _node: ParseNode, _as_table: bool) -> FunctionRows:
         query = "SELECT list(_a.ancestor ORDER BY _a.depth) FROM hg.partition_ancestor _a WHERE _a.relid = {oid} AND _a.dbid = {db}"
         return FunctionRows((("relid", t.REGCLASS),), list_sql=self._relation_list(arguments, query))
 
-    def _set_pg_partition_tree(self, arguments: list[TypedSql], _node: Any, _as_table: bool) -> FunctionRows:
+    def _set_pg_partition_tree(self, arguments: list[TypedSql], _node: ParseNode, _as_table: bool) -> FunctionRows:
         query = (
             "SELECT list(struct_pack(relid := _a.relid, parentrelid := _i.inhparent, isleaf := _c.relkind <> 'p', level := _a.depth)"
             " ORDER BY _a.depth, _a.relid) FROM hg.partition_ancestor _a JOIN hg.pg_class _c ON _c.oid = _a.relid AND _c.dbid = _a.dbid"
@@ -212,7 +213,7 @@ class FromFunctions(SessionFunctions):
         columns = (("relid", t.REGCLASS), ("parentrelid", t.REGCLASS), ("isleaf", t.BOOL), ("level", t.INT4))
         return FunctionRows(columns, list_sql=self._relation_list(arguments, query), scalar=False)
 
-    def _set_pg_get_publication_tables(self, arguments: list[TypedSql], node: Any, _as_table: bool) -> FunctionRows:
+    def _set_pg_get_publication_tables(self, arguments: list[TypedSql], node: pb.FuncCall, _as_table: bool) -> FunctionRows:
         if len(arguments) != 1:
             raise no_function("pg_get_publication_tables", arguments, node.location)
         argument = arguments[0]
@@ -229,14 +230,14 @@ class FromFunctions(SessionFunctions):
             scalar=False,
         )
 
-    def _set_pg_options_to_table(self, arguments: list[TypedSql], _node: Any, _as_table: bool) -> FunctionRows:
+    def _set_pg_options_to_table(self, arguments: list[TypedSql], _node: ParseNode, _as_table: bool) -> FunctionRows:
         options = coerce(arguments[0], t.TEXT_ARRAY, self.names).sql
         name = "split_part(v, '=', 1)"
         value = f"CASE WHEN contains(v, '=') THEN substr(v, length({name}) + 2) END"
         sql = f"list_transform({options}, lambda v: struct_pack(option_name := {name}, option_value := {value}))"
         return FunctionRows((("option_name", t.TEXT), ("option_value", t.TEXT)), list_sql=sql, scalar=False)
 
-    def _set_aclexplode(self, arguments: list[TypedSql], _node: Any, _as_table: bool) -> FunctionRows:
+    def _set_aclexplode(self, arguments: list[TypedSql], _node: ParseNode, _as_table: bool) -> FunctionRows:
         """One row per privilege of an acl: grantor, grantee (0: public), the privilege's name."""
         listed = coerce(arguments[0], t.by_name("_aclitem").oid, self.names).sql
         cases = " ".join(f"WHEN '{letter}' THEN '{word}'" for letter, word in _PRIVILEGES.items())

@@ -22,7 +22,7 @@ from headgate.catalog.query.value import TypedSql, position
 from headgate.catalog.relation import relation
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.types import registry as t
 
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
@@ -37,7 +37,7 @@ class FromItems(FromFunctions):
     """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
     view_depth: int
 
-    def select(self, node: Any, parent: QueryScope | None, *, keep_order: bool = False) -> Query:
+    def select(self, node: ParseNode, parent: QueryScope | None, *, keep_order: bool = False) -> Query:
         """A SELECT, VALUES or set operation."""
         raise NotImplementedError
 
@@ -46,7 +46,7 @@ class FromItems(FromFunctions):
         shown = [self._item(unwrap(each), scope) for each in clause]
         return f" FROM {', '.join(shown)}" if shown else ""
 
-    def _item(self, node: Any, scope: QueryScope) -> str:
+    def _item(self, node: ParseNode, scope: QueryScope) -> str:
         kind = node.DESCRIPTOR.name
         if kind == "RangeVar":
             return self._range_var(node, scope)
@@ -58,7 +58,7 @@ class FromItems(FromFunctions):
             return self._join(node, scope)
         raise not_supported(f"{kind} is not supported in a query on system catalogs")
 
-    def _range_var(self, node: Any, scope: QueryScope) -> str:
+    def _range_var(self, node: pb.RangeVar, scope: QueryScope) -> str:
         alias = self.alias()
         cte = scope.cte(node.relname) if not node.schemaname else None
         if cte is not None:
@@ -107,7 +107,7 @@ class FromItems(FromFunctions):
         found = self._schemas()
         return found if "pg_catalog" in found else ["pg_catalog", *found]
 
-    def _system_relation(self, node: Any) -> system_view.SystemRelation:
+    def _system_relation(self, node: pb.RangeVar) -> system_view.SystemRelation:
         if node.catalogname and node.catalogname != self.context.database_name:
             shown = f"{node.catalogname}.{node.schemaname}.{node.relname}"
             raise PostgresError("0A000", f'cross-database references are not implemented: "{shown}"', position=position(node.location))
@@ -154,7 +154,7 @@ class FromItems(FromFunctions):
             self.context = kept
             self.view_depth -= 1
 
-    def _range_subselect(self, node: Any, scope: QueryScope) -> str:
+    def _range_subselect(self, node: pb.RangeSubselect, scope: QueryScope) -> str:
         alias = self.alias()
         parent = scope if node.lateral else QueryScope(scope.parent, ctes=scope.ctes)
         query = self.subquery(node.subquery, parent)
@@ -166,7 +166,7 @@ class FromItems(FromFunctions):
     def add_source(
         self,
         scope: QueryScope,
-        node: Any,
+        node: ParseNode,
         name: str,
         schema: str | None,
         columns: list[tuple[str, TypedSql]],
@@ -186,7 +186,7 @@ class FromItems(FromFunctions):
             raise PostgresError("42712", f'table name "{visible}" specified more than once')
         scope.sources.append(FromItem(visible, schema, shown, order=order, table=table))
 
-    def _join(self, node: Any, scope: QueryScope) -> str:
+    def _join(self, node: pb.JoinExpr, scope: QueryScope) -> str:
         start = len(scope.sources)
         left = self._item(unwrap(node.larg), scope)
         middle = len(scope.sources)
@@ -205,7 +205,7 @@ class FromItems(FromFunctions):
             return f"({left} CROSS JOIN {right})" if word == "JOIN" else f"({left} {word} {right} ON true)"
         return f"({left} {word} {right} ON {self._merge(names, node, scope, start, middle)})"
 
-    def _merge(self, names: list[str], node: Any, scope: QueryScope, start: int, middle: int) -> str:
+    def _merge(self, names: list[str], node: ParseNode, scope: QueryScope, start: int, middle: int) -> str:
         """USING: the condition, and the merged columns before the others."""
         conditions, merged = [], []
         for name in names:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow.parquet as pq
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import physical
 from headgate.types import registry as t
@@ -94,7 +94,7 @@ def _granted(items: list[str] | None) -> frozenset[str] | None:
     return None if "" in names else frozenset(name for name in names if name.startswith("pg_"))
 
 
-def fitting(candidates: list[Procedure], node: Any) -> list[Procedure]:
+def fitting(candidates: list[Procedure], node: pb.FuncCall) -> list[Procedure]:
     """Those that take as many arguments as the call `node` has; the first of all if none does, for its error."""
     count = 0 if node is None else len(node.args)
     return [each for each in candidates if each.required <= count <= len(each.arguments) or each.variadic] or candidates[:1]

@@ -15,6 +15,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.namespace import check_use, effective
 from headgate.catalog.physical import Cursor, out_of_memory
@@ -49,7 +50,7 @@ class BeyondCatalog(PostgresError):
     """0A000: the query needs more SQL than the catalogs have; one without any relation can still be answered by Spark."""
 
 
-def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> bool:
+def uses_catalog_only(tree: pb.SelectStmt, context: SessionContext, cursor: Cursor) -> bool:
     """Whether no relation of a query is a user's: then `answer` answers it.
 
     A name that stands for nothing counts as no user's, so that `answer` raises 42P01. Nor does `answer` know the types of users: a query
@@ -79,7 +80,7 @@ def uses_catalog_only(tree: Any, context: SessionContext, cursor: Cursor) -> boo
     return True
 
 
-def _is_users(node: Any) -> bool:
+def _is_users(node: pb.TypeName) -> bool:
     """Whether a TypeName names a type that a user made."""
     if not node.names:
         return False
@@ -89,7 +90,7 @@ def _is_users(node: Any) -> bool:
 
 
 def answer(
-    select: Any,
+    select: pb.SelectStmt,
     text: str,
     context: SessionContext,
     cursor: Cursor,
@@ -118,7 +119,7 @@ def answer(
 
 
 def describe(
-    select: Any, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = (), functions: Collection[str] = ()
+    select: pb.SelectStmt, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = (), functions: Collection[str] = ()
 ) -> tuple[tuple[int, ...], tuple[ResultColumn, ...]]:
     """The types of the parameters (0 in `parameter_types`: inferred, text if nothing decides) and the columns of a query, not run.
 

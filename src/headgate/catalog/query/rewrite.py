@@ -24,7 +24,7 @@ from headgate.catalog.query.value import TypedSql, position
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
-from headgate.sql.parser import unwrap, walk
+from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.types import registry as t
 
 
@@ -99,7 +99,7 @@ class Rewriter(FromItems):
 
     # ---- SELECT --------------------------------------------------------------------------------------------------------------
 
-    def subquery(self, node: Any, scope: QueryScope, *, keep_order: bool = False) -> Query:
+    def subquery(self, node: ParseNode, scope: QueryScope, *, keep_order: bool = False) -> Query:
         """A SELECT inside another."""
         before = len(self.acting)
         query = self.select(unwrap(node), scope, keep_order=keep_order)
@@ -107,7 +107,7 @@ class Rewriter(FromItems):
             raise not_supported(f"function {self.acting[-1][0].name} is not supported in a subquery")
         return query
 
-    def select(self, node: Any, parent: QueryScope | None, *, keep_order: bool = False) -> Query:
+    def select(self, node: pb.SelectStmt, parent: QueryScope | None, *, keep_order: bool = False) -> Query:
         """A SELECT, VALUES or set operation."""
         scope = QueryScope(parent)
         lead = self._with(node, scope) if node.HasField("with_clause") else ""
@@ -121,7 +121,7 @@ class Rewriter(FromItems):
             return query
         return Query(query.columns, lambda types: f"{lead} {query.build(types)}")
 
-    def _with(self, node: Any, scope: QueryScope) -> str:
+    def _with(self, node: ParseNode, scope: QueryScope) -> str:
         parts = []
         for each in node.with_clause.ctes:
             cte = unwrap(each)
@@ -147,7 +147,7 @@ class Rewriter(FromItems):
                 parts.append(f"{name} AS ({query.build(types)})")
         return f"WITH {'RECURSIVE ' if node.with_clause.recursive else ''}{', '.join(parts)}"
 
-    def _set_operation(self, node: Any, scope: QueryScope) -> Query:
+    def _set_operation(self, node: pb.SelectStmt, scope: QueryScope) -> Query:
         left, right = self.select(node.larg, scope), self.select(node.rarg, scope)
         word = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}[node.op]
         if len(left.columns) != len(right.columns):
@@ -165,7 +165,7 @@ class Rewriter(FromItems):
 
         return Query(columns, build)
 
-    def _order_output(self, node: Any, columns: list[tuple[str, TypedSql]]) -> str:
+    def _order_output(self, node: pb.SelectStmt, columns: list[tuple[str, TypedSql]]) -> str:
         keys = []
         for each in node.sort_clause:
             sort = unwrap(each)
@@ -175,7 +175,7 @@ class Rewriter(FromItems):
             keys.append(self.sort_key(sort, f"c{place + 1}"))
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
-    def _values(self, node: Any, scope: QueryScope) -> Query:
+    def _values(self, node: pb.SelectStmt, scope: QueryScope) -> Query:
         listed = [[self.expression(each, scope) for each in unwrap(row).items] for row in node.values_lists]
         if len({len(row) for row in listed}) > 1:
             raise PostgresError("42601", "VALUES lists must all be the same length")
@@ -194,7 +194,7 @@ class Rewriter(FromItems):
 
         return Query(columns, build)
 
-    def _plain(self, node: Any, scope: QueryScope, *, keep_order: bool) -> Query:
+    def _plain(self, node: pb.SelectStmt, scope: QueryScope, *, keep_order: bool) -> Query:
         source = self.from_clause(node.from_clause, scope)
         targets = self._targets(node, scope)
         where = f" WHERE {self.condition(node.where_clause, scope, 'WHERE')}" if node.HasField("where_clause") else ""
@@ -213,7 +213,7 @@ class Rewriter(FromItems):
 
         return Query(targets, build)
 
-    def _targets(self, node: Any, scope: QueryScope) -> list[tuple[str, TypedSql]]:
+    def _targets(self, node: pb.SelectStmt, scope: QueryScope) -> list[tuple[str, TypedSql]]:
         found: list[tuple[str, TypedSql]] = []
         for each in node.target_list:
             target = each.res_target
@@ -226,7 +226,7 @@ class Rewriter(FromItems):
             found.append((target.name or title(inner), value))
         return found
 
-    def _star(self, node: Any, scope: QueryScope) -> list[tuple[str, TypedSql]] | None:
+    def _star(self, node: ParseNode, scope: QueryScope) -> list[tuple[str, TypedSql]] | None:
         kind = node.DESCRIPTOR.name
         if kind == "ColumnRef" and unwrap(node.fields[-1]).DESCRIPTOR.name == "A_Star":
             words = sql_names.strings(node.fields[:-1])
@@ -247,7 +247,7 @@ class Rewriter(FromItems):
             raise not_supported("expanding this row is not supported", position=position(getattr(node, "location", -1)))
         return None
 
-    def _group(self, node: Any, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
+    def _group(self, node: pb.SelectStmt, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
         keys = []
         for each in node.group_clause:
             inner = unwrap(each)
@@ -258,7 +258,7 @@ class Rewriter(FromItems):
         return f" GROUP BY {', '.join(keys)}" if keys else ""
 
     def _output_or_input(
-        self, node: Any, targets: list[tuple[str, TypedSql]], scope: QueryScope, *, input_first: bool, clause: str
+        self, node: ParseNode, targets: list[tuple[str, TypedSql]], scope: QueryScope, *, input_first: bool, clause: str
     ) -> TypedSql:
         """An expression of GROUP BY, ORDER BY or DISTINCT ON, which may be an output column's number or name."""
         if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
@@ -275,7 +275,7 @@ class Rewriter(FromItems):
     def _settled(self, value: TypedSql) -> TypedSql:
         return coerce(value, t.TEXT, self.names) if value.unknown else value
 
-    def _distinct(self, node: Any, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
+    def _distinct(self, node: pb.SelectStmt, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
         if not node.distinct_clause:
             return ""
         keys = [unwrap(each) for each in node.distinct_clause]
@@ -284,7 +284,7 @@ class Rewriter(FromItems):
         shown = [self._output_or_input(key, targets, scope, input_first=False, clause="DISTINCT ON").sql for key in keys]
         return f"DISTINCT ON ({', '.join(shown)}) "
 
-    def _order(self, node: Any, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
+    def _order(self, node: pb.SelectStmt, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
         keys = []
         for each in node.sort_clause:
             sort = unwrap(each)
@@ -296,7 +296,7 @@ class Rewriter(FromItems):
                 keys.append(self.sort_key(sort, self._output_or_input(inner, targets, scope, input_first=False, clause="ORDER BY").sql))
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
-    def _limit(self, node: Any, scope: QueryScope) -> str:
+    def _limit(self, node: pb.SelectStmt, scope: QueryScope) -> str:
         found = ""
         for word, name in (("LIMIT", "limit_count"), ("OFFSET", "limit_offset")):
             if node.HasField(name):
@@ -307,7 +307,7 @@ class Rewriter(FromItems):
         return found
 
 
-def _output_place(node: Any, names: list[str]) -> int | None:
+def _output_place(node: ParseNode, names: list[str]) -> int | None:
     """The output column that a key of ORDER BY names by number or name, counted from 0."""
     if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
         if not 1 <= node.ival.ival <= len(names):
@@ -319,5 +319,5 @@ def _output_place(node: Any, names: list[str]) -> int | None:
     return None
 
 
-def _mentions(node: Any, name: str) -> bool:
+def _mentions(node: ParseNode, name: str) -> bool:
     return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk(node))

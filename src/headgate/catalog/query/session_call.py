@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import Cursor, duckdb_type
@@ -28,7 +29,7 @@ from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, not_supported
 from headgate.lsn import Lsn
 from headgate.settings import definition
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry as t
 
 SERVER_VERSION = "15.18"
@@ -65,7 +66,7 @@ class SessionFunctions(CallWriter):
     names: CatalogNames
     path_cache: dict[tuple[str, ...], dict[str, int]]
 
-    def session_call(self, name: str, node: Any, scope: QueryScope) -> TypedSql | None:
+    def session_call(self, name: str, node: pb.FuncCall, scope: QueryScope) -> TypedSql | None:
         """The value of a session function; None for a name that is none."""
         if name in self.functions or name in _ACTING_ALWAYS:
             return self._call_given(name, node, scope)
@@ -82,17 +83,17 @@ class SessionFunctions(CallWriter):
 
     # ---- who and where -----------------------------------------------------------------------------------------------------
 
-    def _fn_current_database(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_current_database(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return TypedSql(quote(self.context.database_name), t.NAME)
 
     _fn_current_catalog = _fn_current_database
 
-    def _fn_current_user(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_current_user(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return TypedSql(quote(self.context.user), t.NAME)
 
     _fn_user = _fn_current_role = _fn_current_user
 
-    def _fn_session_user(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_session_user(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return TypedSql(quote(self.context.session_user), t.NAME)
 
     def _schemas(self) -> list[str]:
@@ -107,47 +108,47 @@ class SessionFunctions(CallWriter):
             )
         return self.path_cache[key]
 
-    def _fn_current_schema(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_current_schema(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         found = [name for name in self._schemas() if name != self.context.temp_schema]
         return TypedSql(quote(found[0]), t.NAME) if found else TypedSql("CAST(NULL AS VARCHAR)", t.NAME)
 
-    def _fn_current_schemas(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_current_schemas(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         found = [name for name in self._schemas() if name != self.context.temp_schema]
         if arguments and arguments[0].sql == "TRUE":
             found = found if "pg_catalog" in found else ["pg_catalog", *found]
             found = found if self.context.temp_schema is None else [self.context.temp_schema, *found]
         return TypedSql(f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])", t.NAME_ARRAY)
 
-    def _fn_pg_client_encoding(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_pg_client_encoding(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return TypedSql(quote(self.context.setting("client_encoding") or "UTF8"), t.NAME)
 
-    def _fn_pg_my_temp_schema(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_pg_my_temp_schema(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         made = self.schema_oids().get(self.context.temp_schema or "", 0)
         return TypedSql(f"CAST({made} AS UINTEGER)", t.OID)
 
-    def _fn_pg_is_wal_replay_paused(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_pg_is_wal_replay_paused(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         hint = "Recovery control functions can only be executed during recovery."
         raise PostgresError("55000", "recovery is not in progress", hint=hint)
 
-    def _fn_version(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_version(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return TypedSql(quote(VERSION), t.TEXT)
 
-    def _fn_pg_backend_pid(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_pg_backend_pid(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return TypedSql(str(self.context.pid), t.INT4)
 
-    def _fn_inet_client_addr(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_inet_client_addr(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return _text_or_null(self.context.client_addr, t.INET)
 
-    def _fn_inet_server_addr(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_inet_server_addr(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return _text_or_null(self.context.server_addr, t.INET)
 
-    def _fn_inet_client_port(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_inet_client_port(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return TypedSql(f"CAST({self.context.client_port or 'NULL'} AS INTEGER)", t.INT4)
 
-    def _fn_inet_server_port(self, _arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_inet_server_port(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return TypedSql(f"CAST({self.context.server_port or 'NULL'} AS INTEGER)", t.INT4)
 
-    def _fn_current_setting(self, arguments: list[TypedSql], node: Any) -> TypedSql:
+    def _fn_current_setting(self, arguments: list[TypedSql], node: ParseNode) -> TypedSql:
         reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(READ_ALL_SETTINGS)
         given = arguments[0]
         if given.literal is None and not given.parameter and "." in given.sql and not given.sql.startswith("'"):  # of a column
@@ -169,7 +170,7 @@ class SessionFunctions(CallWriter):
             return TypedSql("CAST(NULL AS VARCHAR)", t.TEXT)
         raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
 
-    def _fn_pg_get_keywords(self, _arguments: list[TypedSql], node: Any) -> TypedSql:
+    def _fn_pg_get_keywords(self, _arguments: list[TypedSql], node: ParseNode) -> TypedSql:
         raise not_supported("pg_get_keywords is not supported", position=position(node.location))
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
@@ -185,19 +186,19 @@ class SessionFunctions(CallWriter):
                 raise
             return TypedSql("CAST(NULL AS UINTEGER)", kind)
 
-    def _fn_to_regclass(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_to_regclass(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return self._to_reg(arguments, t.REGCLASS)
 
-    def _fn_to_regtype(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_to_regtype(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return self._to_reg(arguments, t.REGTYPE)
 
-    def _fn_to_regnamespace(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_to_regnamespace(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return self._to_reg(arguments, t.REGNAMESPACE)
 
-    def _fn_to_regrole(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_to_regrole(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return self._to_reg(arguments, t.REGROLE)
 
-    def _fn_to_regproc(self, arguments: list[TypedSql], _node: Any) -> TypedSql:
+    def _fn_to_regproc(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
         return self._to_reg(arguments, t.REGPROC)
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
@@ -206,7 +207,7 @@ class SessionFunctions(CallWriter):
 
     # ---- privileges, time ------------------------------------------------------------------------------------------------------
 
-    def _privilege(self, name: str, node: Any, scope: QueryScope) -> TypedSql:
+    def _privilege(self, name: str, node: pb.FuncCall, scope: QueryScope) -> TypedSql:
         given = self.expressions(node.args, scope)
         if len(given) not in privilege_inquiry.widths(name):
             raise no_function(name, given, node.location)
@@ -221,7 +222,7 @@ class SessionFunctions(CallWriter):
 
     # ---- functions that act ---------------------------------------------------------------------------------------------------
 
-    def _call_given(self, name: str, node: Any, scope: QueryScope) -> TypedSql:
+    def _call_given(self, name: str, node: pb.FuncCall, scope: QueryScope) -> TypedSql:
         procedure = procedures().get(name)
         if procedure is None:
             raise PostgresError("42883", f"function {name} does not exist", position=position(node.location))
@@ -240,7 +241,7 @@ class SessionFunctions(CallWriter):
         return TypedSql(f"<acting {len(self.acting) - 1}>", t.RECORD if chosen.outputs else chosen.result, struct=chosen.outputs)
 
     def _chosen(
-        self, candidates: list[Procedure], node: Any, scope: QueryScope
+        self, candidates: list[Procedure], node: ParseNode, scope: QueryScope
     ) -> tuple[Procedure, list[TypedSql], tuple[str | None, ...]]:
         """The first function of the name that takes the arguments, and these cast to its types; 42883 if none does."""
         possible = fitting(candidates, node)
@@ -263,7 +264,7 @@ class SessionFunctions(CallWriter):
         if not any(role.owns(roles.get(self.cursor, each).oid) for each in procedure.granted):
             raise PostgresError("42501", f"permission denied for function {procedure.name}")
 
-    def acting_arguments(self, procedure: Procedure, node: Any, scope: QueryScope) -> tuple[list[TypedSql], tuple[str | None, ...]]:
+    def acting_arguments(self, procedure: Procedure, node: pb.FuncCall, scope: QueryScope) -> tuple[list[TypedSql], tuple[str | None, ...]]:
         """The arguments of a function that acts, cast to its declared types; names of those given by name."""
         values: list[TypedSql] = []
         keywords: list[str | None] = []

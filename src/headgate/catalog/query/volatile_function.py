@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.query.cast import output
 from headgate.catalog.query.from_function import result_rows
@@ -22,7 +23,7 @@ from headgate.catalog.query.session_call import Acting, constant, python_value
 from headgate.catalog.query.value import TypedSql, quote
 from headgate.errors import PostgresError
 from headgate.sql.names import strings
-from headgate.sql.parser import walk
+from headgate.sql.parser import ParseNode, walk
 from headgate.types import registry as t
 from headgate.types.resultset import ResultColumn, ResultSet
 
@@ -33,7 +34,7 @@ _DECIDING = frozenset({"CaseExpr", "CoalesceExpr", "BoolExpr", "SubLink"})
 _NOT_STRICT = frozenset({"pg_stat_reset_subscription_stats", "set_config", "pg_stat_reset_replication_slot", "pg_notify"})
 
 
-def answer(rewriter: Rewriter, query: Query, select: Any, run: Run) -> ResultSet:
+def answer(rewriter: Rewriter, query: Query, select: pb.SelectStmt, run: Run) -> ResultSet:
     """A select list with functions that act: their arguments come from the query, then each is called once per row."""
     if not select.from_clause and not select.HasField("where_clause"):
         _settle_inner(rewriter, query, select, run)
@@ -74,7 +75,7 @@ def answer(rewriter: Rewriter, query: Query, select: Any, run: Run) -> ResultSet
     return ResultSet(given, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
 
 
-def _settle_inner(rewriter: Rewriter, query: Query, select: Any, run: Run) -> None:
+def _settle_inner(rewriter: Rewriter, query: Query, select: pb.SelectStmt, run: Run) -> None:
     """Calls the functions that act inside larger expressions, from left to right, and puts their values there: there is only one row.
 
     Under CASE, COALESCE, AND or OR they stay, and are refused: whether they are called there depends on other values.
@@ -101,7 +102,7 @@ def _settle_inner(rewriter: Rewriter, query: Query, select: Any, run: Run) -> No
             query.columns[place] = (name, replace(value, sql=f"<acting {sorted(kept).index(int(matched[1]))}>"))
 
 
-def acts(node: Any, functions: Container[str]) -> bool:
+def acts(node: ParseNode, functions: Container[str]) -> bool:
     """Whether a node of a tree calls one of the functions that act or that tell of the node's state."""
     return node.DESCRIPTOR.name == "FuncCall" and called(strings(node.funcname)) in functions
 

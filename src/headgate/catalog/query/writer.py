@@ -19,7 +19,7 @@ from headgate.catalog.query.scope import Query, QueryScope
 from headgate.catalog.query.value import TypedSql, array_of, element_of, null, position, quote
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names as sql_names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry as t
 from headgate.types.registry import format_type
 
@@ -29,7 +29,7 @@ class ExpressionWriter:
 
     names: CatalogNames
 
-    def subquery(self, node: Any, scope: QueryScope, *, keep_order: bool = False) -> Query:
+    def subquery(self, node: ParseNode, scope: QueryScope, *, keep_order: bool = False) -> Query:
         """A SELECT inside an expression."""
         raise NotImplementedError
 
@@ -37,7 +37,7 @@ class ExpressionWriter:
         """$number."""
         raise NotImplementedError
 
-    def expression(self, node: Any, scope: QueryScope) -> TypedSql:
+    def expression(self, node: ParseNode, scope: QueryScope) -> TypedSql:
         """Any expression."""
         inner = unwrap(node)
         if inner is None:
@@ -48,7 +48,7 @@ class ExpressionWriter:
             raise not_supported(f"{kind} is not supported in a query on system catalogs", position=position(getattr(inner, "location", -1)))
         return method(inner, scope)
 
-    def condition(self, node: Any, scope: QueryScope, clause: str) -> str:
+    def condition(self, node: ParseNode, scope: QueryScope, clause: str) -> str:
         """A boolean expression as SQL; 42804 for another type."""
         value = self.expression(node, scope)
         if value.unknown:
@@ -68,7 +68,7 @@ class ExpressionWriter:
 
     # ---- constants, columns ------------------------------------------------------------------------------------------
 
-    def _a_const(self, node: Any, _scope: QueryScope) -> TypedSql:
+    def _a_const(self, node: pb.A_Const, _scope: QueryScope) -> TypedSql:
         where = node.location
         if node.isnull:
             return TypedSql("NULL", t.UNKNOWN, location=where)
@@ -83,7 +83,7 @@ class ExpressionWriter:
             return TypedSql(quote(node.sval.sval), t.UNKNOWN, literal=node.sval.sval, location=where)
         raise not_supported("bit string constants are not supported in a query on system catalogs", position=position(where))
 
-    def _columnref(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _columnref(self, node: pb.ColumnRef, scope: QueryScope) -> TypedSql:
         parts = [unwrap(each) for each in node.fields]
         if parts[-1].DESCRIPTOR.name == "A_Star":
             source = scope.source(None, parts[0].sval) if len(parts) > 1 else None
@@ -95,12 +95,12 @@ class ExpressionWriter:
             return scope.column(words[0], node.location)
         return scope.qualified(words[-3] if len(words) > 2 else None, words[-2], words[-1], node.location)
 
-    def _paramref(self, node: Any, _scope: QueryScope) -> TypedSql:
+    def _paramref(self, node: pb.ParamRef, _scope: QueryScope) -> TypedSql:
         return self.parameter(node.number, node.location)
 
     # ---- casts, operators ------------------------------------------------------------------------------------------------
 
-    def _typecast(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _typecast(self, node: pb.TypeCast, scope: QueryScope) -> TypedSql:
         target, typmod = sql_names.type_name(node.type_name)
         known = t.builtin().find(target)
         if known is not None and known.kind == t.TypeKind.DOMAIN:
@@ -114,14 +114,14 @@ class ExpressionWriter:
         value = coerce(self.expression(inner, scope), target, self.names, explicit=True, location=where)
         return _with_typmod(value, target, typmod)
 
-    def _collateclause(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _collateclause(self, node: pb.CollateClause, scope: QueryScope) -> TypedSql:
         name = sql_names.strings(node.collname)[-1]
         if name not in ("default", "C", "POSIX", "ucs_basic"):
             raise PostgresError("42704", f'collation "{name}" for encoding "UTF8" does not exist', position=position(node.location))
         value = self.expression(node.arg, scope)
         return coerce(value, t.TEXT, self.names) if value.unknown else value
 
-    def _a_expr(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _a_expr(self, node: pb.A_Expr, scope: QueryScope) -> TypedSql:
         kind, where = node.kind, node.location
         name = sql_names.strings(node.name)[-1] if node.name else "="
         if kind in (pb.AEXPR_OP, pb.AEXPR_LIKE, pb.AEXPR_ILIKE):
@@ -144,10 +144,10 @@ class ExpressionWriter:
             return self._between(node, scope)
         raise not_supported(f"operator {name} is not supported in a query on system catalogs", position=position(where))
 
-    def _sides(self, node: Any, scope: QueryScope) -> tuple[TypedSql, TypedSql]:
+    def _sides(self, node: pb.A_Expr, scope: QueryScope) -> tuple[TypedSql, TypedSql]:
         return self.expression(node.lexpr, scope), self.expression(node.rexpr, scope)
 
-    def _operate(self, name: str, node: Any, scope: QueryScope) -> TypedSql:
+    def _operate(self, name: str, node: pb.A_Expr, scope: QueryScope) -> TypedSql:
         left_node, right_node = unwrap(node.lexpr), unwrap(node.rexpr)
         if left_node.DESCRIPTOR.name == right_node.DESCRIPTOR.name == "RowExpr":
             pairs = [
@@ -163,7 +163,7 @@ class ExpressionWriter:
             return TypedSql(found.sql.removesuffix(" ESCAPE '\\')") + f" ESCAPE {escape.sql})", t.BOOL)
         return operator.binary(name, *self._sides(node, scope), self.names, node.location)
 
-    def _in(self, name: str, node: Any, scope: QueryScope) -> TypedSql:
+    def _in(self, name: str, node: pb.A_Expr, scope: QueryScope) -> TypedSql:
         left_node = unwrap(node.lexpr)
         items = unwrap(node.rexpr).items
         if left_node.DESCRIPTOR.name == "RowExpr":
@@ -182,7 +182,7 @@ class ExpressionWriter:
         listed = [operator.comparable("=", left, value, self.names, node.location)[1].sql for value in values]
         return TypedSql(f"({left.sql} {'NOT IN' if name == '<>' else 'IN'} ({', '.join(listed)}))", t.BOOL)
 
-    def _between(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _between(self, node: ParseNode, scope: QueryScope) -> TypedSql:
         low, high = self.expressions(unwrap(node.rexpr).items, scope)
         value = self.expression(node.lexpr, scope)
         first = operator.binary(">=", value, low, self.names, node.location).sql
@@ -195,27 +195,27 @@ class ExpressionWriter:
         negated = node.kind in (pb.AEXPR_NOT_BETWEEN, pb.AEXPR_NOT_BETWEEN_SYM)
         return TypedSql(f"(NOT {sql})" if negated else sql, t.BOOL)
 
-    def _boolexpr(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _boolexpr(self, node: pb.BoolExpr, scope: QueryScope) -> TypedSql:
         word = {pb.AND_EXPR: "AND", pb.OR_EXPR: "OR", pb.NOT_EXPR: "NOT"}[node.boolop]
         parts = [self.condition(each, scope, word) for each in node.args]
         if node.boolop == pb.NOT_EXPR:
             return TypedSql(f"(NOT {parts[0]})", t.BOOL)
         return TypedSql("(" + f" {word} ".join(parts) + ")", t.BOOL)
 
-    def _nulltest(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _nulltest(self, node: pb.NullTest, scope: QueryScope) -> TypedSql:
         value = self.expression(node.arg, scope)
         word = "IS NULL" if node.nulltesttype == pb.IS_NULL else "IS NOT NULL"
         if value.fields:
             return TypedSql("(" + " AND ".join(f"{each.sql} {word}" for _, each in value.fields) + ")", t.BOOL)
         return TypedSql(f"({value.sql} {word})", t.BOOL)
 
-    def _booleantest(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _booleantest(self, node: ParseNode, scope: QueryScope) -> TypedSql:
         word = pb.BoolTestType.Name(node.booltesttype).replace("_UNKNOWN", "_NULL").replace("_", " ")
         return TypedSql(f"({self.condition(node.arg, scope, word)} {word})", t.BOOL)
 
     # ---- CASE, COALESCE, arrays, rows --------------------------------------------------------------------------------------
 
-    def _caseexpr(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _caseexpr(self, node: pb.CaseExpr, scope: QueryScope) -> TypedSql:
         subject = self.expression(node.arg, scope) if node.HasField("arg") else None
         conditions, results = [], []
         for each in node.args:
@@ -231,10 +231,10 @@ class ExpressionWriter:
         zero = any(value.zero_based for value in results)
         return TypedSql(f"CASE {' '.join(shown)} ELSE {coerce(otherwise, kind, self.names).sql} END", kind, zero_based=zero)
 
-    def _coalesceexpr(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _coalesceexpr(self, node: pb.CoalesceExpr, scope: QueryScope) -> TypedSql:
         return self._unified("coalesce", self.expressions(node.args, scope), "COALESCE")
 
-    def _minmaxexpr(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _minmaxexpr(self, node: ParseNode, scope: QueryScope) -> TypedSql:
         word = "greatest" if node.op == pb.IS_GREATEST else "least"
         return self._unified(word, self.expressions(node.args, scope), word.upper())
 
@@ -242,7 +242,7 @@ class ExpressionWriter:
         kind = common(values, context)
         return TypedSql(f"{word}({', '.join(coerce(value, kind, self.names).sql for value in values)})", kind)
 
-    def _a_arrayexpr(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _a_arrayexpr(self, node: pb.A_ArrayExpr, scope: QueryScope) -> TypedSql:
         values = self.expressions(node.elements, scope)
         if not values:
             raise PostgresError(
@@ -254,12 +254,12 @@ class ExpressionWriter:
         kind = common(values, "ARRAY")
         return TypedSql(f"[{', '.join(coerce(value, kind, self.names).sql for value in values)}]", array_of(kind))
 
-    def _rowexpr(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _rowexpr(self, node: pb.RowExpr, scope: QueryScope) -> TypedSql:
         values = self.expressions(node.args, scope)
         settled = [coerce(value, t.TEXT, self.names) if value.unknown else value for value in values]
         return TypedSql("NULL", t.RECORD, fields=tuple((f"f{place}", value) for place, value in enumerate(settled, 1)))
 
-    def _a_indirection(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _a_indirection(self, node: pb.A_Indirection, scope: QueryScope) -> TypedSql:
         value = self.expression(node.arg, scope)
         for each in node.indirection:
             step = unwrap(each)
@@ -271,7 +271,7 @@ class ExpressionWriter:
                 raise not_supported("row expansion is not supported here")
         return value
 
-    def _field(self, value: TypedSql, name: str, _node: Any) -> TypedSql:
+    def _field(self, value: TypedSql, name: str, _node: ParseNode) -> TypedSql:
         for known, each in value.fields:
             if known == name:
                 return each
@@ -280,7 +280,7 @@ class ExpressionWriter:
                 return TypedSql(f"struct_extract({value.sql}, {quote(name)})", kind, is_set=value.is_set)
         raise PostgresError("42703", f'could not identify column "{name}" in record data type')
 
-    def _subscript(self, value: TypedSql, step: Any, scope: QueryScope) -> TypedSql:
+    def _subscript(self, value: TypedSql, step: pb.A_Indices, scope: QueryScope) -> TypedSql:
         element = element_of(value.type)
         if value.type == t.NAME and not step.is_slice:  # name is an array of "char" that counts from 0
             place = coerce(self.expression(step.uidx, scope), t.INT4, self.names).sql
@@ -289,7 +289,7 @@ class ExpressionWriter:
             raise PostgresError("42804", f"cannot subscript type {format_type(value.type)} because it does not support subscripting")
         shift = 1 if value.zero_based else 0
 
-        def bound(node: Any) -> str:
+        def bound(node: ParseNode) -> str:
             return f"CAST({coerce(self.expression(node, scope), t.INT4, self.names).sql} AS BIGINT) + {shift}"
 
         if step.is_slice:
@@ -300,7 +300,7 @@ class ExpressionWriter:
 
     # ---- subqueries --------------------------------------------------------------------------------------------------------
 
-    def _sublink(self, node: Any, scope: QueryScope) -> TypedSql:
+    def _sublink(self, node: pb.SubLink, scope: QueryScope) -> TypedSql:
         kind = node.sub_link_type
         query = self.subquery(node.subselect, scope, keep_order=kind == pb.ARRAY_SUBLINK)
         types = query.types()
@@ -316,7 +316,7 @@ class ExpressionWriter:
             raise not_supported("this kind of subquery is not supported in a query on system catalogs", position=position(node.location))
         return self._compared_with_query(node, query, types, scope)
 
-    def _compared_with_query(self, node: Any, query: Query, types: list[int], scope: QueryScope) -> TypedSql:
+    def _compared_with_query(self, node: pb.SubLink, query: Query, types: list[int], scope: QueryScope) -> TypedSql:
         test = self.expression(node.testexpr, scope)
         name = sql_names.strings(node.oper_name)[-1] if node.oper_name else "="
         tested = [value for _, value in test.fields] or [test]

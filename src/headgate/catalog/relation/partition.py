@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.catalog.physical import Cursor, insert, rows, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.types import registry
 
 
@@ -99,7 +101,7 @@ def _edges(nodes: Sequence[Any]) -> tuple[Edge, ...]:
     return tuple(Edge(infinite=place) if (place := infinite(each)) else Edge(_value(unwrap(each)) or "") for each in nodes)
 
 
-def infinite(node: Any) -> int:
+def infinite(node: ParseNode) -> int:
     """-1 for the word MINVALUE, 1 for MAXVALUE, else 0."""
     inner = unwrap(node)
     if inner.DESCRIPTOR.name != "ColumnRef" or len(inner.fields) != 1:
@@ -108,7 +110,7 @@ def infinite(node: Any) -> int:
     return {"minvalue": -1, "maxvalue": 1}.get(word.sval, 0) if word.DESCRIPTOR.name == "String" else 0
 
 
-def _value(node: Any) -> str | None:
+def _value(node: pb.A_Const) -> str | None:
     which = node.WhichOneof("val")
     if node.isnull:
         return None

@@ -13,7 +13,7 @@ import postgast
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
-from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql.parser import ParseNode, parse_expression, unwrap
 
 _LEAD = len("SELECT ")  # parse_expression puts it before the text
 _LOW, _HIGH = frozenset("+-"), frozenset("*/%")
@@ -45,7 +45,7 @@ def _pairs(text: str) -> dict[int, int]:
     return found
 
 
-def _visit(node: Any, parent: Any, right: bool, text: str, pairs: dict[int, int], dropped: set[int]) -> None:
+def _visit(node: ParseNode, parent: ParseNode | None, right: bool, text: str, pairs: dict[int, int], dropped: set[int]) -> None:
     inner = unwrap(node)
     if inner is None:
         return
@@ -60,7 +60,7 @@ def _visit(node: Any, parent: Any, right: bool, text: str, pairs: dict[int, int]
         _visit(child, inner, is_right, text, pairs, dropped)
 
 
-def _children(node: Any) -> list[tuple[Any, bool]]:
+def _children(node: ParseNode) -> list[tuple[Any, bool]]:
     found: list[tuple[Any, bool]] = []
     for field, value in node.ListFields():
         if field.message_type is None or field.name in ("type_name", "name", "funcname"):
@@ -73,7 +73,7 @@ def _children(node: Any) -> list[tuple[Any, bool]]:
     return found
 
 
-def _simple(node: Any, parent: Any, right: bool) -> bool:
+def _simple(node: ParseNode, parent: pb.BoolExpr | None, right: bool) -> bool:
     """isSimpleNode: whether the node needs no parentheses under its parent."""
     if parent is None:
         return True
@@ -100,11 +100,11 @@ def _clear(name: str, above: str, right: bool) -> bool:
     return same and not right
 
 
-def _operator(node: Any) -> str:
+def _operator(node: ParseNode) -> str:
     return str(unwrap(node.name[-1]).sval)
 
 
-def _cast(node: Any, text: str, pairs: dict[int, int]) -> tuple[int, ...]:
+def _cast(node: pb.TypeCast, text: str, pairs: dict[int, int]) -> tuple[int, ...]:
     """The parentheses between which the operand of a cast stands."""
     place = node.location - _LEAD - 1
     opening = next((opening for opening, closing in pairs.items() if closing == place), -1)
@@ -113,7 +113,7 @@ def _cast(node: Any, text: str, pairs: dict[int, int]) -> tuple[int, ...]:
     return opening, place
 
 
-def _enclosing(node: Any, text: str, pairs: dict[int, int]) -> tuple[int, int] | None:
+def _enclosing(node: ParseNode, text: str, pairs: dict[int, int]) -> tuple[int, int] | None:
     """The node's own parentheses: in the stored form the innermost ones around its operator, unless they are a function's."""
     place = node.location - _LEAD
     around = [opening for opening, closing in pairs.items() if opening < place < closing]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,10 +34,13 @@ from headgate.errors import PostgresError
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types.storage import arrow_type
 
+if TYPE_CHECKING:
+    from headgate.commands.session import Session
+
 NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT = "a", "r", "c", "n", "d"
 
 
-def enforced(session: Any) -> bool:
+def enforced(session: Session) -> bool:
     """Whether the session checks foreign keys at all."""
     return session.settings is not None and session.settings.text("session_replication_role") != "replica"
 
@@ -57,7 +60,7 @@ def _fired(keys: Sequence[ForeignKey]) -> list[ForeignKey]:
 # ---- the referencing side --------------------------------------------------------------------------------------------
 
 
-def inserted(session: Any, transaction: Transaction, relation: Relation, rows: Rows) -> None:
+def inserted(session: Session, transaction: Transaction, relation: Relation, rows: Rows) -> None:
     """Checks rows that were added (the relation's columns by name); 23503."""
     if not relation.foreign_keys or not enforced(session):
         return
@@ -65,7 +68,7 @@ def inserted(session: Any, transaction: Transaction, relation: Relation, rows: R
         _check_new(session, transaction, relation, key, reference_key.of_rows(rows, relation, key.columns))
 
 
-def updated(session: Any, transaction: Transaction, relation: Relation, changed: Rows) -> None:
+def updated(session: Session, transaction: Transaction, relation: Relation, changed: Rows) -> None:
     """Checks rows that were changed (`old`, `new` structs) where the key's columns did change."""
     if not relation.foreign_keys or not enforced(session):
         return
@@ -75,7 +78,7 @@ def updated(session: Any, transaction: Transaction, relation: Relation, changed:
         _check_new(session, transaction, relation, key, reference_key.of_struct(moved, "new", names))
 
 
-def check_table(session: Any, transaction: Transaction, relation: Relation, key: ForeignKey) -> None:
+def check_table(session: Session, transaction: Transaction, relation: Relation, key: ForeignKey) -> None:
     """Checks all rows of a table against a constraint that is new."""
     if relation.kind == "r":
         transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
@@ -85,7 +88,7 @@ def check_table(session: Any, transaction: Transaction, relation: Relation, key:
         _check_new(session, transaction, relation, key, reference_key.of_rows(transaction.frame(relation), relation, key.columns), now=True)
 
 
-def _check_new(session: Any, transaction: Transaction, relation: Relation, key: ForeignKey, values: Rows, *, now: bool = False) -> None:
+def _check_new(session: Session, transaction: Transaction, relation: Relation, key: ForeignKey, values: Rows, *, now: bool = False) -> None:
     """23503 unless the referenced table has the keys in `values` (v0, v1, …), those with a NULL apart."""
     if key.match == "f":
         _refuse_mixed(relation, key, values)
@@ -107,7 +110,7 @@ def _check_new(session: Any, transaction: Transaction, relation: Relation, key: 
     )  # fmt: skip
 
 
-def _check_again(session: Any, transaction: Transaction, key: ForeignKey, values: Rows) -> None:
+def _check_again(session: Session, transaction: Transaction, key: ForeignKey, values: Rows) -> None:
     """A deferred check: the keys that the referencing table still has."""
     relation = relations.find(transaction.cursor, transaction.database, key.relation)
     if relation is None or all(each.oid != key.oid for each in relation.foreign_keys):
@@ -152,7 +155,7 @@ class Writing:
     default: Callable[[Relation, Column], Any]
 
 
-def left(session: Any, transaction: Transaction, relation: Relation, changed: Rows, writing: Writing, *, deleting: bool) -> None:
+def left(session: Session, transaction: Transaction, relation: Relation, changed: Rows, writing: Writing, *, deleting: bool) -> None:
     """What follows from rows that were deleted, or updated (`old`, `new` structs): refused, or the rows that name them change too."""
     if not relation.referenced or not enforced(session):
         return
@@ -180,7 +183,7 @@ def left(session: Any, transaction: Transaction, relation: Relation, changed: Ro
 
 
 def _refuse(
-    session: Any, transaction: Transaction, relation: Relation, key: ForeignKey, child: Relation, old: Rows, *,
+    session: Session, transaction: Transaction, relation: Relation, key: ForeignKey, child: Relation, old: Rows, *,
     restrict: bool = False, now: bool = False,
 ) -> None:  # fmt: skip
     if not restrict and not now and deferred(session, key):
@@ -206,7 +209,7 @@ def _refuse(
     )  # fmt: skip
 
 
-def _refuse_again(session: Any, transaction: Transaction, key: ForeignKey, old: Rows) -> None:
+def _refuse_again(session: Session, transaction: Transaction, key: ForeignKey, old: Rows) -> None:
     child = relations.find(transaction.cursor, transaction.database, key.relation)
     relation = relations.find(transaction.cursor, transaction.database, key.target)
     if child is not None and relation is not None and any(each.oid == key.oid for each in child.foreign_keys):
@@ -267,7 +270,7 @@ def _with_new(child: Relation, found: Rows, values: dict[str, Any]) -> Rows:
 # ---- deferred constraints --------------------------------------------------------------------------------------------
 
 
-def deferred(session: Any, key: ForeignKey) -> bool:
+def deferred(session: Session, key: ForeignKey) -> bool:
     """Whether a constraint is checked at the commit: as it was declared, or as SET CONSTRAINTS says."""
     return key.deferrable and bool(session.deferral.deferred(_deferrable(key)))
 

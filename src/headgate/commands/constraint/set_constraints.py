@@ -15,10 +15,10 @@ from headgate.commands import lookup
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 
-def set_constraints(node: Any, session: Session) -> CommandResult:
+def set_constraints(node: ParseNode, session: Session) -> CommandResult:
     """SET CONSTRAINTS { ALL | c, … } { DEFERRED | IMMEDIATE }; IMMEDIATE checks at once what has waited."""
     transaction = session.begin_command()
     if not session.in_block:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,18 +32,21 @@ from headgate.sql.names import quote_ident
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types.text.text import write_text
 
+if TYPE_CHECKING:
+    from headgate.commands.session import Session
+
 
 def keys_of(relation: Relation) -> list[Index]:
     """The unique indexes of a table, the primary key first."""
     return sorted((each for each in relation.indexes if each.unique), key=lambda each: not each.primary)
 
 
-def judged(session: Any, relation: Relation) -> list[Index]:
+def judged(session: Session, relation: Relation) -> list[Index]:
     """The unique indexes by which a statement is judged: all but those of deferred constraints."""
     return [each for each in keys_of(relation) if not _put_off(session, each)]
 
 
-def put_off(session: Any, transaction: Transaction, relation: Relation, keys: Callable[[Index], pa.Table] | None = None) -> None:
+def put_off(session: Session, transaction: Transaction, relation: Relation, keys: Callable[[Index], pa.Table] | None = None) -> None:
     """Rows were written: deferred constraints are checked at the end, for the keys that `keys` gives (k0, k1, …), or for all."""
     for index in keys_of(relation):
         if _put_off(session, index):
@@ -53,7 +56,7 @@ def put_off(session: Any, transaction: Transaction, relation: Relation, keys: Ca
             session.deferral.put_off(deferrable, relation.oid, check)
 
 
-def _put_off(session: Any, index: Index) -> bool:
+def _put_off(session: Session, index: Index) -> bool:
     return index.deferrable and bool(session.deferral.deferred(Deferrable(index.constraint, index.deferred)))
 
 

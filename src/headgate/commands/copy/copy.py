@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.commands import lookup, privilege, stored_expression
@@ -30,7 +31,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.settings.encoding import Encoding
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import columns as spark_columns
@@ -42,7 +43,7 @@ from headgate.types.text.encoded import encoded
 from headgate.types.text.text import read_text, styled
 
 
-def copy(node: Any, session: Session) -> CopyIn | CopyOut:
+def copy(node: pb.CopyStmt, session: Session) -> CopyIn | CopyOut:
     """COPY … TO STDOUT, COPY … FROM STDIN."""
     client = Encoding(session.settings.text("client_encoding"))
     options = copy_option.read(node.options, client, from_client=node.is_from)
@@ -52,7 +53,7 @@ def copy(node: Any, session: Session) -> CopyIn | CopyOut:
     return _copy_in(node, session, options) if node.is_from else _copy_out(node, session, options)
 
 
-def _check_server_access(node: Any, session: Session) -> None:
+def _check_server_access(node: ParseNode, session: Session) -> None:
     """42501 for who may not reach the server's files and programs: they need not know that nobody can."""
     if node.is_program:
         group, deed = "pg_execute_server_program", "COPY to or from an external program"
@@ -66,7 +67,7 @@ def _check_server_access(node: Any, session: Session) -> None:
         raise PostgresError("42501", message, hint=hint)
 
 
-def columns_of(node: Any, relation: Relation) -> list[Column]:
+def columns_of(node: pb.CopyStmt, relation: Relation) -> list[Column]:
     """The columns that COPY names, or all that are not generated."""
     if not node.attlist:
         return [each for each in relation.columns if each.generated is None]
@@ -86,7 +87,7 @@ def columns_of(node: Any, relation: Relation) -> list[Column]:
 # ---- COPY TO ----------------------------------------------------------------------------------------------------
 
 
-def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
+def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyOut:
     transaction = session.begin_statement()
     planner = Planner(session, transaction)
     batches: Iterator[pa.RecordBatch] | None = None
@@ -108,7 +109,9 @@ def _copy_out(node: Any, session: Session, options: CopyOptions) -> CopyOut:
     return copied
 
 
-def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOptions) -> tuple[int, Plan, Iterator[pa.RecordBatch] | None]:
+def _table_plan(
+    node: pb.CopyStmt, session: Session, planner: Planner, options: CopyOptions
+) -> tuple[int, Plan, Iterator[pa.RecordBatch] | None]:
     """The table's oid and its rows, and the same rows read by the driver: Spark would write all of them once more, row by row.
 
     None where the driver does not read them: not all may be seen, or there is no column.
@@ -133,7 +136,7 @@ def _table_plan(node: Any, session: Session, planner: Planner, options: CopyOpti
     return relation.oid, plan, planner.transaction.pieces(relation, [each.name for each in wanted]) if direct else None
 
 
-def _of_changes(query: Any, session: Session, options: CopyOptions) -> CopyOut:
+def _of_changes(query: pb.DeleteStmt, session: Session, options: CopyOptions) -> CopyOut:
     """COPY (INSERT, UPDATE, DELETE … RETURNING …)."""
     from headgate.commands.execute import execute
 
@@ -260,7 +263,7 @@ def _header(titles: Sequence[str], options: CopyOptions) -> pa.Array:
 # ---- COPY FROM --------------------------------------------------------------------------------------------------
 
 
-def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
+def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyIn:
     transaction = session.begin_statement()
     relation = writable(lookup.target(transaction.cursor, session.context, node.relation), session, "copy to", "INSERT")
     columns = columns_of(node, relation)
@@ -286,7 +289,7 @@ def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
     return CopyIn(len(columns), options.binary, consume, progress)
 
 
-def _where(node: Any, planner: Planner, relation: Relation) -> Callable[[pa.Table], pa.Table]:
+def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[[pa.Table], pa.Table]:
     """What COPY FROM … WHERE keeps of rows that have all columns of the table."""
     if not node.HasField("where_clause"):
         return lambda rows: rows

@@ -23,7 +23,7 @@ from headgate.types import registry
 _RELATION, _NAMESPACE, _DATABASE, _ROLE, _PUBLICATION, _SUBSCRIPTION, _CONSTRAINT, _TYPE = 1259, 2615, 1262, 1260, 6104, 6100, 2606, 1247
 
 
-def comment(node: Any, session: Session) -> CommandResult:
+def comment(node: pb.CommentStmt, session: Session) -> CommandResult:
     """COMMENT ON … IS 'text' | NULL."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -41,7 +41,7 @@ def comment(node: Any, session: Session) -> CommandResult:
     return CommandResult("COMMENT")
 
 
-def _object(node: Any, session: Session, cursor: Cursor) -> tuple[int, int, int, bool]:
+def _object(node: pb.CommentStmt, session: Session, cursor: Cursor) -> tuple[int, int, int, bool]:
     """(catalog, oid, attnum, whether the comment is shared by all databases) of what is commented on."""
     context, target = session.context, unwrap(node.object)
     database = context.database

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
@@ -23,7 +24,7 @@ LEAVING_SECONDS = 5.0
 _UTF8 = ("utf8", "utf-8", "unicode", "6")
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
     """CREATE DATABASE. A node's databases have the encoding UTF8 and the locale C."""
     session.prevent_in_block("CREATE DATABASE")
     transaction = session.begin_statement()
@@ -56,7 +57,7 @@ def create(node: Any, session: Session) -> CommandResult:
     return CommandResult("CREATE DATABASE")
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
     """DROP DATABASE [IF EXISTS] d [WITH (FORCE)]."""
     session.prevent_in_block("DROP DATABASE")
     transaction = session.begin_statement()
@@ -132,7 +133,7 @@ def _refuse_used(session: Session, found: databases.Database) -> None:
         raise PostgresError("55006", f'database "{found.name}" is used by an active logical replication slot', detail=detail)
 
 
-def rename(node: Any, session: Session) -> CommandResult:
+def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER DATABASE … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -147,7 +148,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER DATABASE")
 
 
-def change_owner(node: Any, session: Session) -> CommandResult:
+def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     """ALTER DATABASE … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

@@ -6,8 +6,6 @@ check their tables' names and privileges as PostgreSQL does.
 
 from __future__ import annotations
 
-from typing import Any
-
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
@@ -16,10 +14,10 @@ from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 
-def vacuum(node: Any, session: Session) -> CommandResult:
+def vacuum(node: ParseNode, session: Session) -> CommandResult:
     """VACUUM and ANALYZE."""
     word = "VACUUM" if node.is_vacuumcmd else "ANALYZE"
     if node.is_vacuumcmd:
@@ -37,7 +35,7 @@ def vacuum(node: Any, session: Session) -> CommandResult:
     return CommandResult(word)
 
 
-def reindex(node: Any, session: Session) -> CommandResult:
+def reindex(node: ParseNode, session: Session) -> CommandResult:
     """REINDEX: indexes hold no data of their own."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

@@ -19,7 +19,7 @@ from headgate.commands.transaction.subtransaction import attempt
 from headgate.errors import PostgresError
 from headgate.settings.definition import read_bool
 from headgate.sql import command_tag, names, statement
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 SETTING = "headgate.restore"
 _ROWS = frozenset({
@@ -29,7 +29,7 @@ _ROWS = frozenset({
 """Statements that are no part of a schema: nothing of them is let go."""
 
 
-def is_wanted(node: Any, session: Session) -> bool:
+def is_wanted(node: ParseNode, session: Session) -> bool:
     """Whether a statement is one of a schema that is restored."""
     if node.DESCRIPTOR.name in _ROWS:
         return False
@@ -39,7 +39,7 @@ def is_wanted(node: Any, session: Session) -> bool:
         return False
 
 
-def run(node: Any, session: Session, action: Callable[[], Any]) -> Any:
+def run(node: ParseNode, session: Session, action: Callable[[], Any]) -> Any:
     """Runs a statement, or lets it go."""
     if node.DESCRIPTOR.name == "CreateStmt":
         return _create_table(node, session)
@@ -52,7 +52,7 @@ def run(node: Any, session: Session, action: Callable[[], Any]) -> Any:
     return CommandResult(tag)
 
 
-def _create_table(node: Any, session: Session) -> CommandResult:
+def _create_table(node: pb.CreateStmt, session: Session) -> CommandResult:
     done = CommandResult("CREATE TABLE")
     first = attempt(session, [node])
     if first is None:
@@ -80,7 +80,7 @@ def _create_table(node: Any, session: Session) -> CommandResult:
     return done
 
 
-def _columns(node: Any, session: Session, lacking: list[str]) -> list[Any]:
+def _columns(node: pb.CreateStmt, session: Session, lacking: list[str]) -> list[Any]:
     """The columns and constraints that a node takes."""
     plain: list[Any] = []
     for each in node.table_elts:
@@ -113,11 +113,11 @@ def _columns(node: Any, session: Session, lacking: list[str]) -> list[Any]:
     return kept
 
 
-def _is_plain(constraint: Any) -> bool:
+def _is_plain(constraint: pb.Constraint) -> bool:
     return constraint.contype in (pb.CONSTR_NOTNULL, pb.CONSTR_NULL, pb.CONSTR_PRIMARY, pb.CONSTR_UNIQUE, pb.CONSTR_IDENTITY)
 
 
-def _is_known(kind: Any, session: Session) -> bool:
+def _is_known(kind: ParseNode, session: Session) -> bool:
     element = statement.column("a", kind)
     cursor, context = session.begin_statement().cursor, session.context
     try:
@@ -127,7 +127,7 @@ def _is_known(kind: Any, session: Session) -> bool:
     return True
 
 
-def _is_read(elements: list[Any], node: Any, session: Session) -> bool:
+def _is_read(elements: list[Any], node: pb.CreateStmt, session: Session) -> bool:
     cursor, context = session.begin_statement().cursor, session.context
     try:
         table_definition.read(elements, node.relation.relname, cursor, context.database, context.forms)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
@@ -27,7 +25,7 @@ from headgate.sql.parser import unwrap
 from headgate.types import registry
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
     """CREATE SCHEMA [IF NOT EXISTS] s [AUTHORIZATION r] [elements]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -46,7 +44,7 @@ def create(node: Any, session: Session) -> CommandResult:
     return CommandResult("CREATE SCHEMA")
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP SCHEMA [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -119,7 +117,7 @@ def _type(found: types.TypeRow) -> str:
     return f"type {registry.format_type(found.oid)}"
 
 
-def rename(node: Any, session: Session) -> CommandResult:
+def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER SCHEMA … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -139,7 +137,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER SCHEMA")
 
 
-def change_owner(node: Any, session: Session) -> CommandResult:
+def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     """ALTER SCHEMA … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

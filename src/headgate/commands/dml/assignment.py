@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -23,7 +24,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, SetToDefault, SubLink
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.local_relation import local_frame
@@ -73,7 +74,7 @@ def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope
     return found
 
 
-def _of_row(node: Any, rows: dict[int, Any], planner: Planner, scope: Scope) -> Any:
+def _of_row(node: pb.MultiAssignRef, rows: dict[int, Any], planner: Planner, scope: Scope) -> Any:
     """One item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``: libpg_query gives the source with the first item only."""
     source = unwrap(node.source)
     if source is not None:
@@ -89,7 +90,7 @@ def _of_row(node: Any, rows: dict[int, Any], planner: Planner, scope: Scope) -> 
     return items[node.colno - 1]
 
 
-def _subquery(node: Any, planner: Planner, scope: Scope) -> list[Expression]:
+def _subquery(node: ParseNode, planner: Planner, scope: Scope) -> list[Expression]:
     """A subquery of several columns as a scalar subquery for each."""
     plan = planner.select(unwrap(node.subselect), scope)
     return [SubLink(type=each.type, kind="EXPR", query=Plan(plan.frame, (each,)), location=node.location) for each in plan.columns]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -24,7 +23,7 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def delete(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
     """Runs a DELETE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "delete from", "DELETE")
@@ -61,7 +60,7 @@ def delete(node: Any, session: Session, planner: Planner | None = None) -> Resul
         return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"DELETE {count}", others)
 
 
-def _deleted(planner: Planner, relation: Relation, node: Any, changed: DataFrame | pa.Table) -> ResultSet | CommandResult:
+def _deleted(planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: DataFrame | pa.Table) -> ResultSet | CommandResult:
     """Deletes what one table alone tells."""
     count, rows = assignment.remove(planner, relation, changed, keep=node.HasField("returning_clause"))
     if rows is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.dml import assignment
@@ -27,7 +28,9 @@ from headgate.storage.write import arrow_row
 _NOT_HERE = frozenset({"SubLink", "FuncCall", "MultiAssignRef"})
 
 
-def updated(planner: Planner, relation: Relation, node: Any, name: tuple[str, str | None], *, keeps_keys: bool) -> pa.Table | None:
+def updated(
+    planner: Planner, relation: Relation, node: pb.UpdateStmt, name: tuple[str, str | None], *, keeps_keys: bool
+) -> pa.Table | None:
     """The rows that an UPDATE changes: `old`, `new`, `file`, `row`."""
 
     def new(table: HeldTable) -> Callable[[pa.Table], pa.StructArray]:
@@ -37,7 +40,7 @@ def updated(planner: Planner, relation: Relation, node: Any, name: tuple[str, st
     return _changed(planner, relation, node, name, new, action="update", keeps_keys=keeps_keys)
 
 
-def deleted(planner: Planner, relation: Relation, node: Any, name: tuple[str, str | None]) -> pa.Table | None:
+def deleted(planner: Planner, relation: Relation, node: pb.DeleteStmt, name: tuple[str, str | None]) -> pa.Table | None:
     """The rows that a DELETE removes: the same with `new` NULL."""
     row = pa.struct(list(arrow_row(relation)))
 
@@ -47,7 +50,7 @@ def deleted(planner: Planner, relation: Relation, node: Any, name: tuple[str, st
     return _changed(planner, relation, node, name, new, action="delete", keeps_keys=True)
 
 
-def taken(planner: Planner, relation: Relation, clause: Any, name: str, rows: pa.Table) -> pa.Table | None:
+def taken(planner: Planner, relation: Relation, clause: pb.OnConflictClause, name: str, rows: pa.Table) -> pa.Table | None:
     """The rows that ON CONFLICT DO UPDATE changes: `rows` has the stored row's columns, those of the proposed row, `file` and `row`."""
     if any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(clause)):
         return None
@@ -76,7 +79,7 @@ def _new_rows(table: HeldTable, made: dict[str, Expression], rows: pa.Table) -> 
 def _changed(
     planner: Planner,
     relation: Relation,
-    node: Any,
+    node: pb.DeleteStmt | pb.UpdateStmt,
     name: tuple[str, str | None],
     new: Callable[[HeldTable], Callable[[pa.Table], pa.Array]],
     *,
@@ -107,7 +110,7 @@ def _set_list(table: HeldTable, targets: Any) -> dict[str, Expression]:
     return found
 
 
-def _among(table: HeldTable, node: Any, condition: Expression | None, *, keeps_keys: bool) -> pa.Table:
+def _among(table: HeldTable, node: pb.DeleteStmt | pb.UpdateStmt, condition: Expression | None, *, keeps_keys: bool) -> pa.Table:
     """Rows among which are those that the statement means, and where each is; the table's write lock is taken."""
     planner, relation = table.planner, table.relation
     keys = None if condition is None else key_lookup.of_where(planner, relation, node.where_clause, table.scope)

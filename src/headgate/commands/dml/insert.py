@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -28,14 +28,17 @@ from headgate.expression import node as nodes
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import Expression, FuncExpr, Param, SetToDefault
-from headgate.sql.parser import position, unwrap, walk
+from headgate.sql.parser import ParseNode, position, unwrap, walk
 from headgate.storage.spark import result_spool
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
 
+if TYPE_CHECKING:
+    from headgate.expression.binding.context import BindContext
 
-def insert(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+
+def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
     """Runs an INSERT; `planner`: that of a statement inside WITH."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
@@ -66,7 +69,7 @@ def insert(node: Any, session: Session, planner: Planner | None = None) -> Resul
         return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
 
 
-def target(node: Any, session: Session, doing: str, *rights: str) -> Relation:
+def target(node: ParseNode, session: Session, doing: str, *rights: str) -> Relation:
     """The table that a command writes to; 42P01 with the position."""
     return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, *rights)
 
@@ -101,7 +104,7 @@ def _check_right(cursor: Cursor, user: str, relation: Relation, right: str) -> N
         raise privilege.denied(cursor, relation.database, relation.oid, relation.name)
 
 
-def target_columns(node: Any, relation: Relation) -> list[Column]:
+def target_columns(node: pb.InsertStmt, relation: Relation) -> list[Column]:
     """The columns that INSERT names, or all of them."""
     if not node.cols:
         return list(relation.columns)
@@ -121,7 +124,7 @@ def target_columns(node: Any, relation: Relation) -> list[Column]:
     return found
 
 
-def _source(node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
     """The rows to insert, complete: an Arrow table, or a frame where there may be many."""
     if not node.HasField("select_stmt"):
         count = pa.table({NO_COLUMN: pa.array([True], pa.bool_())})
@@ -134,7 +137,7 @@ def _source(node: Any, planner: Planner, writer: NewRows, columns: Sequence[Colu
     return _selected(plan, node, planner, writer, columns)
 
 
-def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+def _values(select: pb.SelectStmt, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
     lists = [list(unwrap(row).items) for row in select.values_lists]
     width = len(lists[0])
     if any(len(row) != width for row in lists):
@@ -159,7 +162,7 @@ def _values(select: Any, node: Any, planner: Planner, writer: NewRows, columns: 
     return writer.completed(rows)
 
 
-def _expands(item: Any, planner: Planner) -> bool:
+def _expands(item: ParseNode, planner: Planner) -> bool:
     """Whether an item of VALUES calls a set-returning function, which it may where VALUES has one row (transformInsertStmt)."""
     if not any(part.DESCRIPTOR.name == "FuncCall" for part in walk(item)):
         return False
@@ -167,7 +170,7 @@ def _expands(item: Any, planner: Planner) -> bool:
     return any(isinstance(each, FuncExpr) and builtin.function(each.function).retset for each in nodes.walk(bound))
 
 
-def _expanded(items: Sequence[Any], node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+def _expanded(items: Sequence[Any], node: ParseNode, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
     """The rows of the one list of VALUES as those of a SELECT list; what is DEFAULT there is left to `completed`."""
     select, named = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE), []
     for item, column in zip(items, columns, strict=False):
@@ -178,7 +181,7 @@ def _expanded(items: Sequence[Any], node: Any, planner: Planner, writer: NewRows
     return _selected(plan, node, planner, writer, named)
 
 
-def _column_of_values(items: Sequence[Any], node: Any, planner: Planner, writer: NewRows, column: Column) -> pa.Array | None:
+def _column_of_values(items: Sequence[Any], node: pb.InsertStmt, planner: Planner, writer: NewRows, column: Column) -> pa.Array | None:
     """The values that VALUES gives a column; None where all are left to its default."""
     context = planner.context.within(construct="VALUES", default=True)
     cells = [_cell(item, column, context, planner) for item in items]
@@ -199,7 +202,7 @@ def _location(nodes: Sequence[Any]) -> int:
     return int(inner.location) if inner is not None and "location" in inner.DESCRIPTOR.fields_by_name else -1
 
 
-def _cell(item: Any, column: Column, context: Any, planner: Planner) -> Expression:
+def _cell(item: ParseNode, column: Column, context: BindContext, planner: Planner) -> Expression:
     bound = binder.bind_raw(item, EMPTY, context)
     wanted = stored_expression.type_of(column)
     if isinstance(bound, SetToDefault):
@@ -211,7 +214,7 @@ def _cell(item: Any, column: Column, context: Any, planner: Planner) -> Expressi
     return constant if constant is not None else binder.assign(bound, wanted, column.name, context)
 
 
-def refuse_generated(node: Any, column: Column, default: bool) -> None:
+def refuse_generated(node: pb.InsertStmt, column: Column, default: bool) -> None:
     """428C9 for a value in a generated column or in an identity column GENERATED ALWAYS."""
     message = f'cannot insert a non-DEFAULT value into column "{column.name}"'
     if column.generated is not None and not default:
@@ -225,7 +228,7 @@ def refuse_generated(node: Any, column: Column, default: bool) -> None:
         )
 
 
-def _selected(plan: Plan, node: Any, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
     if len(plan.columns) > len(columns):
         raise PostgresError("42601", "INSERT has more expressions than target columns")
     if node.cols and len(plan.columns) < len(columns):

@@ -31,7 +31,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import SetToDefault
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.write import columns as spark_columns
 from headgate.types.storage import NO_COLUMN, own_name
@@ -41,7 +41,7 @@ _RIGHTS = {_UPDATE: "UPDATE", _DELETE: "DELETE", _INSERT: "INSERT"}
 _CLAUSE = own_name("_clause")
 
 
-def merge(node: Any, session: Session) -> CommandResult:
+def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
     """Runs a MERGE; the tag counts the rows that were written."""
     transaction = session.begin_statement()
     clauses = [unwrap(each) for each in node.merge_when_clauses]
@@ -59,7 +59,7 @@ def merge(node: Any, session: Session) -> CommandResult:
 class _Merge:
     """One MERGE: the joined rows, and what the clauses make of them."""
 
-    def __init__(self, planner: Planner, relation: Relation, node: Any, clauses: list[Any]) -> None:
+    def __init__(self, planner: Planner, relation: Relation, node: pb.MergeStmt, clauses: list[Any]) -> None:
         self.planner = planner
         self.relation = relation
         self.clauses = clauses
@@ -177,7 +177,7 @@ class _Merge:
             count += writer.append_frame(writer.completed_frame(rows))
         return count
 
-    def _values(self, clause: Any, scope: Scope) -> list[Column]:
+    def _values(self, clause: ParseNode, scope: Scope) -> list[Column]:
         """The columns that an INSERT clause gives values for; DEFAULT leaves a column to its default."""
         columns = insert.target_columns(_as_insert(clause), self.relation)
         if len(clause.values) > len(columns):
@@ -196,6 +196,6 @@ class _Merge:
         return found
 
 
-def _as_insert(clause: Any) -> Any:
+def _as_insert(clause: ParseNode) -> Any:
     """The clause's column names in the form in which INSERT has them."""
     return pb.InsertStmt(cols=clause.target_list)

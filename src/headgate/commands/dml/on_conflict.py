@@ -28,7 +28,7 @@ from headgate.storage.partitioned import Fence
 from headgate.storage.spark.local_relation import local_frame
 
 
-def permit(node: Any, planner: Planner, relation: Relation) -> None:
+def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
     """42501 without the right to SELECT the columns that decide what a conflict is, or to UPDATE those that DO UPDATE sets.
 
     42P10 or 55000 where their change could not be published. Asked before any row is looked at; which leaves of a partitioned table are
@@ -46,12 +46,12 @@ def permit(node: Any, planner: Planner, relation: Relation) -> None:
         replica_identity.check(cursor, relation, "update")
 
 
-def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
+def insert(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
     """Checks rows, inserts what does not conflict, updates what does; gives the rows that were inserted or updated, as they are now."""
     return settle(node, planner, writer, first_error.checked(rows, writer.checked))
 
 
-def settle(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
+def settle(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
     """The same for rows that are checked."""
     clause = node.on_conflict_clause
     relation = writer.relation
@@ -126,7 +126,7 @@ def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
     return numbers
 
 
-def _named_columns(infer: Any, relation: Relation) -> set[int]:
+def _named_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
     """The columns (attnums) that ON CONFLICT names, by themselves or by a constraint."""
     if infer.conname:
         return set(_constraint(infer.conname, relation).attnums)
@@ -151,7 +151,7 @@ def _constraint(name: str, relation: Relation) -> Index:
     return found
 
 
-def _arbiters(clause: Any, writer: NewRows) -> list[Index]:
+def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
     """The unique indexes that decide what a conflict is."""
     relation = writer.relation
     unique = uniqueness.keys_of(relation)
@@ -169,7 +169,9 @@ def _arbiters(clause: Any, writer: NewRows) -> list[Index]:
     return [each for each in unique if set(each.attnums) == attnums][:1]
 
 
-def _update(clause: Any, node: Any, planner: Planner, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
+def _update(
+    clause: pb.OnConflictClause, node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table, stored: pa.Table
+) -> pa.Table:
     relation = writer.relation
     old = stored["old"].combine_chunks()
     old_struct = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -23,7 +23,9 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def plan_returning(clause: Any, planner: Planner, frame: DataFrame, relation: Relation, alias: str, others: Source | None = None) -> Plan:
+def plan_returning(
+    clause: pb.ReturningClause, planner: Planner, frame: DataFrame, relation: Relation, alias: str, others: Source | None = None
+) -> Plan:
     """The plan of RETURNING over rows of the relation (columns by name); `others`: what it was joined with (columns by key)."""
     keep = [each.key for each in others.star] if others is not None else []
     if relation.kind == "p":
@@ -63,7 +65,7 @@ def beside(planner: Planner, rows: pa.Table, others: pa.Table, relation: Relatio
 
 
 def returned(
-    clause: Any, planner: Planner, frame: DataFrame, relation: Relation, alias: str, tag: str, others: Source | None = None
+    clause: pb.ReturningClause, planner: Planner, frame: DataFrame, relation: Relation, alias: str, tag: str, others: Source | None = None
 ) -> ResultSet:
     """The result of a command with RETURNING; the rows are computed at once, since later commands may change the table."""
     plan = plan_returning(clause, planner, frame, relation, alias, others)
@@ -71,7 +73,7 @@ def returned(
     return ResultSet(rendering.result_columns(plan), batches, tag)
 
 
-def of_rows(clause: Any, planner: Planner, rows: pa.Table, relation: Relation, alias: str, tag: str) -> ResultSet:
+def of_rows(clause: pb.ReturningClause, planner: Planner, rows: pa.Table, relation: Relation, alias: str, tag: str) -> ResultSet:
     """The same of rows that the driver holds."""
     name = alias or relation.name, None if alias else relation.schema
     try:

@@ -37,7 +37,7 @@ def append(writer: NewRows, rows: pa.Table) -> pa.Table:
     return _together(writer, rows, [(leaf, leaf.store(part), at) for leaf, part, at in parts])
 
 
-def insert(node: Any, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
+def insert(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
     """INSERT … ON CONFLICT: `on_conflict.settle` for each leaf.
 
     A leaf to which a row goes must be able to publish an UPDATE, whether or not the row conflicts (ExecInitPartitionInfo).

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -34,7 +35,7 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
 
 
-def update(node: Any, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
+def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
     """Runs an UPDATE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "update", "UPDATE")
@@ -77,7 +78,7 @@ def update(node: Any, session: Session, planner: Planner | None = None) -> Resul
         return returned(node.returning_clause, planner, frame, relation, alias, f"UPDATE {count}", others)
 
 
-def _set_columns(planner: Planner, relation: Relation, node: Any) -> set[str]:
+def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> set[str]:
     """The columns that an UPDATE sets; 42501 without the right to."""
     names = {unwrap(each).name for each in node.target_list}
     chosen = [column.attnum for column in relation.columns if column.name in names]
@@ -85,13 +86,13 @@ def _set_columns(planner: Planner, relation: Relation, node: Any) -> set[str]:
     return names
 
 
-def _few(planner: Planner, relation: Relation, node: Any) -> pa.Table | None:
+def _few(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> pa.Table | None:
     """The changed rows where the driver can tell them."""
     keeps_keys = keeps_keys_of(relation, node)
     return driver_change.updated(planner, relation, node, named(relation, node), keeps_keys=keeps_keys)
 
 
-def _update_few(planner: Planner, relation: Relation, node: Any, few: pa.Table) -> ResultSet | CommandResult:
+def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: pa.Table) -> ResultSet | CommandResult:
     set_columns = _set_columns(planner, relation, node)
     keep = node.HasField("returning_clause")
     count, rows = assignment.rewrite_few(planner, relation, few, set_columns, keep=keep)
@@ -100,22 +101,22 @@ def _update_few(planner: Planner, relation: Relation, node: Any, few: pa.Table) 
     return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"UPDATE {count}")
 
 
-def _name(relation: Any, attnum: int) -> str:
+def _name(relation: Relation, attnum: int) -> str:
     column = relation.numbered(attnum)
     return "" if column is None else str(column.name)
 
 
-def keeps_keys_of(relation: Any, node: Any) -> bool:
+def keeps_keys_of(relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
     """Whether an UPDATE or DELETE gives no row another unique key."""
     return node.DESCRIPTOR.name != "UpdateStmt" or not assignment.touched_keys(relation, {unwrap(each).name for each in node.target_list})
 
 
-def touched(planner: Planner, relation: Any, node: Any, items: Any) -> Sequence[Any]:
+def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Any) -> Sequence[Any]:
     """The tables that an UPDATE or DELETE can change: the table, or leaves of it."""
     return partition_pruning.leaves(planner, relation, node, items) if relation.kind == "p" else [relation]
 
 
-def _positions(planner: Planner, relation: Relation, node: Any, items: Any) -> DataFrame:
+def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Any) -> DataFrame:
     """The rows of a table, or those that WHERE can mean, and where each is; the table's write lock is taken."""
     keeps_keys = keeps_keys_of(relation, node)
     if items or not node.HasField("where_clause"):
@@ -128,13 +129,13 @@ def _positions(planner: Planner, relation: Relation, node: Any, items: Any) -> D
     return in_one_piece(planner.session_spark, found, StructType([*spark_columns(relation).fields, *PLACE.fields]))
 
 
-def named(relation: Relation, node: Any) -> tuple[str, str | None]:
+def named(relation: Relation, node: pb.DeleteStmt | pb.InsertStmt | pb.UpdateStmt) -> tuple[str, str | None]:
     """The name and the schema by which an UPDATE or DELETE refers to its table."""
     alias = node.relation.alias.aliasname
     return alias or relation.name, None if alias else relation.schema
 
 
-def changed_source(planner: Planner, relation: Any, node: Any, items: Any) -> tuple[Source, Source]:
+def changed_source(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Any) -> tuple[Source, Source]:
     """(the table with its rows' positions, the same joined with FROM or USING)."""
     if planner.describing:
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))

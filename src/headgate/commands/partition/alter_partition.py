@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -33,7 +33,7 @@ INVALID_TABLE = "42P16"
 NO_ONLY = "Do not specify the ONLY keyword."
 
 
-def attach(alteration: Alteration, command: Any) -> None:
+def attach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ATTACH PARTITION."""
     if alteration.relation.kind in "iI":
         _attach_index(alteration, command)
@@ -41,12 +41,12 @@ def attach(alteration: Alteration, command: Any) -> None:
         partitions.attach(command, alteration.relation, alteration.session, alteration.transaction)
 
 
-def detach(alteration: Alteration, command: Any) -> None:
+def detach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """DETACH PARTITION."""
     partitions.detach(command, alteration.relation, alteration.session, alteration.transaction)
 
 
-def _attach_index(alteration: Alteration, command: Any) -> None:
+def _attach_index(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER INDEX … ATTACH PARTITION: an index of a partition becomes part of the index made with ON ONLY."""
     from headgate.commands import lookup
 
@@ -64,7 +64,7 @@ def _attach_index(alteration: Alteration, command: Any) -> None:
 # ---- what may not be done -------------------------------------------------------------------------------------------
 
 
-def check(alteration: Alteration, command: Any, *, only: bool) -> None:
+def check(alteration: Alteration, command: pb.AlterTableCmd, *, only: bool) -> None:
     """The refusals of a subcommand on a partitioned table or a partition; nothing for other tables."""
     relation, cursor = alteration.relation, alteration.cursor
     if relation.parent:
@@ -77,7 +77,7 @@ def check(alteration: Alteration, command: Any, *, only: bool) -> None:
         _check_key(relation, command)
 
 
-def _check_partition(cursor: Cursor, relation: Relation, command: Any) -> None:
+def _check_partition(cursor: Cursor, relation: Relation, command: pb.AlterTableCmd) -> None:
     name = command.name
     column = relation.column(name) if name else None
     inherited = column is not None and column.attnum in partition.inherited_columns(cursor, relation)
@@ -98,7 +98,7 @@ def _check_partition(cursor: Cursor, relation: Relation, command: Any) -> None:
             pass
 
 
-def _check_only(command: Any, children: Sequence[Relation]) -> None:
+def _check_only(command: pb.AlterTableCmd, children: Sequence[Relation]) -> None:
     """What may not be done to a partitioned table alone."""
     match command.subtype:
         case pb.AT_AddColumn:
@@ -122,7 +122,7 @@ def _check_only(command: Any, children: Sequence[Relation]) -> None:
             pass
 
 
-def _check_key(relation: Relation, command: Any) -> None:
+def _check_key(relation: Relation, command: pb.AlterTableCmd) -> None:
     """A column of the partition key can neither be dropped nor get another type."""
     verb = {pb.AT_DropColumn: "drop", pb.AT_AlterColumnType: "alter"}.get(command.subtype)
     column = relation.column(command.name) if verb else None

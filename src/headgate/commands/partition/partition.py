@@ -8,7 +8,6 @@ ATExecDetachPartition). What a bound says is `partition_bound`'s, indexes are `p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -45,7 +44,7 @@ _STRATEGIES = {
 # ---- PARTITION BY ---------------------------------------------------------------------------------------------------
 
 
-def key(spec: Any, columns: Sequence[Column], cursor: Cursor) -> PartitionKey:
+def key(spec: pb.PartitionSpec, columns: Sequence[Column], cursor: Cursor) -> PartitionKey:
     """The partition key of a table with these columns."""
     strategy = _STRATEGIES[spec.strategy]
     if strategy is Strategy.LIST and len(spec.part_params) != 1:
@@ -65,7 +64,7 @@ def key_text(strategy: Strategy, columns: Sequence[Column]) -> str:
     return f"{WORDS[strategy].upper()} ({', '.join(quote_ident(column.name) for column in columns)})"
 
 
-def _key_column(element: Any, columns: Sequence[Column]) -> Column:
+def _key_column(element: pb.PartitionElem, columns: Sequence[Column]) -> Column:
     where = position(element.location)
     if element.HasField("expr"):
         raise not_supported("partition keys that are expressions are not supported", position=where)
@@ -102,7 +101,7 @@ def _operator_class(cursor: Cursor, column: Column, strategy: Strategy, method: 
 # ---- PARTITION OF ---------------------------------------------------------------------------------------------------
 
 
-def parent_of(node: Any, session: Session, transaction: Transaction) -> Relation:
+def parent_of(node: pb.CreateStmt, session: Session, transaction: Transaction) -> Relation:
     """The table that CREATE TABLE … PARTITION OF names."""
     cursor, context = transaction.cursor, session.context
     target = unwrap(node.inh_relations[0])
@@ -116,7 +115,7 @@ def parent_of(node: Any, session: Session, transaction: Transaction) -> Relation
     return parent
 
 
-def new_bound(node: Any, name: str, parent: Relation, session: Session, transaction: Transaction) -> Bound:
+def new_bound(node: pb.PartitionBoundSpec, name: str, parent: Relation, session: Session, transaction: Transaction) -> Bound:
     """The bound of a new partition, which fits beside the others."""
     if parent.kind != "p":
         raise PostgresError("42P17", f'"{parent.name}" is not partitioned')
@@ -152,7 +151,7 @@ def _check_rows(transaction: Transaction, branch: Branch, message: str) -> None:
 # ---- ATTACH and DETACH ------------------------------------------------------------------------------------------------
 
 
-def attach(command: Any, parent: Relation, session: Session, transaction: Transaction) -> None:
+def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transaction: Transaction) -> None:
     """ALTER TABLE … ATTACH PARTITION."""
     cursor, context = transaction.cursor, session.context
     wanted = unwrap(getattr(command, "def"))
@@ -214,7 +213,7 @@ def _check_constraints(parent: Relation, child: Relation) -> None:
             raise PostgresError("42804", f'child table "{child.name}" has different definition for check constraint "{check.name}"')
 
 
-def detach(command: Any, parent: Relation, session: Session, transaction: Transaction) -> None:
+def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transaction: Transaction) -> None:
     """ALTER TABLE … DETACH PARTITION [CONCURRENTLY | FINALIZE]."""
     cursor, context = transaction.cursor, session.context
     wanted = unwrap(getattr(command, "def"))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.partition import WORDS, Bound, Branch, Edge, Strategy, edges, infinite
 from headgate.catalog.relation.relation import Column
@@ -23,8 +24,8 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.scope import EMPTY
-from headgate.expression.node import Const
-from headgate.sql.parser import position, walk
+from headgate.expression.node import Const, Expression
+from headgate.sql.parser import ParseNode, position, walk
 from headgate.storage.routing import order_codes
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import read_text, write_text
@@ -42,7 +43,7 @@ class Places:
     upper: tuple[int, ...] = ()
 
 
-def read(node: Any, table: Branch, planner: Planner) -> tuple[Bound, Places]:
+def read(node: pb.PartitionBoundSpec, table: Branch, planner: Planner) -> tuple[Bound, Places]:
     """A PartitionBoundSpec for a new partition of `table`."""
     strategy = table.strategy
     if node.is_default:
@@ -61,7 +62,7 @@ def read(node: Any, table: Branch, planner: Planner) -> tuple[Bound, Places]:
             return _range(node, table.key, planner)
 
 
-def _hash(node: Any) -> tuple[Bound, Places]:
+def _hash(node: pb.PartitionBoundSpec) -> tuple[Bound, Places]:
     if node.modulus <= 0:
         raise PostgresError(INVALID_TABLE, "modulus for hash partition must be an integer value greater than zero")
     if node.remainder < 0:
@@ -71,14 +72,14 @@ def _hash(node: Any) -> tuple[Bound, Places]:
     return Bound(Strategy.HASH, modulus=node.modulus, remainder=node.remainder), Places(node.location)
 
 
-def _list(node: Any, column: Column, planner: Planner) -> tuple[Bound, Places]:
+def _list(node: pb.PartitionBoundSpec, column: Column, planner: Planner) -> tuple[Bound, Places]:
     found: dict[str | None, int] = {}
     for item in node.listdatums:
         found.setdefault(_value(item, column, planner), _location(item))
     return Bound(Strategy.LIST, values=tuple(found)), Places(node.location, tuple(found.values()))
 
 
-def _range(node: Any, columns: Sequence[Column], planner: Planner) -> tuple[Bound, Places]:
+def _range(node: pb.PartitionBoundSpec, columns: Sequence[Column], planner: Planner) -> tuple[Bound, Places]:
     for word, given in (("FROM", node.lowerdatums), ("TO", node.upperdatums)):
         if len(given) != len(columns):
             raise PostgresError(INVALID_TABLE, f"{word} must specify exactly one value per partitioning column")
@@ -104,7 +105,7 @@ def _edges(nodes: Sequence[Any], columns: Sequence[Column], planner: Planner) ->
     return tuple(found)
 
 
-def _value(item: Any, column: Column, planner: Planner) -> str | None:
+def _value(item: ParseNode, column: Column, planner: Planner) -> str | None:
     """transformPartitionBoundValue: the text of a constant in the column's type."""
     for each in walk(item):
         if each.DESCRIPTOR.name == "ColumnRef":
@@ -129,7 +130,7 @@ def _value(item: Any, column: Column, planner: Planner) -> str | None:
         raise
 
 
-def _text(wanted: Any, column: Column, planner: Planner) -> str | None:
+def _text(wanted: Expression, column: Column, planner: Planner) -> str | None:
     if isinstance(wanted, Const):
         values = read_text(pa.array([wanted.value], pa.string()), column.type_oid, column.typmod, session=planner.evaluation.context.forms)
     else:
@@ -139,7 +140,7 @@ def _text(wanted: Any, column: Column, planner: Planner) -> str | None:
     return text
 
 
-def _location(node: Any) -> int:
+def _location(node: ParseNode) -> int:
     """Where an expression begins (exprLocation)."""
     found = [int(each.location) for each in walk(node) if "location" in each.DESCRIPTOR.fields_by_name and each.location >= 0]
     return min(found, default=-1)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.catalog.relation.partition import Branch, Edge, Strategy
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.commands import stored_expression
@@ -49,7 +51,7 @@ class Limit:
     values: tuple[str, ...] = ()
 
 
-def leaves(planner: Planner, relation: Relation, node: Any, items: Sequence[Any]) -> tuple[Relation, ...]:
+def leaves(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[Any]) -> tuple[Relation, ...]:
     """The leaves that a statement on `relation` can touch; `items`: its FROM or USING."""
     table = planner.transaction.partitioned(relation)
     if not node.relation.inh:

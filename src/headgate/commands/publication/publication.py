@@ -60,7 +60,7 @@ def _actions(option: Option) -> dict[str, bool]:
     return {action: action in given for action in ACTIONS}
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
     """CREATE PUBLICATION."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -105,7 +105,7 @@ def _member(table: TableObject, transaction: Transaction, role: str) -> Member:
     return Member(table.relation.oid, table.filter.text, table.filter.dump(), table.columns)
 
 
-def alter(node: Any, session: Session) -> CommandResult:
+def alter(node: pb.AlterPublicationStmt, session: Session) -> CommandResult:
     """ALTER PUBLICATION … ADD, SET, DROP objects, SET (options)."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -124,7 +124,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER PUBLICATION")
 
 
-def _alter_options(node: Any, publication: Publication, transaction: Transaction) -> None:
+def _alter_options(node: pb.AlterPublicationStmt, publication: Publication, transaction: Transaction) -> None:
     given = read_options(node.options)
     cursor, database = transaction.cursor, transaction.database
     if given.get("via_root") is False and not publication.all_tables:
@@ -144,7 +144,7 @@ def _alter_options(node: Any, publication: Publication, transaction: Transaction
     publications.set_options(cursor, database, publication.oid, **given)
 
 
-def _alter_objects(node: Any, publication: Publication, session: Session, transaction: Transaction) -> None:
+def _alter_objects(node: pb.AlterPublicationStmt, publication: Publication, session: Session, transaction: Transaction) -> None:
     cursor, context = transaction.cursor, session.context
     tables, schemas = publication_object.resolve(node.pubobjects, cursor, context)
     adding, setting = node.action == pb.AP_AddObjects, node.action == pb.AP_SetObjects
@@ -217,7 +217,7 @@ def _drop(publication: Publication, found: list[TableObject], schemas: list[int]
         publications.drop_schema(cursor, database, publication.oid, schema)
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP PUBLICATION [IF EXISTS] a, b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -239,7 +239,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     return CommandResult("DROP PUBLICATION")
 
 
-def rename(node: Any, session: Session) -> CommandResult:
+def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER PUBLICATION … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -268,7 +268,7 @@ def check_new_owner(cursor: Cursor, context: SessionContext, publication: Public
         )
 
 
-def change_owner(node: Any, session: Session) -> CommandResult:
+def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     """ALTER PUBLICATION … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

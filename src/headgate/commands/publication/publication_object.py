@@ -22,7 +22,7 @@ from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.rowfilter.filter import RowFilter, bind_filter
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.text_column import TextSettings
 
@@ -86,7 +86,7 @@ def open_tables(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -
     return list(found.values())
 
 
-def _refuse_conflict(relation: Relation, known: TableObject, where: Any, columns: tuple[str, ...] | None) -> None:
+def _refuse_conflict(relation: Relation, known: TableObject, where: ParseNode | None, columns: tuple[str, ...] | None) -> None:
     if where is not None or known.where is not None:
         raise PostgresError("42710", f'conflicting or redundant WHERE clauses for table "{relation.name}"')
     if columns is not None or known.column_names is not None:

@@ -15,7 +15,8 @@ Expressions have one meaning, that of `headgate.expression`; the catalog's SQL i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.query import query as catalog_query
 from headgate.catalog.query import volatile_function
@@ -24,14 +25,14 @@ from headgate.commands.query.plan import Plan
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql.names import strings
-from headgate.sql.parser import walk
+from headgate.sql.parser import ParseNode, walk
 from headgate.types import registry
 
 _UNKNOWN = ("0A000", "42883")
 _REGISTERED = frozenset(registry.format_type(each) for each in REGISTERED)
 
 
-def find(node: Any, session: Session, planned: Callable[[], Plan]) -> tuple[bool, Plan | None]:
+def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> tuple[bool, Plan | None]:
     """Whether the catalog answers a SelectStmt; if not, its plan, where `planned` had to make it to know."""
     if not catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor):
         return False, None
@@ -47,24 +48,24 @@ def find(node: Any, session: Session, planned: Callable[[], Plan]) -> tuple[bool
         raise
 
 
-def _locks(node: Any) -> bool:
+def _locks(node: pb.SelectStmt) -> bool:
     """Whether the query locks rows: of that the catalog knows nothing."""
     return any(each.DESCRIPTOR.name == "LockingClause" for each in walk(node))
 
 
-def reads_relations(node: Any) -> bool:
+def reads_relations(node: pb.SelectStmt) -> bool:
     """Whether any relation stands in the query, a system relation too; what FOR UPDATE OF names stands in it elsewhere."""
     found = list(walk(node))
     named = sum(len(each.locked_rels) for each in found if each.DESCRIPTOR.name == "LockingClause")
     return bool(sum(each.DESCRIPTOR.name == "RangeVar" for each in found) > named)
 
 
-def _names_registered(node: Any) -> bool:
+def _names_registered(node: ParseNode) -> bool:
     """Whether a node of the tree names regclass or one of its like, whose values only the catalog can read and print."""
     return node.DESCRIPTOR.name == "TypeName" and bool(node.names) and strings(node.names)[-1] in _REGISTERED
 
 
-def _refused(node: Any, session: Session) -> str | None:
+def _refused(node: pb.SelectStmt, session: Session) -> str | None:
     """With what SQLSTATE the catalog refuses the query; None if it takes it."""
     given = tuple(each.type_oid for each in session.parameters)
     try:

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.catalog.query import query as catalog_query
 from headgate.commands.query import rendering, select, spark_plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.spark_plan import PlanStep
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
 
@@ -45,12 +47,12 @@ class _Explained:
     execution: float | None
 
 
-def columns(node: Any) -> tuple[ResultColumn, ...]:
+def columns(node: ParseNode) -> tuple[ResultColumn, ...]:
     """The one column."""
     return (ResultColumn("QUERY PLAN", registry.JSON if _options(node).json else registry.TEXT),)
 
 
-def explain(node: Any, session: Session) -> ResultSet:
+def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
     """EXPLAIN [(ANALYZE, VERBOSE, FORMAT JSON, …)] SELECT …. VERBOSE shows Spark's logical plans too."""
     options = _options(node)
     query = unwrap(node.query)
@@ -66,7 +68,7 @@ def explain(node: Any, session: Session) -> ResultSet:
     return of_rows(columns(node), [(line,) for line in lines], "EXPLAIN")
 
 
-def _of_catalog(query: Any, session: Session, options: _Options) -> _Explained:
+def _of_catalog(query: pb.SelectStmt, session: Session, options: _Options) -> _Explained:
     transaction, began = session.begin_statement(), time.monotonic()
     catalog_query.describe(query, session.context, transaction.cursor, functions=session.functions)
     planned, measured, execution = time.monotonic(), {}, None
@@ -76,7 +78,7 @@ def _of_catalog(query: Any, session: Session, options: _Options) -> _Explained:
     return _Explained(PlanStep("Catalog Query", "Catalog Query", measured, ()), "Catalog Query", (planned - began) * 1000, execution)
 
 
-def _of_spark(query: Any, session: Session, options: _Options) -> _Explained:
+def _of_spark(query: ParseNode, session: Session, options: _Options) -> _Explained:
     transaction, began = session.begin_statement(), time.monotonic()
     planner = Planner(session, transaction)
     with rendering.running(session, transaction):
@@ -130,7 +132,7 @@ def _times(explained: _Explained, options: _Options) -> Iterator[str]:
         yield f"Execution Time: {explained.execution:.3f} ms"
 
 
-def _options(node: Any) -> _Options:
+def _options(node: pb.ExplainStmt) -> _Options:
     given: dict[str, bool] = {}
     as_json = False
     for option in map(unwrap, node.options):

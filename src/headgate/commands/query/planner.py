@@ -52,7 +52,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import CaseTest, Expression, RowExpr, SubLink, TypeRef
 from headgate.sql import command_tag, names
-from headgate.sql.parser import parse, position, unwrap
+from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
@@ -179,7 +179,7 @@ class Planner:
 
     # ---- queries ---------------------------------------------------------------------------------------------
 
-    def select(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = (), locks: Sequence[RowLock] = ()) -> Plan:
+    def select(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef] = (), locks: Sequence[RowLock] = ()) -> Plan:
         """A SELECT, VALUES or set operation, with its WITH clause.
 
         `wanted`: the types of the columns that INSERT … SELECT fills; literals of unknown type are read as these. `locks`: the locking
@@ -205,7 +205,7 @@ class Planner:
             self.ctes, self.locks = saved, around
             self._depth -= 1
 
-    def with_queries(self, clause: Any, statement: Any) -> None:
+    def with_queries(self, clause: pb.WithClause, statement: pb.SelectStmt) -> None:
         """Plans the queries of the WITH clause of a statement, for those that come after; runs those that change data."""
         modifying_with.freeze(self, clause, statement)
         for each in clause.ctes:
@@ -222,7 +222,7 @@ class Planner:
             plan = recursive_with.run(self, cte, query) if recursive else self.select(query, None)
             self.ctes[cte.ctename] = named(cte, plan)
 
-    def _plain(self, node: Any, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
+    def _plain(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
         windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
         above, self.in_order = self.in_order, outer is None and ordering.unsorted(node)
         self.only_where = node.where_clause if from_clause.is_one_relation(node.from_clause) and node.HasField("where_clause") else None
@@ -250,7 +250,7 @@ class Planner:
             plan = ordering.distinct(self, plan)
         return self._limited(node, ordering.sort(self, plan, sorts), outer, sorts)
 
-    def where(self, node: Any, source: Source, scope: Scope) -> Source:
+    def where(self, node: pb.DeleteStmt | pb.SelectStmt | pb.UpdateStmt, source: Source, scope: Scope) -> Source:
         """The source after WHERE."""
         if not node.HasField("where_clause"):
             return source
@@ -287,13 +287,13 @@ class Planner:
             selected = [F.lit(True).alias(self.key("none"))]
         return Plan(frame.select(*selected, *extra), tuple(columns)), placed
 
-    def _limited(self, node: Any, plan: Plan, outer: Scope | None, sorts: Sequence[Sort] = ()) -> Plan:
+    def _limited(self, node: pb.SelectStmt, plan: Plan, outer: Scope | None, sorts: Sequence[Sort] = ()) -> Plan:
         return ordering.limit(self, plan, node, sorts)
 
-    def _sorted_by_name(self, node: Any, plan: Plan) -> Plan:
+    def _sorted_by_name(self, node: pb.SelectStmt, plan: Plan) -> Plan:
         return ordering.sort(self, plan, ordering.by_output(self, node.sort_clause, plan))
 
-    def _values(self, node: Any, outer: Scope | None) -> Plan:
+    def _values(self, node: pb.SelectStmt, outer: Scope | None) -> Plan:
         """VALUES (…), (…): each column in the common type of its expressions."""
         scope = Scope((), outer)
         rows = [
@@ -313,13 +313,13 @@ class Planner:
         frame = self.one_row().select(F.explode(F.array(*structs)).alias("row")).select("row.*")
         return Plan(frame, tuple(columns))
 
-    def _set_operation(self, node: Any, outer: Scope | None) -> Plan:
+    def _set_operation(self, node: pb.SelectStmt, outer: Scope | None) -> Plan:
         plan = set_operation.combine(self, node, self.select(node.larg, outer), self.select(node.rarg, outer))
         return self._limited(node, self._sorted_by_name(node, plan), outer)
 
     # ---- subqueries in expressions ---------------------------------------------------------------------------
 
-    def _subquery(self, node: Any, scope: Scope, context: BindContext) -> Expression:
+    def _subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
         """The callback of the binder: plans a SubLink's query, whose outer scope is the expression's."""
         word = _SUBLINKS.get(node.sub_link_type)
         if word is None:
@@ -342,7 +342,7 @@ class Planner:
             raise PostgresError("42804", "row comparison operator must yield type boolean", position=position(node.location))
         return SubLink(type=boolean, kind=word, query=plan, test=test, location=node.location)
 
-    def _test(self, node: Any, left: Expression, plan: Plan, context: BindContext) -> Expression:
+    def _test(self, node: pb.SubLink, left: Expression, plan: Plan, context: BindContext) -> Expression:
         """``x op ANY (SELECT …)``: the comparison of x, or of a row, with a row of the subquery."""
         name = names.strings(node.oper_name) or ["="]
         width = len(left.args) if isinstance(left, RowExpr) else 1
@@ -356,7 +356,7 @@ class Planner:
         return operators.compare_rows(name, left, row, context, node.location)
 
 
-def named(cte: Any, plan: Plan) -> Plan:
+def named(cte: pb.CommonTableExpr, plan: Plan) -> Plan:
     """The plan under the column names that a WITH query gives."""
     aliases = names.strings(cte.aliascolnames)
     if len(aliases) > len(plan.columns):
@@ -369,7 +369,7 @@ def named(cte: Any, plan: Plan) -> Plan:
     return Plan(plan.frame, tuple(replace(each, name=name) for each, name in zip(plan.columns, shown, strict=True)))
 
 
-def mentions(cte: Any) -> bool:
+def mentions(cte: ParseNode) -> bool:
     """Whether a WITH RECURSIVE query names itself."""
     return any(
         each.DESCRIPTOR.name == "RangeVar" and each.relname == cte.ctename and not each.schemaname for each in walk_tree(cte.ctequery)

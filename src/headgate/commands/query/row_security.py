@@ -30,7 +30,7 @@ from headgate.expression.binding.scope import Scope
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import BoolExpr, BoolKind, Expression, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql.parser import ParseNode, parse_expression, unwrap
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
@@ -182,7 +182,7 @@ def _refuse(planner: Planner, relation: Relation, source: Source, scope: Scope, 
 # ---- the commands --------------------------------------------------------------------------------------------
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
     """CREATE POLICY."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -204,7 +204,7 @@ def create(node: Any, session: Session) -> CommandResult:
     return CommandResult("CREATE POLICY")
 
 
-def alter(node: Any, session: Session) -> CommandResult:
+def alter(node: ParseNode, session: Session) -> CommandResult:
     """ALTER POLICY … TO, USING, WITH CHECK."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
@@ -227,7 +227,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER POLICY")
 
 
-def rename(node: Any, session: Session) -> CommandResult:
+def rename(node: ParseNode, session: Session) -> CommandResult:
     """ALTER POLICY … RENAME TO."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
@@ -240,7 +240,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER POLICY")
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: ParseNode, session: Session) -> CommandResult:
     """DROP POLICY [IF EXISTS] p ON t."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -270,7 +270,7 @@ def _get(cursor: Cursor, relation: Relation, name: str) -> Policy:
     return found
 
 
-def _table(node: Any, session: Session, cursor: Cursor) -> Relation:
+def _table(node: ParseNode, session: Session, cursor: Cursor) -> Relation:
     relation = lookup.table(cursor, session.context, node)
     privilege.check_owner(cursor, session.context.user, relation.owner, "table", relation.name)
     privilege.refuse_system(relation)
@@ -291,7 +291,7 @@ def _roles(nodes: Sequence[Any], session: Session, cursor: Cursor) -> list[int]:
     return found or [0]
 
 
-def _text(node: Any, relation: Relation, session: Session) -> str:
+def _text(node: ParseNode, relation: Relation, session: Session) -> str:
     context = stored_expression.context(session.context.forms).within(refuse_subquery="subqueries in policies are not supported")
     scope = stored_expression.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
     try:

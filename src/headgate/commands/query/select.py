@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.query import query as catalog_query
@@ -15,7 +16,7 @@ from headgate.commands.session import Session
 from headgate.types.resultset import ResultSet
 
 
-def run(node: Any, session: Session) -> ResultSet:
+def run(node: pb.SelectStmt, session: Session) -> ResultSet:
     """Answers a SELECT (the rows are lazy) in the session's transaction."""
     transaction = session.begin_statement()
     known = constant.answer(node, session)
@@ -36,12 +37,12 @@ def run(node: Any, session: Session) -> ResultSet:
     return rendering.result(plan, session, transaction)
 
 
-def _by_catalog(node: Any, session: Session, cursor: Cursor) -> ResultSet:
+def _by_catalog(node: pb.SelectStmt, session: Session, cursor: Cursor) -> ResultSet:
     with session.cancelling(cursor.interrupt):
         return catalog_query.answer(node, "", session.context, cursor, session.dynamic, session.functions, session.parameters)
 
 
-def by_catalog(node: Any, session: Session, known: Mapping[int, int] | None = None) -> bool:
+def by_catalog(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> bool:
     """Whether the catalog answers the query (`engine_choice`).
 
     `known`: the types of the parameters of a query that is only described (0: to be inferred).
@@ -49,11 +50,11 @@ def by_catalog(node: Any, session: Session, known: Mapping[int, int] | None = No
     return constant.answer(node, session) is None and _way(node, session, known)[0]
 
 
-def _way(node: Any, session: Session, known: Mapping[int, int] | None = None) -> tuple[bool, Plan | None]:
+def _way(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> tuple[bool, Plan | None]:
     return engine_choice.find(node, session, lambda: _planned(node, session, known))
 
 
-def _planned(node: Any, session: Session, known: Mapping[int, int] | None = None) -> Plan:
+def _planned(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> Plan:
     transaction = session.begin_statement()
     with rendering.running(session, transaction):
         return Planner(session, transaction, None if known is None else dict(known)).select(node, None)

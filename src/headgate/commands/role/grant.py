@@ -20,7 +20,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
 
 _WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c": "column"}
@@ -45,7 +45,7 @@ class GrantObject:
     """The ACL of a column's table: a right on all columns, and a grant option for them, count for each."""
 
 
-def grant(node: Any, session: Session) -> CommandResult:
+def grant(node: pb.GrantStmt, session: Session) -> CommandResult:
     """GRANT … ON … TO, REVOKE … ON … FROM."""
     tag = "GRANT" if node.is_grant else "REVOKE"
     transaction = session.begin_statement()
@@ -66,7 +66,7 @@ def grant(node: Any, session: Session) -> CommandResult:
     return CommandResult(tag)
 
 
-def _grantees(node: Any, session: Session, cursor: Cursor) -> list[str]:
+def _grantees(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[str]:
     found = []
     for item in node.grantees:
         spec = unwrap(item)
@@ -80,13 +80,13 @@ def _grantees(node: Any, session: Session, cursor: Cursor) -> list[str]:
     return found
 
 
-def _refuse_option_for_public(node: Any, grantees: Sequence[str]) -> None:
+def _refuse_option_for_public(node: pb.GrantStmt, grantees: Sequence[str]) -> None:
     """0LP01 for WITH GRANT OPTION to PUBLIC; asked after whether the user may grant at all."""
     if node.is_grant and node.grant_option and "" in grantees:
         raise PostgresError("0LP01", "grant options can only be granted to roles")
 
 
-def _change(node: Any, target: GrantObject, letters: str, grantees: Sequence[str], session: Session, cursor: Cursor) -> None:
+def _change(node: pb.GrantStmt, target: GrantObject, letters: str, grantees: Sequence[str], session: Session, cursor: Cursor) -> None:
     owner = acl.role_name(cursor, target.owner)
     who = acl.role(cursor, session.context.user)
     items = acl.read(target.items, target.kind, owner)
@@ -121,7 +121,7 @@ def _change(node: Any, target: GrantObject, letters: str, grantees: Sequence[str
     run(cursor, f"UPDATE hg.{target.catalog} SET {target.column} = ? WHERE {target.where}", [texts, *target.parameters])
 
 
-def _targets(node: Any, kind: str, session: Session, cursor: Cursor) -> Iterator[tuple[GrantObject, str]]:
+def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) -> Iterator[tuple[GrantObject, str]]:
     """The objects, each with the rights (letters) that are given on it or taken; columns after their table."""
     database = session.context.database
     if kind in "rs":
@@ -178,7 +178,7 @@ def _column_target(cursor: Cursor, relation: Relation, name: str) -> GrantObject
     )
 
 
-def _letters(node: Any, kind: str) -> tuple[str, dict[str, str]]:
+def _letters(node: pb.GrantStmt, kind: str) -> tuple[str, dict[str, str]]:
     """(rights on the whole, rights by column)."""
     every = acl.EVERY[kind]
     if not node.privileges:
@@ -195,7 +195,7 @@ def _letters(node: Any, kind: str) -> tuple[str, dict[str, str]]:
     return whole, columns
 
 
-def _letter(item: Any, kind: str) -> str:
+def _letter(item: pb.AccessPriv, kind: str) -> str:
     found = acl.letter(item.priv_name)
     if found not in acl.EVERY[kind]:
         word = "table" if kind == "r" and found in acl.EVERY["s"] else _WORDS[kind]
@@ -203,7 +203,7 @@ def _letter(item: Any, kind: str) -> str:
     return found
 
 
-def _relations(node: Any, session: Session, cursor: Cursor) -> list[Relation]:
+def _relations(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[Relation]:
     context = session.context
     if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
         kinds = "S" if node.objtype == pb.OBJECT_SEQUENCE else "rpv"
@@ -223,7 +223,7 @@ def rename_role(cursor: Cursor, old: str, new: str) -> None:
 # ---- defaults ------------------------------------------------------------------------------------------------
 
 
-def alter_default(node: Any, session: Session) -> CommandResult:
+def alter_default(node: ParseNode, session: Session) -> CommandResult:
     """ALTER DEFAULT PRIVILEGES [FOR ROLE r] [IN SCHEMA s] GRANT … | REVOKE …: pg_default_acl."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

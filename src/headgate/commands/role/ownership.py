@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -30,6 +30,9 @@ from headgate.sql import names
 from headgate.sql.parser import unwrap
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
+
+if TYPE_CHECKING:
+    from headgate.storage.transaction.transaction import Transaction
 
 _OWNED = (
     ("pg_class", "relowner", "relname", "relkind IN ('r', 'p', 'v', 'm', 'S')"),
@@ -149,7 +152,7 @@ def refuse_tied(session: Session, name: str, role: int) -> None:
     raise PostgresError("2BP01", f'role "{name}" cannot be dropped because some objects depend on it', detail="\n".join(here))
 
 
-def _roles(node: Any, session: Session, cursor: Cursor, deed: str) -> list[tuple[str, int]]:
+def _roles(node: pb.DropOwnedStmt | pb.ReassignOwnedStmt, session: Session, cursor: Cursor, deed: str) -> list[tuple[str, int]]:
     found = []
     for item in node.roles:
         name = names.role_name(unwrap(item), session.context.user, session.context.session_user)
@@ -164,7 +167,7 @@ def _roles(node: Any, session: Session, cursor: Cursor, deed: str) -> list[tuple
     return found
 
 
-def drop_owned(node: Any, session: Session) -> CommandResult:
+def drop_owned(node: pb.DropOwnedStmt, session: Session) -> CommandResult:
     """DROP OWNED BY: the rights of the roles in this database go, and what they own in it."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -241,7 +244,7 @@ def _inside(session: Session, relation: relations.Relation, on: str) -> dependen
     return dependency.Dependant((1259, relation.oid), shown, on, lambda: _gone(transaction, relation), relation)
 
 
-def _gone(transaction: Any, relation: relations.Relation) -> None:
+def _gone(transaction: Transaction, relation: relations.Relation) -> None:
     if relations.find(transaction.cursor, relation.database, relation.oid) is None:
         return
     if relation.kind in "rp":
@@ -267,7 +270,7 @@ def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:
                 run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [database, oid])
 
 
-def reassign_owned(node: Any, session: Session) -> CommandResult:
+def reassign_owned(node: pb.ReassignOwnedStmt, session: Session) -> CommandResult:
     """REASSIGN OWNED BY roles TO another."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

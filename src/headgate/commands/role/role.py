@@ -123,7 +123,7 @@ def _is_admin(cursor: Cursor, user: str, role: Role) -> bool:
     return role.name != user and bool(roles.admins(cursor, role.oid) & privilege.roles_of(cursor, user))
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
     """CREATE ROLE, CREATE USER (with LOGIN), CREATE GROUP."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
@@ -150,7 +150,7 @@ def create(node: Any, session: Session) -> CommandResult:
     return CommandResult("CREATE ROLE")
 
 
-def alter(node: Any, session: Session) -> CommandResult:
+def alter(node: pb.AlterRoleStmt, session: Session) -> CommandResult:
     """ALTER ROLE … WITH options."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -173,7 +173,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER ROLE")
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropRoleStmt, session: Session) -> CommandResult:
     """DROP ROLE [IF EXISTS] a, b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -205,7 +205,7 @@ def drop(node: Any, session: Session) -> CommandResult:
     return CommandResult("DROP ROLE")
 
 
-def rename(node: Any, session: Session) -> CommandResult:
+def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER ROLE … RENAME TO."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
@@ -230,11 +230,11 @@ def rename(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER ROLE")
 
 
-def _named(spec: Any, session: Session) -> str:
+def _named(spec: pb.RoleSpec, session: Session) -> str:
     return names.role_name(spec, session.context.user, session.context.session_user)
 
 
-def grant_role(node: Any, session: Session) -> CommandResult:
+def grant_role(node: pb.GrantRoleStmt, session: Session) -> CommandResult:
     """GRANT a TO b, REVOKE a FROM b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

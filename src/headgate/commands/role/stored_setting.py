@@ -5,8 +5,6 @@ A value is checked as SET checks it and stored as it was written; sessions that 
 
 from __future__ import annotations
 
-from typing import Any
-
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import database as databases
@@ -25,7 +23,7 @@ ALL = 0
 _OF_SESSIONS = ("role", "session_authorization")
 
 
-def alter_role(node: Any, session: Session) -> CommandResult:
+def alter_role(node: pb.AlterRoleSetStmt, session: Session) -> CommandResult:
     """ALTER ROLE SET and RESET, of one role or ALL, in one database or in all."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -49,7 +47,7 @@ def alter_role(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER ROLE")
 
 
-def alter_database(node: Any, session: Session) -> CommandResult:
+def alter_database(node: pb.AlterDatabaseSetStmt, session: Session) -> CommandResult:
     """ALTER DATABASE SET and RESET."""
     cursor = session.begin_statement().cursor
     _change(session, cursor, _database(cursor, node.dbname, session.context.user), ALL, node.setstmt)
@@ -66,7 +64,7 @@ def _database(cursor: Cursor, name: str, owner: str | None) -> int:
     return found.oid
 
 
-def _change(session: Session, cursor: Cursor, database: int, role: int, node: Any) -> None:
+def _change(session: Session, cursor: Cursor, database: int, role: int, node: pb.VariableSetStmt) -> None:
     superuser = privilege.is_superuser(cursor, session.context.user)
     held = stored_setting.of(cursor, database, role)
     trial = SessionSettings(session.node.settings)

@@ -24,7 +24,7 @@ from headgate.commands.table import rewrite_table
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.options import Option, unique
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ NO_CONSTRAINT = "Cannot create a primary key or unique constraint using such an 
 _LARGEST = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
 
 
-def alter(node: Any, session: Session) -> CommandResult:
+def alter(node: ParseNode, session: Session) -> CommandResult:
     """ALTER SEQUENCE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -155,7 +155,7 @@ def _disown(cursor: Cursor, found: Relation) -> None:
 # ---- identity columns ----------------------------------------------------------------------------------------
 
 
-def add_identity(alteration: Alteration, command: Any) -> None:
+def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER COLUMN … ADD GENERATED { ALWAYS | BY DEFAULT } AS IDENTITY."""
     column, relation = alteration.column(command.name), alteration.relation
     node = unwrap(getattr(command, "def"))
@@ -188,7 +188,7 @@ def _identity_sequence(alteration: Alteration, attnum: int) -> Relation:
     return relations.get(alteration.cursor, relation.database, found)
 
 
-def set_identity(alteration: Alteration, command: Any) -> None:
+def set_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER COLUMN … SET GENERATED, SET sequence option, RESTART."""
     column = alteration.column(command.name)
     if not column.identity:
@@ -204,7 +204,7 @@ def set_identity(alteration: Alteration, command: Any) -> None:
         change(alteration.cursor, found, rest)
 
 
-def drop_identity(alteration: Alteration, command: Any) -> None:
+def drop_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER COLUMN … DROP IDENTITY [IF EXISTS]."""
     column, relation = alteration.column(command.name), alteration.relation
     if not column.identity:
@@ -218,7 +218,7 @@ def drop_identity(alteration: Alteration, command: Any) -> None:
     removal.drop(alteration.cursor, relation.database, found.oid)
 
 
-def drop_expression(alteration: Alteration, command: Any) -> None:
+def drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER COLUMN … DROP EXPRESSION [IF EXISTS]: the values stay."""
     column, relation, cursor = alteration.column(command.name), alteration.relation, alteration.cursor
     if column.generated is None:
@@ -232,7 +232,7 @@ def drop_expression(alteration: Alteration, command: Any) -> None:
     attribute.set_default(cursor, lambda: 0, relation, column.attnum, None)
 
 
-def using_index(alteration: Alteration, node: Any) -> None:
+def using_index(alteration: Alteration, node: ParseNode) -> None:
     """ADD CONSTRAINT … PRIMARY KEY | UNIQUE USING INDEX i (transformIndexConstraint)."""
     relation, cursor = alteration.relation, alteration.cursor
     primary, name = node.contype == pb.CONSTR_PRIMARY, node.indexname

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -28,6 +28,9 @@ from headgate.sql import names
 from headgate.sql.options import unique
 from headgate.sql.parser import unwrap
 from headgate.types import registry
+
+if TYPE_CHECKING:
+    from headgate.catalog.catalog import Catalog
 
 _MAXIMA = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
 
@@ -121,7 +124,7 @@ def of_column(cursor: Cursor, database: int, table: int, attnum: int) -> int | N
     return None if found is None else int(found[0])
 
 
-def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
+def take(catalog: Catalog, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
     """(first value, increment) of `count` values; 2200H when the sequence has no more."""
 
     def advance(writer: Cursor) -> tuple[int, int] | None:
@@ -166,7 +169,7 @@ def take(catalog: Any, cursor: Cursor, database: int, sequence: int, count: int)
     return taken
 
 
-def create_sequence(node: Any, session: Session) -> CommandResult:
+def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
     """CREATE SEQUENCE."""
     from headgate.commands.sequence import alter_sequence  # it imports this module
 
@@ -198,7 +201,7 @@ def create_sequence(node: Any, session: Session) -> CommandResult:
     return CommandResult("CREATE SEQUENCE")
 
 
-def drop_sequence(node: Any, session: Session) -> CommandResult:
+def drop_sequence(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP SEQUENCE [IF EXISTS]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.user_type import KnownTypes
-from headgate.commands.session import Session
+from headgate.commands.session import NodeParts, Session
 from headgate.commands.subscription import subscription_tables
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context
 from headgate.storage.transaction.transaction import Transaction
@@ -53,7 +53,7 @@ class OwnerSession(WorkerSession):
 
 
 @contextlib.contextmanager
-def acting(node: Any, subscription: Subscription, stopping: Callable[[], None]) -> Iterator[OwnerSession]:
+def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], None]) -> Iterator[OwnerSession]:
     """A session of the subscription's owner; what is done inside is one transaction. `stopping` raises when the worker should end."""
     transaction: Transaction = node.engine.begin(subscription.database)
     transaction.cancelled = stopping
@@ -70,7 +70,7 @@ def acting(node: Any, subscription: Subscription, stopping: Callable[[], None]) 
         action()
 
 
-def join(node: Any, subscription: Subscription, stopping: Callable[[], None]) -> list[str]:
+def join(node: NodeParts, subscription: Subscription, stopping: Callable[[], None]) -> list[str]:
     """Adds the published tables that are not in the subscription yet, made where they are missing, to be copied; lines of what was done."""
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         if not subscription_tables.has_new(node.catalog, connection, subscription):
@@ -78,7 +78,7 @@ def join(node: Any, subscription: Subscription, stopping: Callable[[], None]) ->
         return _join(node, subscription, connection, stopping)
 
 
-def _join(node: Any, subscription: Subscription, connection: PublisherConnection, stopping: Callable[[], None]) -> list[str]:
+def _join(node: NodeParts, subscription: Subscription, connection: PublisherConnection, stopping: Callable[[], None]) -> list[str]:
     with acting(node, subscription, stopping) as session:
         session.transaction.lock_object("pg_subscription", subscription.oid)
         joined = subscription_tables.join(cast("Session", session), session.transaction, connection, subscription)

@@ -181,7 +181,7 @@ class Maker:
         return True
 
 
-def _partition(table: RemoteTable, parent: RemoteTable, bound: Any, elements: Sequence[Any]) -> Any:
+def _partition(table: RemoteTable, parent: RemoteTable, bound: pb.PartitionBoundSpec, elements: Sequence[Any]) -> Any:
     above = [pb.Node(range_var=statement.relation(parent.schema, parent.name))]
     return statement.create_table(table.schema, table.name, elements, inh_relations=above, partbound=bound)
 
@@ -234,7 +234,7 @@ def default_of(column: DefinedColumn, kind: LocalType) -> Any:
     return wrapped(tree)
 
 
-def _name_of(element: Any) -> str:
+def _name_of(element: pb.Node) -> str:
     return str(element.column_def.colname)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from headgate.errors import PostgresError
 from headgate.expression.builtin import builtins
 from headgate.sql import names
-from headgate.sql.parser import parse_expression, walk
+from headgate.sql.parser import ParseNode, parse_expression, walk
 
 LONGEST = 10_000
 """Characters."""
@@ -40,12 +40,12 @@ def accepted(text: str | None) -> Any:
     return tree if harmless(tree) else None
 
 
-def harmless(tree: Any) -> bool:
+def harmless(tree: ParseNode) -> bool:
     """Whether a tree that was taken apart elsewhere is nothing but such an expression."""
     return all(_harmless(each) for each in walk(tree))
 
 
-def _harmless(node: Any) -> bool:
+def _harmless(node: ParseNode) -> bool:
     kind = node.DESCRIPTOR.name
     if kind == "FuncCall":
         return _computes(names.strings(node.funcname))

@@ -20,7 +20,7 @@ from headgate.commands.subscription.remote_expression import accepted, harmless
 from headgate.commands.transaction.subtransaction import attempt
 from headgate.errors import PostgresError
 from headgate.sql import names, statement
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.sql.type_name import parsed
 from headgate.types import registry
 from headgate.types.storage import storable
@@ -83,7 +83,7 @@ class Types:
         """A type of PostgreSQL's own; the name is the publisher's, and taken apart."""
         return self._usable(parsed(shown))
 
-    def _usable(self, name: Any) -> LocalType:
+    def _usable(self, name: ParseNode) -> LocalType:
         kind = self._kind(name)
         if kind is None or not storable(kind.oid) or kind.oid in _NOT_COPIED:
             return TEXT
@@ -91,7 +91,7 @@ class Types:
             return TEXT
         return LocalType(name)
 
-    def _kind(self, name: Any) -> registry.PgType | None:
+    def _kind(self, name: ParseNode) -> registry.PgType | None:
         try:
             oid, _ = names.type_name(name)
         except PostgresError:
@@ -178,7 +178,7 @@ def _checked(text: str) -> Any:
     return expression if harmless(expression) else None
 
 
-def wrapped(tree: Any) -> Any:
+def wrapped(tree: ParseNode) -> Any:
     """A message in its Node, as the fields of statements want it."""
     if tree.DESCRIPTOR.name == "Node":
         return tree

@@ -19,6 +19,7 @@ from headgate.commands import privilege
 from headgate.commands.constraint.deferral import Deferral
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query.planner import Planner
+from headgate.commands.session import NodeParts
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.storage.transaction.transaction import Transaction
@@ -28,7 +29,7 @@ from headgate.storage.transaction.transaction import Transaction
 class WorkerSession:
     """As much of a session as expressions of a table need."""
 
-    node: Any
+    node: NodeParts
     context: SessionContext
     transaction: Transaction
     notices: Notices = field(default_factory=Notices)
@@ -63,7 +64,7 @@ class WorkerSession:
         """The worker has put the types in force before the batch."""
 
 
-def owners_context(node: Any, cursor: Cursor, subscription: Subscription) -> SessionContext:
+def owners_context(node: NodeParts, cursor: Cursor, subscription: Subscription) -> SessionContext:
     """The session context of a subscription's owner."""
     database = databases.find(cursor, subscription.database)
     owner = privilege.role_name(cursor, subscription.owner)
@@ -74,7 +75,7 @@ def owners_context(node: Any, cursor: Cursor, subscription: Subscription) -> Ses
 
 
 def applied_rows(
-    node: Any, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
+    node: NodeParts, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
 ) -> NewRows:
     """What completes and checks the rows of one table within a worker's transaction."""
     session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction)

@@ -27,7 +27,7 @@ from headgate.catalog.replication import subscription_column, subscription_resyn
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.replication.subscription_column import FollowedColumn
 from headgate.catalog.replication.subscription_resync import Method
-from headgate.commands.session import Session
+from headgate.commands.session import NodeParts, Session
 from headgate.commands.subscription.applied_ddl import OwnerSession, acting
 from headgate.commands.subscription.create_tables import default_of, followed, kept
 from headgate.commands.subscription.remote_type import LocalType, Types
@@ -45,7 +45,7 @@ from headgate.walreceiver.remote import PublishedTable, as_text
 _log = logging.getLogger("headgate.subscriber")
 
 
-def evolve(node: Any, subscription: Subscription, told: Sequence[Told], stopping: Callable[[], None]) -> None:
+def evolve(node: NodeParts, subscription: Subscription, told: Sequence[Told], stopping: Callable[[], None]) -> None:
     """Has the tables here follow those of the publisher."""
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         remote = definition.read(connection, [PublishedTable(each.schema, each.name) for each in told])

@@ -7,7 +7,7 @@ publisher is made last.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -24,16 +24,20 @@ from headgate.commands.subscription.subscription_option import ALTERABLE, CREATA
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
 from headgate.walreceiver import remote
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.link import check_conninfo
 
+if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
+    from headgate.subscriber.launcher import Launcher
+
 NOT_SUBSCRIBED = "tables were not subscribed, you will have to run ALTER SUBSCRIPTION ... REFRESH PUBLICATION to subscribe the tables"
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
     """CREATE SUBSCRIPTION."""
     options = read(node.options, CREATABLE)
     check_exclusive(options)
@@ -114,7 +118,7 @@ def _owned(session: Session, transaction: Transaction, name: str) -> Subscriptio
     return found
 
 
-def alter(node: Any, session: Session) -> CommandResult:
+def alter(node: pb.AlterSubscriptionStmt, session: Session) -> CommandResult:
     """ALTER SUBSCRIPTION."""
     transaction = session.begin_statement()
     subscription = _owned(session, transaction, node.subname)
@@ -133,7 +137,7 @@ def alter(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER SUBSCRIPTION")
 
 
-def _set_options(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+def _set_options(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     options = read(node.options, ALTERABLE)
     changes: dict[str, object] = {}
     for name, field in (
@@ -166,19 +170,19 @@ def _alter_failover(session: Session, subscription: Subscription, failover: bool
         connection.alter_slot(subscription.slot_name, failover=failover)
 
 
-def _set_enabled(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+def _set_enabled(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     options = read(node.options, {"enabled"})
     if subscription.slot_name is None and options.enabled:
         raise PostgresError("55000", "cannot enable subscription that does not have a slot name")
     subscriptions.change(transaction.cursor, subscription.oid, enabled=options.enabled)
 
 
-def _set_connection(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+def _set_connection(node: ParseNode, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     check_conninfo(node.conninfo)
     subscriptions.change(transaction.cursor, subscription.oid, conninfo=node.conninfo)
 
 
-def _set_publication(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+def _set_publication(node: ParseNode, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     options = read(node.options, {"copy_data", "refresh"})
     publications = names.strings(node.publication)
     _refuse_repeated(publications)
@@ -191,7 +195,7 @@ def _set_publication(node: Any, session: Session, transaction: Transaction, subs
         _do_refresh(session, transaction, changed, options.copy_data, validate=publications)
 
 
-def _change_publication(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+def _change_publication(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     adding = node.kind == pb.ALTER_SUBSCRIPTION_ADD_PUBLICATION
     options = read(node.options, {"copy_data", "refresh"})
     given = names.strings(node.publication)
@@ -232,7 +236,7 @@ def _check_refresh(session: Session, subscription: Subscription, options: Subscr
     session.prevent_in_block("ALTER SUBSCRIPTION with refresh")
 
 
-def _refresh(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+def _refresh(node: ParseNode, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     if not subscription.enabled:
         raise PostgresError("55000", "ALTER SUBSCRIPTION ... REFRESH is not allowed for disabled subscriptions")
     options = read(node.options, {"copy_data", "reconcile"})
@@ -257,7 +261,7 @@ def _do_refresh(session: Session, transaction: Transaction, subscription: Subscr
         subscription_tables.refresh(session, transaction, connection, subscription, "i" if copy_data else "r")
 
 
-def _skip(node: Any, session: Session, transaction: Transaction, subscription: Subscription) -> None:
+def _skip(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
     options = read(node.options, {"lsn"})
     cursor = transaction.cursor
     if not privilege.is_superuser(cursor, session.context.user):
@@ -270,7 +274,7 @@ def _skip(node: Any, session: Session, transaction: Transaction, subscription: S
     subscriptions.change(cursor, subscription.oid, skip_lsn=int(Lsn(0) if lsn is None else lsn))
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     """DROP SUBSCRIPTION [IF EXISTS]."""
     transaction = session.begin_statement()
     launcher = session.node.launcher
@@ -320,7 +324,7 @@ def _hold_workers(name: str, session: Session, transaction: Transaction) -> None
     transaction.plan_again()  # its look at the catalog was before: who acts in a session is looked up at a statement's begin
 
 
-def _may_own(cursor: Any, user: str, owner: int) -> bool:
+def _may_own(cursor: CatalogCursor, user: str, owner: int) -> bool:
     try:
         privilege.check_owner(cursor, user, owner, "subscription", "")
     except PostgresError:
@@ -334,12 +338,12 @@ def _removed(session: Session, oid: int) -> None:
     _released(session.node.launcher, oid)
 
 
-def _released(launcher: Any, oid: int) -> None:
+def _released(launcher: Launcher, oid: int) -> None:
     launcher.release(oid)
     launcher.wake()
 
 
-def rename(node: Any, session: Session) -> CommandResult:
+def rename(node: ParseNode, session: Session) -> CommandResult:
     """ALTER SUBSCRIPTION … RENAME TO."""
     transaction = session.begin_statement()
     subscription = _owned(session, transaction, unwrap(node.object).sval)
@@ -348,7 +352,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER SUBSCRIPTION")
 
 
-def change_owner(node: Any, session: Session) -> CommandResult:
+def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     """ALTER SUBSCRIPTION … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
@@ -25,6 +25,9 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.walreceiver import definition, remote
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.definition import Definitions
+
+if TYPE_CHECKING:
+    from headgate.catalog.catalog import Catalog
 
 MISSING = "Create the table first, or use WITH (create_tables = true) to have it made as the publisher has it."
 
@@ -111,7 +114,7 @@ def _names(cursor: Cursor, subscription: Subscription) -> set[tuple[str, str]]:
     return set(subscriptions.titles(cursor, subscription.database, held).values())
 
 
-def has_new(catalog: Any, connection: PublisherConnection, subscription: Subscription) -> bool:
+def has_new(catalog: Catalog, connection: PublisherConnection, subscription: Subscription) -> bool:
     """Whether there are published tables that are not in the subscription."""
     cursor = catalog.cursor()
     try:

@@ -6,7 +6,6 @@ Called by `alter_table`; a change of the stored columns goes to the storage with
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -28,7 +27,7 @@ from headgate.sql import names
 from headgate.sql.parser import unwrap
 
 
-def add_column(alteration: Alteration, command: Any) -> None:
+def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ADD COLUMN [IF NOT EXISTS]."""
     relation, cursor = alteration.relation, alteration.cursor
     element = unwrap(getattr(command, "def"))
@@ -66,7 +65,7 @@ def add_column(alteration: Alteration, command: Any) -> None:
         foreign_key.add(declared, alteration.relation, alteration.session, alteration.transaction, check=True)
 
 
-def drop_column(alteration: Alteration, command: Any) -> None:
+def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """DROP COLUMN [IF EXISTS] [CASCADE]."""
     relation, cursor = alteration.relation, alteration.cursor
     column = relation.column(command.name)
@@ -118,7 +117,7 @@ def _used(expression: str | None, relation: Relation) -> set[str]:
     return set() if expression is None else stored_expression.columns_of(expression, relation)
 
 
-def set_default(alteration: Alteration, command: Any) -> None:
+def set_default(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER COLUMN … SET or DROP DEFAULT."""
     column = alteration.column(command.name)
     relation = alteration.relation
@@ -137,7 +136,7 @@ def set_default(alteration: Alteration, command: Any) -> None:
         set_default(child, command)
 
 
-def set_not_null(alteration: Alteration, command: Any) -> None:
+def set_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER COLUMN … SET NOT NULL; 23502 if the table has NULLs there."""
     column = alteration.column(command.name)
     for child in alteration.children():
@@ -147,7 +146,7 @@ def set_not_null(alteration: Alteration, command: Any) -> None:
         attribute.set_not_null(alteration.cursor, alteration.relation, column.attnum, not_null=True)
 
 
-def drop_not_null(alteration: Alteration, command: Any) -> None:
+def drop_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER COLUMN … DROP NOT NULL."""
     column = alteration.column(command.name)
     relation = alteration.relation
@@ -162,7 +161,7 @@ def drop_not_null(alteration: Alteration, command: Any) -> None:
         drop_not_null(child, command)
 
 
-def alter_type(alteration: Alteration, command: Any) -> None:
+def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER COLUMN … TYPE … [USING …]."""
     element = unwrap(getattr(command, "def"))
     column = alteration.column(command.name)

@@ -6,7 +6,6 @@ Called by `alter_table`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -25,7 +24,7 @@ from headgate.errors import PostgresError
 from headgate.sql.parser import unwrap
 
 
-def add_constraint(alteration: Alteration, command: Any) -> None:
+def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ADD [CONSTRAINT …] PRIMARY KEY, UNIQUE or CHECK."""
     node = unwrap(getattr(command, "def"))
     relation = alteration.relation
@@ -69,7 +68,7 @@ def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
     alter_partition.add_check(alteration, made)
 
 
-def drop_constraint(alteration: Alteration, command: Any) -> None:
+def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """DROP CONSTRAINT [IF EXISTS] [CASCADE]."""
     relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
     index = next((each for each in relation.indexes if each.constraint and each.name == command.name), None)
@@ -94,7 +93,7 @@ def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
     return found
 
 
-def alter_constraint(alteration: Alteration, command: Any) -> None:
+def alter_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER CONSTRAINT … [NOT] DEFERRABLE, INITIALLY DEFERRED or IMMEDIATE."""
     node = unwrap(getattr(command, "def"))
     key = _foreign_key(alteration, node.conname)
@@ -103,7 +102,7 @@ def alter_constraint(alteration: Alteration, command: Any) -> None:
     )
 
 
-def validate_constraint(alteration: Alteration, command: Any) -> None:
+def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """VALIDATE CONSTRAINT, of the partitions too."""
     relation = alteration.relation
     check = next((each for each in relation.checks if each.name == command.name), None)

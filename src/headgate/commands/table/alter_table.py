@@ -33,7 +33,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import unwrap
 
 
-def alter(node: Any, session: Session) -> CommandResult:
+def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
     """ALTER TABLE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -73,14 +73,14 @@ def alter(node: Any, session: Session) -> CommandResult:
     return CommandResult(f"ALTER {word}")
 
 
-def _beside_uses(command: Any) -> bool:
+def _beside_uses(command: pb.AlterTableCmd) -> bool:
     """Whether a subcommand changes nothing that views, publications or foreign keys of the table rely on (AlterTableGetLockLevel)."""
     if command.subtype == pb.AT_AddConstraint:
         return bool(unwrap(getattr(command, "def")).contype == pb.CONSTR_FOREIGN)
     return command.subtype in _BESIDE_USES
 
 
-def _spelled(command: Any) -> str:
+def _spelled(command: pb.AlterTableCmd) -> str:
     """The subcommand as messages name it (alter_table_type_to_string)."""
     if command.subtype in _SPELLED:
         return _SPELLED[command.subtype]
@@ -127,7 +127,7 @@ _SPELLED = {
 """Where the words are not those of the node's name."""
 
 
-def _check_kind(command: Any, relation: Relation) -> None:
+def _check_kind(command: pb.AlterTableCmd, relation: Relation) -> None:
     if relation.kind in "rp" or (relation.kind in "SvmiI" and command.subtype == pb.AT_ChangeOwner):
         return
     if relation.kind == "S" and command.subtype in (pb.AT_SetLogged, pb.AT_SetUnLogged):
@@ -145,7 +145,7 @@ def _check_kind(command: Any, relation: Relation) -> None:
     )
 
 
-def replica_identity(alteration: Alteration, command: Any) -> None:
+def replica_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """REPLICA IDENTITY { DEFAULT | FULL | NOTHING | USING INDEX i }."""
     relation = alteration.relation
     wanted = unwrap(getattr(command, "def"))
@@ -174,7 +174,7 @@ def replica_identity(alteration: Alteration, command: Any) -> None:
     pg_class.set_replica_identity(alteration.cursor, relation, "i", index.oid)
 
 
-def change_owner(alteration: Alteration, command: Any) -> None:
+def change_owner(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """OWNER TO."""
     context, cursor = alteration.session.context, alteration.cursor
     new_owner, oid = privilege.new_owner(cursor, context, command.newowner)
@@ -202,7 +202,7 @@ def _refuse_linked(cursor: Cursor, relation: Relation) -> None:
         raise PostgresError("0A000", f'cannot change owner of sequence "{relation.name}"', detail=detail)
 
 
-def row_security(alteration: Alteration, command: Any) -> None:
+def row_security(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ENABLE, DISABLE, FORCE, NO FORCE ROW LEVEL SECURITY."""
     column, value = {
         pb.AT_EnableRowSecurity: ("relrowsecurity", True),
@@ -213,7 +213,7 @@ def row_security(alteration: Alteration, command: Any) -> None:
     pg_class.set_class(alteration.cursor, alteration.relation, column, value)
 
 
-def set_logged(alteration: Alteration, command: Any) -> None:
+def set_logged(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """SET LOGGED and SET UNLOGGED: which rows a publication may have (ATPrepChangePersistence)."""
     relation, cursor = alteration.relation, alteration.cursor
     wanted = "p" if command.subtype == pb.AT_SetLogged else "u"
@@ -241,7 +241,7 @@ def set_logged(alteration: Alteration, command: Any) -> None:
         pg_class.set_class(cursor, replace(relation, oid=oid), "relpersistence", wanted)
 
 
-def triggers(alteration: Alteration, command: Any) -> None:
+def triggers(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ENABLE and DISABLE TRIGGER: there are none but those of foreign keys, which a node always has."""
     if command.name:
         raise PostgresError("42704", f'trigger "{command.name}" for table "{alteration.relation.name}" does not exist')
@@ -251,7 +251,7 @@ def triggers(alteration: Alteration, command: Any) -> None:
         )
 
 
-def set_options(alteration: Alteration, command: Any) -> None:
+def set_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """SET (…) and RESET (…); those of an index are about PostgreSQL's storage."""
     if alteration.relation.kind == "v":
         view_option.alter(alteration, command)
@@ -259,7 +259,7 @@ def set_options(alteration: Alteration, command: Any) -> None:
         storage_parameter.alter(alteration, command)
 
 
-def accept(alteration: Alteration, command: Any) -> None:
+def accept(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """A subcommand about PostgreSQL's storage or planner, which has no counterpart here: only the column is checked."""
     if command.name and command.subtype in (pb.AT_SetStorage, pb.AT_SetCompression, pb.AT_SetStatistics):
         alteration.column(command.name)

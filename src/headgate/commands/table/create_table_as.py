@@ -20,13 +20,13 @@ from headgate.commands.session import Session
 from headgate.commands.table import table
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
-from headgate.sql.parser import parse, unwrap
+from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.types import registry
 
 _PSEUDO = frozenset({registry.RECORD, registry.UNKNOWN, registry.VOID})
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreateTableAsStmt, session: Session) -> CommandResult:
     """CREATE TABLE … AS."""
     if node.objtype != pb.OBJECT_TABLE:
         raise not_supported("CREATE MATERIALIZED VIEW is not supported")
@@ -36,7 +36,7 @@ def create(node: Any, session: Session) -> CommandResult:
     return _make(node.into, query, session, if_not_exists=node.if_not_exists)
 
 
-def select_into(node: Any, session: Session) -> CommandResult:
+def select_into(node: ParseNode, session: Session) -> CommandResult:
     """SELECT … INTO."""
     query = type(node)()
     query.CopyFrom(node)
@@ -44,7 +44,7 @@ def select_into(node: Any, session: Session) -> CommandResult:
     return _make(node.into_clause, query, session, if_not_exists=False)
 
 
-def _make(into: Any, query: Any, session: Session, *, if_not_exists: bool) -> CommandResult:
+def _make(into: pb.IntoClause, query: pb.SelectStmt, session: Session, *, if_not_exists: bool) -> CommandResult:
     if into.options or into.on_commit not in (0, pb.ONCOMMIT_NOOP) or into.table_space_name or into.access_method:
         raise not_supported("CREATE TABLE AS with storage options is not supported")
     if if_not_exists and _exists(into.rel, session):
@@ -69,7 +69,7 @@ def _exists(rel: Any, session: Session) -> bool:
     return relations.lookup(cursor, context.database, rel.schemaname or None, rel.relname, context.search_path) is not None
 
 
-def _definition(into: Any, columns: tuple[PlanColumn, ...]) -> Any:
+def _definition(into: pb.IntoClause, columns: tuple[PlanColumn, ...]) -> Any:
     """The CREATE TABLE of a query's columns under the names that INTO gives."""
     given = names.strings(into.col_names)
     if len(given) > len(columns):

@@ -6,7 +6,8 @@ Called by CREATE TABLE and ALTER TABLE once the tables exist. That the rows obey
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import foreign_key
 from headgate.catalog.relation import relation as relations
@@ -128,14 +129,14 @@ def _primary_key(target: Relation) -> Index:
     return found
 
 
-def _check_actions(node: Any, columns: Sequence[Column]) -> None:
+def _check_actions(node: pb.Constraint, columns: Sequence[Column]) -> None:
     if any(each.generated is not None for each in columns):
         for event, action, refused in (("ON UPDATE", node.fk_upd_action, "cnd"), ("ON DELETE", node.fk_del_action, "nd")):
             if action and action in refused:
                 raise PostgresError("42601", f"invalid {event} action for foreign key constraint containing generated column")
 
 
-def _set_columns(node: Any, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
+def _set_columns(node: pb.Constraint, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
     found = []
     for column in _columns(relation, names.strings(node.fk_del_set_cols)):
         if column not in columns:

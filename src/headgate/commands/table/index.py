@@ -7,7 +7,6 @@ and dumps show it. Whether the rows are unique is checked when it is made, and b
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -31,14 +30,14 @@ from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 from headgate.types.text_column import TextSettings as Forms
 
 MAX_KEYS = 32
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.IndexStmt, session: Session) -> CommandResult:
     """CREATE [UNIQUE] INDEX."""
     if node.concurrent:
         session.prevent_in_block("CREATE INDEX CONCURRENTLY")
@@ -80,7 +79,7 @@ class _Parts:
     classes: list[int] = field(default_factory=list)
 
 
-def _key(node: Any, relation: Relation, cursor: Cursor, forms: Forms) -> IndexKey:
+def _key(node: pb.IndexStmt, relation: Relation, cursor: Cursor, forms: Forms) -> IndexKey:
     method, method_name = _method(node, cursor)
     if len(node.index_params) + len(node.index_including_params) > MAX_KEYS:
         raise PostgresError("54011", f"cannot use more than {MAX_KEYS} columns in an index")
@@ -123,7 +122,7 @@ def _distinct(given: list[str]) -> list[str]:
     return found
 
 
-def _method(node: Any, cursor: Cursor) -> tuple[int, str]:
+def _method(node: pb.IndexStmt, cursor: Cursor) -> tuple[int, str]:
     name = node.access_method or "btree"
     found = one(cursor, "SELECT oid FROM hg.pg_am WHERE amname = ? AND amtype = 'i'", [name])
     if found is None:
@@ -133,7 +132,7 @@ def _method(node: Any, cursor: Cursor) -> tuple[int, str]:
     return int(found[0]), name
 
 
-def _take(element: Any, relation: Relation, parts: _Parts, method: int, method_name: str, cursor: Cursor, forms: Forms) -> None:
+def _take(element: pb.IndexElem, relation: Relation, parts: _Parts, method: int, method_name: str, cursor: Cursor, forms: Forms) -> None:
     """One parameter of an index: a column, a call, or an expression in parentheses."""
     if element.HasField("expr"):
         bound = _bound(element.expr, relation, forms)
@@ -156,7 +155,7 @@ def _take(element: Any, relation: Relation, parts: _Parts, method: int, method_n
     parts.classes.append(_class(element, column, method, method_name, cursor))
 
 
-def _option(element: Any, method: str) -> int:
+def _option(element: pb.IndexElem, method: str) -> int:
     descending = element.ordering == pb.SORTBY_DESC
     if method != "btree":
         if element.ordering != pb.SORTBY_DEFAULT:
@@ -168,7 +167,7 @@ def _option(element: Any, method: str) -> int:
     return (key_text.DESCENDING if descending else 0) | (key_text.NULLS_FIRST if first else 0)
 
 
-def _class(element: Any, column: Column, method: int, method_name: str, cursor: Cursor) -> int:
+def _class(element: pb.IndexElem, column: Column, method: int, method_name: str, cursor: Cursor) -> int:
     """The operator class that is named, or the type's own."""
     if element.opclass:
         _, name = names.split_name(element.opclass)
@@ -187,7 +186,7 @@ def _class(element: Any, column: Column, method: int, method_name: str, cursor: 
     return own
 
 
-def _bound(node: Any, relation: Relation, forms: Forms) -> Expression:
+def _bound(node: ParseNode, relation: Relation, forms: Forms) -> Expression:
     context = stored_expression.context(forms).within(
         construct="index expressions", refuse_subquery="cannot use subquery in index expression"
     )
@@ -197,7 +196,7 @@ def _bound(node: Any, relation: Relation, forms: Forms) -> Expression:
     return bound
 
 
-def _predicate(node: Any, relation: Relation, forms: Forms) -> str:
+def _predicate(node: ParseNode, relation: Relation, forms: Forms) -> str:
     context = stored_expression.context(forms).within(refuse_subquery="cannot use subquery in index predicate")
     bound = binder.bind_condition(node, stored_expression.scope_of(relation.columns, relation.name), "WHERE", context=context)
     if not stored_expression.immutable(bound):
@@ -217,7 +216,7 @@ def _required(cursor: Cursor, context: SessionContext, index: Relation, keeper: 
     return PostgresError("2BP01", message, hint=f"You can drop {keeper} instead.")
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP INDEX [IF EXISTS]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

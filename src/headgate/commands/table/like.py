@@ -17,14 +17,14 @@ from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
-from headgate.sql.parser import parse, position, unwrap
+from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.types import registry
 
 COMMENTS, CONSTRAINTS, DEFAULTS, GENERATED, IDENTITY, INDEXES = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
 """Bits of TableLikeClause.options (CREATE_TABLE_LIKE_*)."""
 
 
-def expand(node: Any, session: Session) -> tuple[Any, list[str]]:
+def expand(node: pb.CreateStmt, session: Session) -> tuple[Any, list[str]]:
     """(the statement without LIKE, what is to be executed after it). A statement that has none comes back as it is."""
     if not any(unwrap(each).DESCRIPTOR.name == "TableLikeClause" for each in node.table_elts):
         return node, []
@@ -43,7 +43,7 @@ def expand(node: Any, session: Session) -> tuple[Any, list[str]]:
     return whole, later
 
 
-def _elements(clause: Any, session: Session, target: Any, later: list[str]) -> list[str]:
+def _elements(clause: pb.TableLikeClause, session: Session, target: ParseNode, later: list[str]) -> list[str]:
     cursor, context = session.begin_statement().cursor, session.context
     source = lookup.source(cursor, context, clause.relation)
     hold.use(cursor, "pg_class", source.oid)

@@ -5,8 +5,6 @@ Called by `execute` for RenameStmt and AlterObjectSchemaStmt.
 
 from __future__ import annotations
 
-from typing import Any
-
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import rows
@@ -32,7 +30,7 @@ WORDS = {pb.OBJECT_INDEX: "INDEX", pb.OBJECT_VIEW: "VIEW", pb.OBJECT_SEQUENCE: "
 KINDS = {"INDEX": ("iI", "an index"), "VIEW": ("v", "a view"), "SEQUENCE": ("S", "a sequence")}
 
 
-def _named(node: Any, word: str, session: Session, transaction: Transaction) -> Relation | None:
+def _named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: Session, transaction: Transaction) -> Relation | None:
     """The relation of ALTER INDEX, VIEW, … if it is of that kind; ALTER TABLE takes all. None, and a NOTICE, for IF EXISTS."""
     cursor, context = transaction.cursor, session.context
     relation = lookup.find(cursor, context, node.relation)
@@ -57,7 +55,7 @@ def _named(node: Any, word: str, session: Session, transaction: Transaction) -> 
     return relation
 
 
-def rename(node: Any, session: Session) -> CommandResult:
+def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER TABLE … RENAME [COLUMN | CONSTRAINT], ALTER INDEX, VIEW, SEQUENCE … RENAME."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
@@ -100,7 +98,7 @@ def _rename_column(transaction: Transaction, relation: Relation, name: str, new_
         transaction.alter_table(relation, changed)
 
 
-def set_schema(node: Any, session: Session) -> CommandResult:
+def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:
     """ALTER TABLE, VIEW, SEQUENCE … SET SCHEMA."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

@@ -17,13 +17,13 @@ from headgate.commands.query.plan import quoted
 from headgate.commands.sequence import next_value, sequence
 from headgate.commands.sequence.next_value import Numbers
 from headgate.commands.session import Session
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, TypeRef
-from headgate.sql.parser import position
+from headgate.sql.parser import ParseNode, position
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types.storage import spark_type
@@ -107,7 +107,7 @@ def replace_column(
         transaction.replace_rows(relation, changed)
 
 
-def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, using: Any) -> None:
+def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, using: ParseNode | None) -> None:
     """ALTER COLUMN … TYPE: a new stored column takes the place of the old one, with the values cast."""
     relation, transaction, session = alteration.relation, alteration.transaction, alteration.session
     evaluation = Evaluation(session)
@@ -146,7 +146,5 @@ def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, us
         attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
     alteration.refresh()
     if relation.kind == "r":
-        if not hasattr(transaction, "change_type"):
-            raise not_supported("ALTER COLUMN ... TYPE is not supported")
         with rendering.running(session, transaction):
             transaction.change_type(relation, alteration.relation, column.name, evaluation.column(value))

@@ -103,7 +103,7 @@ def _check_number(name: str, value: str, word: str, bounds: tuple[int, int], *, 
         raise PostgresError("22023", f'value {value} out of bounds for option "{name}"', detail=detail)
 
 
-def alter(alteration: Alteration, command: Any) -> None:
+def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER TABLE … SET (…) and RESET (…)."""
     relation = alteration.relation
     nodes = unwrap(getattr(command, "def")).items

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -41,7 +40,7 @@ def oids(transaction: Transaction) -> Callable[[], int]:
     return counter
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     """CREATE TABLE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -109,7 +108,7 @@ def create(node: Any, session: Session) -> CommandResult:
     return CommandResult("CREATE TABLE")
 
 
-def _place(node: Any, session: Session, transaction: Transaction) -> tuple[int, str, bool]:
+def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> tuple[int, str, bool]:
     """(oid, name) of the schema in which CREATE TABLE makes its table, and whether that is temporary."""
     cursor, context, target = transaction.cursor, session.context, node.relation
     temporary = temporary_tables.wanted(target)
@@ -153,7 +152,7 @@ def _run_later(later: list[str], session: Session) -> None:
         action(statement.node, session)
 
 
-def _refuse_unsupported(node: Any) -> None:
+def _refuse_unsupported(node: pb.CreateStmt) -> None:
     if node.inh_relations and node.HasField("partspec") and not node.HasField("partbound"):
         raise PostgresError("42P17", "cannot create partitioned table as inheritance child")
     if node.inh_relations and not node.HasField("partbound"):
@@ -178,7 +177,7 @@ def _tell_subscribed(session: Session, transaction: Transaction, found: Sequence
                 )
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP TABLE [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -231,7 +230,7 @@ def _drop_one(transaction: Transaction, relation: Relation) -> None:
         transaction.drop_table(relation)
 
 
-def truncate(node: Any, session: Session) -> CommandResult:
+def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
     """TRUNCATE a, b [RESTART IDENTITY] [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

@@ -22,7 +22,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.expression.spark import domain
 from headgate.sql import names
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 from headgate.types.storage import storable
 from headgate.types.text_column import TextSettings as Forms
@@ -112,7 +112,7 @@ def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int, forms:
     return found
 
 
-def _add_options(element: Any, drafts: Sequence[_Column], nodes: Sequence[Any], table: str, found: Elements) -> None:
+def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequence[Any], table: str, found: Elements) -> None:
     """The options that PARTITION OF … (a DEFAULT 1, b NOT NULL) gives to a column of the parent."""
     if sum(unwrap(node).DESCRIPTOR.name == "ColumnDef" and unwrap(node).colname == element.colname for node in nodes) > 1:
         raise PostgresError("42701", f'column "{element.colname}" specified more than once')
@@ -123,13 +123,15 @@ def _add_options(element: Any, drafts: Sequence[_Column], nodes: Sequence[Any], 
         _take(draft, constraint, table, found)
 
 
-def check(node: Any, columns: Sequence[Column], table: str, forms: Forms) -> NewCheck:
+def check(node: pb.Constraint, columns: Sequence[Column], table: str, forms: Forms) -> NewCheck:
     """A CHECK constraint, bound to the table's columns."""
     text, attnums = stored_expression.check(node.raw_expr, columns, table, forms)
     return NewCheck(text, node.conname or None, attnums)
 
 
-def column(element: Any, table: str, others: Sequence[Column], cursor: Cursor, database: int, forms: Forms) -> tuple[Column, Elements]:
+def column(
+    element: pb.ColumnDef, table: str, others: Sequence[Column], cursor: Cursor, database: int, forms: Forms
+) -> tuple[Column, Elements]:
     """The column of ALTER TABLE … ADD COLUMN, numbered behind `others`, with the keys, checks and sequences that it brings."""
     found = Elements()
     draft = _draft(element, table, cursor, database, found)
@@ -159,7 +161,7 @@ def _check_names(drafts: list[_Column]) -> None:
         seen.add(name)
 
 
-def _draft(element: Any, table: str, cursor: Cursor, database: int, found: Elements) -> _Column:
+def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, found: Elements) -> _Column:
     """One ColumnDef: its type and collation, and its constraints sorted by kind."""
     node = element.type_name
     last = names.strings(node.names)[-1] if node.names else ""
@@ -185,7 +187,7 @@ def _draft(element: Any, table: str, cursor: Cursor, database: int, found: Eleme
     return draft
 
 
-def _collation(node: Any, oid: int, default: int, cursor: Cursor, database: int) -> int:
+def _collation(node: ParseNode, oid: int, default: int, cursor: Cursor, database: int) -> int:
     schema, name = names.split_name(node.collname)
     if not default:
         raise PostgresError("42804", f"collations are not supported by type {registry.format_type(oid)}", position=position(node.location))
@@ -201,7 +203,7 @@ def _collation(node: Any, oid: int, default: int, cursor: Cursor, database: int)
     return int(found[0])
 
 
-def _take(draft: _Column, node: Any, table: str, found: Elements) -> None:  # noqa: C901, PLR0912 (one case per option)
+def _take(draft: _Column, node: pb.Constraint, table: str, found: Elements) -> None:  # noqa: C901, PLR0912 (one case per option)
     name = draft.column.name
     match node.contype:
         case pb.CONSTR_NULL | pb.CONSTR_NOTNULL:
@@ -263,7 +265,7 @@ class _KeyOf:
 
 
 def key(
-    node: Any,
+    node: pb.Constraint,
     columns: Sequence[Column],
     table: str,
     own: tuple[str, ...] = (),

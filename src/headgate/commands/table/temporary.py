@@ -6,7 +6,9 @@ TABLE, by the session when it leaves (`drop_all`), and by a node when it starts 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import Cursor, rows
@@ -20,13 +22,14 @@ from headgate.sql.parser import position
 
 if TYPE_CHECKING:
     from headgate.commands.session import Session
+    from headgate.storage.engine import Engine
     from headgate.storage.transaction.transaction import Transaction
 
 PREFIX = "pg_temp_"
 PRESERVE, DELETE_ROWS, DROP = 0, 1, 2
 
 
-def wanted(node: Any) -> bool:
+def wanted(node: pb.RangeVar) -> bool:
     """Whether a RangeVar that is created names a temporary relation; 42P16 where it is in another schema."""
     if node.relpersistence == "t":
         if node.schemaname and not _is_temporary(node.schemaname):
@@ -86,13 +89,13 @@ def _empty(transaction: Transaction, relation: Relation) -> None:
         transaction.truncate([known])
 
 
-def drop_all(engine: Any, context: SessionContext) -> None:
+def drop_all(engine: Engine, context: SessionContext) -> None:
     """Drops the temporary tables of a session that ends, and its schema."""
     if context.temp_schema is not None:
         _drop_schemas(engine, context.database, [context.temp_schema])
 
 
-def clean(engine: Any) -> None:
+def clean(engine: Engine) -> None:
     """Drops what the sessions of a node that has not been stopped in order left behind."""
     cursor = engine.catalog.cursor()
     try:
@@ -103,7 +106,7 @@ def clean(engine: Any) -> None:
         _drop_schemas(engine, database, [name for each, name in left if each == database])
 
 
-def _drop_schemas(engine: Any, database: int, names: list[str]) -> None:
+def _drop_schemas(engine: Engine, database: int, names: list[str]) -> None:
     transaction = engine.begin(database)
     try:
         transaction.statement()

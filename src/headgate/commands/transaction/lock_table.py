@@ -9,13 +9,11 @@ EXCLUSIVE, in which rows are written:
 
 from __future__ import annotations
 
-from typing import Any
-
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
 
 ACCESS_SHARE, ROW_EXCLUSIVE, SHARE = 1, 3, 5
@@ -23,7 +21,7 @@ _RIGHTS = {ACCESS_SHARE: ("SELECT",), ROW_EXCLUSIVE: ("INSERT", "UPDATE", "DELET
 _RIGHTS_OF_OTHERS = ("UPDATE", "DELETE", "TRUNCATE")
 
 
-def lock(node: Any, session: Session) -> None:
+def lock(node: ParseNode, session: Session) -> None:
     """Locks tables; a partitioned one with its leaves. 42P01, 42809, 42501, 55P03 (NOWAIT)."""
     transaction = session.begin_command()
     for item in node.relations:

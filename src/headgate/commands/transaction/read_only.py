@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.commands import lookup
 from headgate.errors import PostgresError
 from headgate.sql import command_tag
-from headgate.sql.parser import unwrap, walk
+from headgate.sql.parser import ParseNode, unwrap, walk
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
@@ -23,7 +25,7 @@ _ALLOWED = {"CheckPointStmt", "ConstraintsSetStmt", "DeclareCursorStmt", "Explai
 _WRITING = {"InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"}
 
 
-def check(node: Any, session: Session) -> None:
+def check(node: ParseNode, session: Session) -> None:
     """25006 where the transaction is READ ONLY and the statement is not."""
     if not session.read_only:
         return
@@ -72,7 +74,7 @@ def _analyse(statement: Any, session: Session) -> None:
     describe(statement, "", session, tuple(each.type_oid for each in session.parameters))
 
 
-def _written(statement: Any, session: Session) -> Iterator[Relation]:
+def _written(statement: pb.SelectStmt, session: Session) -> Iterator[Relation]:
     """The relations that a statement writes to or locks rows of, those in its WITH clause and its subqueries too."""
     cursor, context = session.begin_statement().cursor, session.context
     own = {unwrap(cte).ctename for each in walk(statement) if each.DESCRIPTOR.name == "WithClause" for cte in each.ctes}

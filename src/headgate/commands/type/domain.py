@@ -27,7 +27,7 @@ from headgate.expression.node import Const, TypeRef
 from headgate.expression.spark import compiler
 from headgate.expression.spark import domain as compile_domain
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 from headgate.types.text_column import TextSettings as Forms
 
@@ -39,7 +39,7 @@ _REFUSED = {
 }
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
     """CREATE DOMAIN name AS type [DEFAULT …] [NOT NULL | NULL] [CHECK …]."""
     try:
         return _create(node, session)
@@ -48,7 +48,7 @@ def create(node: Any, session: Session) -> CommandResult:
         raise
 
 
-def _create(node: Any, session: Session) -> CommandResult:
+def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     schema, name = names.split_name(node.domainname, context.database_name)
@@ -92,21 +92,21 @@ def _constraints(nodes: Any, value: TypeRef, name: str, forms: Forms) -> tuple[b
     return null is False, default, checks
 
 
-def _default(node: Any, value: TypeRef, name: str, forms: Forms) -> str | None:
+def _default(node: ParseNode, value: TypeRef, name: str, forms: Forms) -> str | None:
     bound = binder.bind_default(
         node, value, name, context=stored_expression.context(forms).within(refuse_subquery="cannot use subquery in DEFAULT expression")
     )
     return None if isinstance(bound, Const) and bound.value is None else deparse(bound)
 
 
-def _check(node: Any, value: TypeRef, forms: Forms) -> str:
+def _check(node: ParseNode, value: TypeRef, forms: Forms) -> str:
     context = stored_expression.context(forms).within(refuse_subquery="cannot use subquery in check constraint")
     bound = compile_domain.bind_check(node, value, context)
     compiler.check(bound)
     return deparse(bound)
 
 
-def alter(node: Any, session: Session) -> CommandResult:
+def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
     """ALTER DOMAIN: SET and DROP DEFAULT, SET and DROP NOT NULL, ADD, DROP and VALIDATE CONSTRAINT."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context

@@ -39,7 +39,7 @@ from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark.value import arrow_function
 from headgate.sql import names
-from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql.parser import ParseNode, parse_expression, unwrap
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 from headgate.types.registry import TypeRegistry
@@ -48,7 +48,7 @@ from headgate.types.text import array as arrays
 Change = Callable[[Expression], Expression | None]
 
 
-def create_enum(node: Any, session: Session) -> CommandResult:
+def create_enum(node: pb.CreateEnumStmt, session: Session) -> CommandResult:
     """CREATE TYPE name AS ENUM (…)."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -71,7 +71,7 @@ def changed(session: Session) -> None:
     session.use_types()
 
 
-def alter_enum(node: Any, session: Session) -> CommandResult:
+def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
     """ALTER TYPE … ADD VALUE, RENAME VALUE."""
     transaction = session.begin_statement()
     cursor, database = transaction.cursor, session.context.database
@@ -103,7 +103,7 @@ def alter_enum(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER TYPE")
 
 
-def rename(node: Any, session: Session) -> CommandResult:
+def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER TYPE … RENAME TO."""
     transaction = session.begin_statement()
     cursor, database = transaction.cursor, session.context.database
@@ -117,7 +117,7 @@ def rename(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER DOMAIN" if node.rename_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
-def set_schema(node: Any, session: Session) -> CommandResult:
+def set_schema(node: ParseNode, session: Session) -> CommandResult:
     """ALTER TYPE … SET SCHEMA."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -133,7 +133,7 @@ def set_schema(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
-def change_owner(node: Any, session: Session) -> CommandResult:
+def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     """ALTER TYPE … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -148,7 +148,7 @@ def change_owner(node: Any, session: Session) -> CommandResult:
     return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP TYPE [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor = transaction.cursor

@@ -30,13 +30,13 @@ from headgate.commands.view import view_option, view_query, view_text
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import TypeRef
 from headgate.sql import names
+from headgate.sql.parser import ParseNode, parse, unwrap, walk
 from headgate.sql.parser import kind as kind_of
-from headgate.sql.parser import parse, unwrap, walk
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 
 
-def create(node: Any, session: Session) -> CommandResult:
+def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     """CREATE [OR REPLACE] [RECURSIVE] VIEW."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -74,7 +74,7 @@ def create(node: Any, session: Session) -> CommandResult:
     return CommandResult("CREATE VIEW")
 
 
-def resolve(select: Any, session: Session, transaction: Transaction) -> tuple[Any, set[tuple[int, int]]]:
+def resolve(select: pb.SelectStmt, session: Session, transaction: Transaction) -> tuple[Any, set[tuple[int, int]]]:
     """The query independent of the search path, and what it reads."""
     copied = pb.SelectStmt()
     copied.CopyFrom(select)
@@ -83,7 +83,7 @@ def resolve(select: Any, session: Session, transaction: Transaction) -> tuple[An
     return copied, resolver.uses
 
 
-def _columns(select: Any, given: Sequence[str], session: Session, transaction: Transaction) -> list[Column]:
+def _columns(select: pb.SelectStmt, given: Sequence[str], session: Session, transaction: Transaction) -> list[Column]:
     """The view's columns: names and types of the query's, or the names that CREATE VIEW gives."""
     described = output(select, session, transaction)
     if len(given) > len(described):
@@ -100,7 +100,7 @@ def _columns(select: Any, given: Sequence[str], session: Session, transaction: T
     return columns
 
 
-def _write_names(select: Any, named: Sequence[str]) -> None:
+def _write_names(select: pb.SelectStmt, named: Sequence[str]) -> None:
     first = select
     while first.op != pb.SETOP_NONE:
         first = first.larg
@@ -108,7 +108,7 @@ def _write_names(select: Any, named: Sequence[str]) -> None:
         item.res_target.name = name
 
 
-def output(select: Any, session: Session, transaction: Transaction) -> list[tuple[str, TypeRef]]:
+def output(select: pb.SelectStmt, session: Session, transaction: Transaction) -> list[tuple[str, TypeRef]]:
     """The names and types of a query's columns; the query is planned, not run."""
 
     def planned() -> Plan:
@@ -144,7 +144,7 @@ def _replace(existing: Relation, columns: Sequence[Column], session: Session, tr
             raise PostgresError("42P16", f'cannot change data type of view column "{old.name}" from {before} to {after}')
 
 
-def drop(node: Any, session: Session) -> CommandResult:
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP VIEW [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -193,7 +193,7 @@ def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str) -> 
     )
 
 
-def _why_not_updatable(select: Any) -> str | None:
+def _why_not_updatable(select: pb.SelectStmt) -> str | None:
     """view_query_is_auto_updatable's reason."""
     for found, what in (
         (select.distinct_clause, "containing DISTINCT"),
@@ -235,7 +235,7 @@ def renamed(session: Session, transaction: Transaction, old: Relation, new: Rela
         views.write_texts(cursor, database, oid, view_text.texts(statement.node, cursor, database, registry.known()))
 
 
-def _rename(select: Any, old: Relation, new: Relation) -> None:
+def _rename(select: pb.SelectStmt, old: Relation, new: Relation) -> None:
     """Puts the new names of a relation and its columns into a resolved query, at all its levels."""
     columns = {each.name: after.name for each in old.columns for after in new.columns if each.attnum == after.attnum}
     _visit(select, _Renaming(old, new, columns), frozenset())
@@ -247,14 +247,14 @@ class _Renaming:
     new: Relation
     columns: dict[str, str]
 
-    def table(self, node: Any, aliases: frozenset[str]) -> None:
+    def table(self, node: pb.RangeVar, aliases: frozenset[str]) -> None:
         """A table in FROM."""
         if (node.schemaname, node.relname) == (self.old.schema, self.old.name):
             node.schemaname, node.relname = self.new.schema, self.new.name
             if node.alias.aliasname == self.old.name and self.new.name not in aliases:  # no alias was written: the name is the table's
                 node.alias.aliasname = self.new.name
 
-    def column(self, node: Any, aliases: frozenset[str]) -> None:
+    def column(self, node: pb.ColumnRef, aliases: frozenset[str]) -> None:
         """A reference ``alias.column``."""
         first, second = (unwrap(each) for each in node.fields)
         if first.sval in aliases and second.DESCRIPTOR.name == "String" and second.sval in self.columns:
@@ -262,7 +262,7 @@ class _Renaming:
             if first.sval == self.old.name and self.new.name not in aliases:
                 first.sval = self.new.name
 
-    def aliases(self, select: Any) -> frozenset[str]:
+    def aliases(self, select: pb.SelectStmt) -> frozenset[str]:
         """Under which names a query level has the relation."""
         found: set[str] = set()
         waiting = [unwrap(each) for each in select.from_clause]
@@ -275,7 +275,7 @@ class _Renaming:
         return frozenset(found)
 
 
-def _visit(node: Any, renaming: _Renaming, aliases: frozenset[str]) -> None:
+def _visit(node: ParseNode, renaming: _Renaming, aliases: frozenset[str]) -> None:
     inner = unwrap(node)
     if inner is None:
         return

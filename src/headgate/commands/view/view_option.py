@@ -50,7 +50,7 @@ def invokers_rights(given: Iterable[str]) -> bool:
     return read_bool(found.get("security_invoker", "false")) is True
 
 
-def alter(alteration: Alteration, command: Any) -> None:
+def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER VIEW … SET (…) and RESET (…)."""
     relation = alteration.relation
     nodes = unwrap(getattr(command, "def")).items

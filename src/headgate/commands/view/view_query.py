@@ -21,7 +21,7 @@ from headgate.catalog.session import SessionContext
 from headgate.commands import lookup
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings
 
@@ -73,7 +73,7 @@ class Resolver:
         self.uses: set[tuple[int, int]] = set()
         self.ctes: dict[str, list[str]] = {}
 
-    def select(self, node: Any, outer: LevelNames | None = None) -> list[str]:
+    def select(self, node: pb.SelectStmt, outer: LevelNames | None = None) -> list[str]:
         """Resolves a SELECT in place; its output columns."""
         saved = dict(self.ctes)
         try:
@@ -101,7 +101,7 @@ class Resolver:
         finally:
             self.ctes = saved
 
-    def _with(self, clause: Any) -> None:
+    def _with(self, clause: ParseNode) -> None:
         for each in clause.ctes:
             cte = unwrap(each)
             query = unwrap(cte.ctequery)
@@ -115,7 +115,7 @@ class Resolver:
 
     # ---- FROM ------------------------------------------------------------------------------------------------
 
-    def _from(self, item: Any, scope: LevelNames) -> None:
+    def _from(self, item: ParseNode, scope: LevelNames) -> None:
         match item.DESCRIPTOR.name:
             case "RangeVar":
                 self._add(scope, self._range_var(item))
@@ -135,7 +135,7 @@ class Resolver:
         scope.entries.append(entry)
         scope.star += [(entry.alias, column) for column in entry.columns]
 
-    def _range_var(self, item: Any) -> FromEntry:
+    def _range_var(self, item: pb.RangeVar) -> FromEntry:
         given = names.strings(item.alias.colnames)
         if not item.schemaname and item.relname in self.ctes:
             columns = self.ctes[item.relname]
@@ -159,7 +159,7 @@ class Resolver:
         given = names.strings(item.alias.colnames) or [item.alias.aliasname]
         return FromEntry(item.alias.aliasname, given + (["ordinality"] if item.ordinality and len(given) == 1 else []))
 
-    def _join(self, item: Any, scope: LevelNames) -> None:
+    def _join(self, item: pb.JoinExpr, scope: LevelNames) -> None:
         left, right = LevelNames(outer=scope.outer), LevelNames(outer=scope.outer)
         self._from(unwrap(item.larg), left)
         self._from(unwrap(item.rarg), right)
@@ -186,7 +186,7 @@ class Resolver:
 
     # ---- expressions -----------------------------------------------------------------------------------------
 
-    def _targets(self, node: Any, scope: LevelNames) -> None:
+    def _targets(self, node: pb.SelectStmt, scope: LevelNames) -> None:
         expanded = []
         for item in node.target_list:
             target = unwrap(item)
@@ -203,7 +203,7 @@ class Resolver:
         del node.target_list[:]
         node.target_list.extend(expanded)
 
-    def _star(self, value: Any, scope: LevelNames) -> list[Any]:
+    def _star(self, value: pb.ColumnRef, scope: LevelNames) -> list[Any]:
         wanted = [unwrap(each).sval for each in value.fields[:-1]]
         columns = scope.star
         if wanted:
@@ -227,7 +227,7 @@ class Resolver:
             made.append(node)
         return made
 
-    def _clauses(self, node: Any, scope: LevelNames, outputs: Sequence[str]) -> None:
+    def _clauses(self, node: pb.SelectStmt, scope: LevelNames, outputs: Sequence[str]) -> None:
         for name in ("where_clause", "having_clause", "limit_offset", "limit_count"):
             if node.HasField(name):
                 self._walk(getattr(node, name), scope)
@@ -239,7 +239,7 @@ class Resolver:
                 continue
             self._walk(item, scope)
 
-    def _walk(self, node: Any, scope: LevelNames) -> None:
+    def _walk(self, node: ParseNode, scope: LevelNames) -> None:
         inner = unwrap(node)
         if inner is None:
             return
@@ -259,7 +259,7 @@ class Resolver:
                 for child in value if descriptor.is_repeated else [value]:
                     self._walk(child, scope)
 
-    def _constant(self, written: Any, type_name: Any) -> None:
+    def _constant(self, written: pb.A_Const, type_name: ParseNode) -> None:
         """A date or interval under a cast means what it means to whoever makes the view; an order of day and month is none of the text."""
         if written.WhichOneof("val") != "sval":
             return
@@ -270,7 +270,7 @@ class Resolver:
         except PostgresError:
             return  # the planner says what is wrong
 
-    def _column(self, reference: Any, scope: LevelNames) -> None:
+    def _column(self, reference: pb.ColumnRef, scope: LevelNames) -> None:
         fields = [unwrap(each) for each in reference.fields]
         if fields[-1].DESCRIPTOR.name == "A_Star":
             return

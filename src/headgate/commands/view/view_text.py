@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import postgast
 from postgast import pg_query_pb2 as pb
@@ -25,7 +24,7 @@ from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 SHOWN_BARE = ("public", "pg_catalog")
@@ -36,7 +35,7 @@ class _NoPrinterError(Exception):
     """The query has a part that only libpg_query prints."""
 
 
-def texts(node: Any, cursor: Cursor, database: int, types: registry.TypeRegistry) -> Texts:
+def texts(node: pb.SelectStmt, cursor: Cursor, database: int, types: registry.TypeRegistry) -> Texts:
     """The texts of a resolved query."""
     query = _whole(node)
     made = []
@@ -48,13 +47,13 @@ def texts(node: Any, cursor: Cursor, database: int, types: registry.TypeRegistry
     return Texts(query, *made)
 
 
-def _whole(node: Any) -> str:
+def _whole(node: pb.SelectStmt) -> str:
     tree = pb.ParseResult()
     tree.stmts.add().stmt.select_stmt.CopyFrom(node)
     return str(postgast.deparse(tree))
 
 
-def _outputs(node: Any) -> list[str]:
+def _outputs(node: ParseNode) -> list[str]:
     while node.op != pb.SETOP_NONE:
         node = node.larg
     return [unwrap(each).name for each in node.target_list]
@@ -68,7 +67,7 @@ class _Printer:
     pretty: bool
     qualified: bool
 
-    def query(self, node: Any, named: Sequence[str] = ()) -> str:
+    def query(self, node: pb.SelectStmt, named: Sequence[str] = ()) -> str:
         """A SELECT or set operation, with the blank before it; `named`: the names of the columns of the whole."""
         if node.HasField("with_clause") or node.values_lists or node.window_clause or node.locking_clause:
             raise _NoPrinterError
@@ -76,7 +75,7 @@ class _Printer:
             return self._set_operation(node, named or _outputs(node))
         return self._select(node, named)
 
-    def _set_operation(self, node: Any, named: Sequence[str]) -> str:
+    def _set_operation(self, node: ParseNode, named: Sequence[str]) -> str:
         if node.sort_clause or node.HasField("limit_count") or node.HasField("limit_offset"):
             raise _NoPrinterError
         word = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}[node.op]
@@ -85,7 +84,7 @@ class _Printer:
                 raise _NoPrinterError
         return f"{self.query(node.larg, named)}\n{word}{' ALL' if node.all else ''}\n{self.query(node.rarg, named)}"
 
-    def _select(self, node: Any, named: Sequence[str] = ()) -> str:
+    def _select(self, node: pb.SelectStmt, named: Sequence[str] = ()) -> str:
         tables: list[ScopeTable] = []
         origin = ",\n    ".join(self._from(unwrap(each), tables) for each in node.from_clause)
         scope = Scope(tuple(tables), qualify=True)
@@ -116,7 +115,7 @@ class _Printer:
                 found += f"\n {word} {self._text(binder.bind_raw(getattr(node, name), scope, context))}"
         return found
 
-    def _distinct(self, node: Any, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
+    def _distinct(self, node: pb.SelectStmt, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
         if not node.distinct_clause:
             return ""
         if unwrap(node.distinct_clause[0]) is None:
@@ -132,7 +131,7 @@ class _Printer:
         return shown if own == name else f"{shown} AS {names.quote_ident(name)}"
 
     def _chosen(
-        self, node: Any, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext, *, outputs_last: bool = False
+        self, node: ParseNode, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext, *, outputs_last: bool = False
     ) -> str:
         """What ORDER BY or GROUP BY names: a target by its number or name, or an expression."""
         inner = unwrap(node)
@@ -148,7 +147,7 @@ class _Printer:
                 return self._text(found)
         return self._text(binder.bind_raw(inner, scope, context))
 
-    def _sort(self, node: Any, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
+    def _sort(self, node: ParseNode, targets: Sequence[tuple[str, Expression]], scope: Scope, context: BindContext) -> str:
         found = self._chosen(node.node, targets, scope, context)
         descending = node.sortby_dir == pb.SORTBY_DESC
         found += " DESC" if descending else ""
@@ -158,7 +157,7 @@ class _Printer:
             found += " NULLS LAST"
         return found
 
-    def _from(self, item: Any, tables: list[ScopeTable]) -> str:
+    def _from(self, item: ParseNode, tables: list[ScopeTable]) -> str:
         kind = item.DESCRIPTOR.name
         if kind == "RangeVar":
             return self._table(item, tables)
@@ -181,7 +180,7 @@ class _Printer:
         found = f"{left}\n     {word} {right}{condition}"
         return found if self.pretty else f"({found})"
 
-    def _table(self, item: Any, tables: list[ScopeTable]) -> str:
+    def _table(self, item: pb.RangeVar, tables: list[ScopeTable]) -> str:
         relation = relations.lookup(self.cursor, self.database, item.schemaname, item.relname)
         if relation is None or item.alias.colnames:
             raise _NoPrinterError

@@ -6,7 +6,7 @@ elements are bound by it.
 
 from __future__ import annotations
 
-from typing import Any
+from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.expression.binding.coercion import coerce, common_type, to_common
@@ -18,7 +18,7 @@ from headgate.expression.node import ArrayExpr, Expression, Form, TypeRef
 from headgate.sql.parser import unwrap
 
 
-def bind(node: Any, scope: Scope, context: BindContext, binder: Binder, target: int = 0) -> Expression:
+def bind(node: pb.A_ArrayExpr, scope: Scope, context: BindContext, binder: Binder, target: int = 0) -> Expression:
     """ARRAY[…]; `target` is the array type of a cast written around it."""
     element = context.types.by_oid(target).element if target else 0
     bound: list[Expression] = []

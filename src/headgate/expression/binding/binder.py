@@ -48,19 +48,19 @@ from headgate.expression.node import (
 )
 from headgate.interruption import look
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 from headgate.types.text import numeric
 
 _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
 
 
-def bind(node: Any, scope: Scope, *, context: BindContext) -> Expression:
+def bind(node: ParseNode, scope: Scope, *, context: BindContext) -> Expression:
     """The typed expression of a parse node; an unknown literal becomes text, as in a SELECT list."""
     return resolve_unknown(bind_raw(node, scope, context), context)
 
 
-def bind_raw(node: Any, scope: Scope, context: BindContext) -> Expression:
+def bind_raw(node: ParseNode, scope: Scope, context: BindContext) -> Expression:
     """As `bind`, but literals may still be of type unknown: for callers that unify or coerce them."""
     look()
     inner = unwrap(node)
@@ -70,7 +70,7 @@ def bind_raw(node: Any, scope: Scope, context: BindContext) -> Expression:
     return handler(inner, scope, context)
 
 
-def bind_condition(node: Any, scope: Scope, construct: str, *, context: BindContext) -> Expression:
+def bind_condition(node: ParseNode, scope: Scope, construct: str, *, context: BindContext) -> Expression:
     """A boolean expression: 42804 ``argument of WHERE must be type boolean, not type integer`` with `construct` as the clause."""
     return to_boolean(bind_raw(node, scope, context.within(construct=construct)), construct, context)
 
@@ -94,7 +94,7 @@ def assign(expression: Expression, target: TypeRef, column: str, context: BindCo
     return result
 
 
-def bind_default(node: Any, target: TypeRef, column: str, *, context: BindContext) -> Expression:
+def bind_default(node: ParseNode, target: TypeRef, column: str, *, context: BindContext) -> Expression:
     """A column's DEFAULT, coerced to the column's type; 0A000 if it names a column."""
     scope = Scope()
     bound = bind_raw(node, scope, context.within(construct="DEFAULT expressions"))
@@ -117,7 +117,7 @@ def unify(expressions: Sequence[Expression], construct: str, context: BindContex
     return done, TypeRef(oid, modifier, context.inherited_collation(oid, done))
 
 
-def _constant(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _constant(node: pb.A_Const, scope: Scope, context: BindContext) -> Expression:
     which = node.WhichOneof("val")
     if node.isnull or which is None:
         return Const(type=UNKNOWN, value=None, location=node.location)
@@ -151,7 +151,7 @@ def _number(text: str, location: int) -> Const:
     return Const(type=TypeRef(registry.NUMERIC), value=numeric.print_value(numeric.value_of(text, -1)), location=location)
 
 
-def _column(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _column(node: pb.ColumnRef, scope: Scope, context: BindContext) -> Expression:
     fields = [unwrap(each) for each in node.fields]
     if fields[-1].DESCRIPTOR.name == "A_Star":
         name = fields[0].sval if len(fields) > 1 else ""
@@ -165,7 +165,7 @@ def _column(node: Any, scope: Scope, context: BindContext) -> Expression:
     return resolve(parts, scope, node.location)
 
 
-def _parameter(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _parameter(node: pb.ParamRef, scope: Scope, context: BindContext) -> Expression:
     number = node.number
     known = None if context.parameters is None else context.parameters.get(number)
     if context.parameters is None or (known is None and not context.infer) or number <= 0:
@@ -176,7 +176,7 @@ def _parameter(node: Any, scope: Scope, context: BindContext) -> Expression:
     return Param(type=TypeRef(oid, -1, context.collation_of_type(oid)), number=number, location=node.location)
 
 
-def _cast(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _cast(node: pb.TypeCast, scope: Scope, context: BindContext) -> Expression:
     oid, modifier = names.type_name(node.type_name, context.types)
     target = TypeRef(oid, modifier, context.collation_of_type(oid))
     location = node.location if node.location >= 0 else node.type_name.location
@@ -196,7 +196,7 @@ def _cast(node: Any, scope: Scope, context: BindContext) -> Expression:
     return result
 
 
-def _collate(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _collate(node: pb.CollateClause, scope: Scope, context: BindContext) -> Expression:
     bound = bind_raw(node.arg, scope, context)
     name = names.strings(node.collname)[-1]
     if bound.type.oid != registry.UNKNOWN and not context.collation_of_type(bound.type.oid):
@@ -212,13 +212,13 @@ def _collate(node: Any, scope: Scope, context: BindContext) -> Expression:
     return Collate(type=replace(bound.type, collation=oid), arg=bound, location=node.location)
 
 
-def _boolean(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _boolean(node: pb.BoolExpr, scope: Scope, context: BindContext) -> Expression:
     kind = {pb.AND_EXPR: BoolKind.AND, pb.OR_EXPR: BoolKind.OR, pb.NOT_EXPR: BoolKind.NOT}[node.boolop]
     args = tuple(to_boolean(bind_raw(each, scope, context), kind.value, context) for each in node.args)
     return BoolExpr(type=BOOLEAN, kind=kind, args=args, location=node.location)
 
 
-def _null_test(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _null_test(node: pb.NullTest, scope: Scope, context: BindContext) -> Expression:
     arg = resolve_unknown_operand(bind_raw(node.arg, scope, context), context)
     return NullTest(
         type=BOOLEAN,
@@ -246,13 +246,13 @@ _TESTS = {
 }
 
 
-def _boolean_test(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _boolean_test(node: pb.BooleanTest, scope: Scope, context: BindContext) -> Expression:
     kind = _TESTS[node.booltesttype]
     arg = to_boolean(bind_raw(node.arg, scope, context), kind.value, context)
     return BooleanTest(type=BOOLEAN, arg=arg, kind=kind, location=node.location)
 
 
-def _row(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _row(node: pb.RowExpr, scope: Scope, context: BindContext) -> Expression:
     args: tuple[Expression, ...] = ()
     for each in node.args:
         inner = unwrap(each)
@@ -264,7 +264,7 @@ def _row(node: Any, scope: Scope, context: BindContext) -> Expression:
     return RowExpr(type=TypeRef(registry.RECORD), args=args, form=form, location=node.location)
 
 
-def _columns_of(node: Any, scope: Scope) -> tuple[Expression, ...]:
+def _columns_of(node: ParseNode, scope: Scope) -> tuple[Expression, ...]:
     """``t.*`` inside ROW(…): the table's columns."""
     parts = names.strings(list(node.fields)[:-1])
     table, _ = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
@@ -280,19 +280,19 @@ _SQL_VALUES = {
 }
 
 
-def _sql_value(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _sql_value(node: pb.SQLValueFunction, scope: Scope, context: BindContext) -> Expression:
     word = pb.SQLValueFunctionOp.Name(node.op).removeprefix("SVFOP_").removesuffix("_N")
     oid = _SQL_VALUES.get(word, registry.NAME)
     return SqlValue(type=TypeRef(oid, node.typmod, context.collation_of_type(oid)), name=word, location=node.location)
 
 
-def _default(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _default(node: pb.SetToDefault, scope: Scope, context: BindContext) -> Expression:
     if not context.default:
         raise PostgresError("42601", "DEFAULT is not allowed in this context", position=context.position(node.location))
     return SetToDefault(type=UNKNOWN, location=node.location)
 
 
-def _sublink(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _sublink(node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
     if context.subquery is not None:
         return context.subquery(node, scope, context)
     if context.opaque_subquery:
@@ -305,7 +305,7 @@ def _sublink(node: Any, scope: Scope, context: BindContext) -> Expression:
     raise PostgresError("0A000", message, position=context.position(node.location))
 
 
-def _grouping(node: Any, scope: Scope, context: BindContext) -> Expression:
+def _grouping(node: pb.GroupingFunc, scope: Scope, context: BindContext) -> Expression:
     if context.aggregates:
         if len(node.args) > 31:
             raise PostgresError("54023", "GROUPING must have fewer than 32 arguments", position=context.position(node.location))

@@ -20,7 +20,7 @@ from headgate.expression.node import UNKNOWN, Case, CaseTest, Coalesce, Const, E
 from headgate.sql.parser import unwrap
 
 
-def case(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def case(node: pb.CaseExpr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """CASE."""
     arg = binder(node.arg, scope, context) if node.HasField("arg") else None
     if arg is not None:
@@ -51,13 +51,13 @@ def case(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expre
     )
 
 
-def coalesce(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def coalesce(node: pb.CoalesceExpr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """COALESCE."""
     args, kind = _common(node.args, "COALESCE", scope, context, binder)
     return Coalesce(type=kind, args=args, location=node.location)
 
 
-def min_max(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def min_max(node: pb.MinMaxExpr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """GREATEST and LEAST."""
     greatest = node.op == pb.IS_GREATEST
     args, kind = _common(node.args, "GREATEST" if greatest else "LEAST", scope, context, binder)

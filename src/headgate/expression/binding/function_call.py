@@ -6,7 +6,6 @@ Called by `binder` for FuncCall. Whether an aggregate or a set-returning functio
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -21,7 +20,7 @@ from headgate.expression.builtin import Function
 from headgate.expression.location import location_of
 from headgate.expression.node import Aggregate, ArrayExpr, Expression, Form, FuncExpr, TypeRef, WindowCall, walk
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 _CLAUSES = {"PUBLICATION WHERE": "WHERE"}
@@ -32,7 +31,7 @@ def clause(context: BindContext) -> str:
     return _CLAUSES.get(context.construct, context.construct)
 
 
-def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """The typed expression of a FuncCall."""
     parts = names.strings(node.funcname)
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
@@ -89,7 +88,7 @@ def _as_cast(schema: str | None, name: str, arg: Expression, context: BindContex
     return result
 
 
-def _check_marks(node: Any, function: Function, parts: list[str], args: list[Expression], context: BindContext) -> None:
+def _check_marks(node: pb.FuncCall, function: Function, parts: list[str], args: list[Expression], context: BindContext) -> None:
     """What only aggregates may have: *, DISTINCT, ORDER BY, FILTER, OVER."""
     if function.kind in "aw" or (function.kind == "f" and not _marked(node)):
         if function.kind == "a" and not args and not node.agg_star:
@@ -113,11 +112,11 @@ def _check_marks(node: Any, function: Function, parts: list[str], args: list[Exp
     raise PostgresError("42809", message, position=context.position(node.location))
 
 
-def _marked(node: Any) -> bool:
+def _marked(node: pb.FuncCall) -> bool:
     return bool(node.agg_star or node.agg_distinct or node.agg_order or node.HasField("agg_filter") or node.HasField("over"))
 
 
-def _arguments(candidate: Candidate, args: list[Expression], node: Any, context: BindContext) -> tuple[tuple[Expression, ...], int]:
+def _arguments(candidate: Candidate, args: list[Expression], node: pb.FuncCall, context: BindContext) -> tuple[tuple[Expression, ...], int]:
     assert candidate.function is not None
     actual = [each.type.oid for each in args]
     real, result = real_types(actual, candidate.arguments, candidate.function.result, context, node.location)
@@ -138,7 +137,7 @@ def _gather(candidate: Candidate, args: list[Expression], context: BindContext) 
 
 
 def _aggregate(
-    node: Any,
+    node: pb.FuncCall,
     function: Function,
     args: tuple[Expression, ...],
     kind: TypeRef,
@@ -175,7 +174,7 @@ _ORDERED_SETS = frozenset({"percentile_cont", "percentile_disc", "mode", "rank",
 
 
 def _ordered_set(
-    node: Any, schema: str | None, name: str, args: list[Expression], scope: Scope, context: BindContext, binder: Binder
+    node: ParseNode, schema: str | None, name: str, args: list[Expression], scope: Scope, context: BindContext, binder: Binder
 ) -> Expression:
     """``percentile_cont(0.5) WITHIN GROUP (ORDER BY x)``: the sorted values are arguments behind the written ones."""
     where = context.position(node.location)
@@ -199,7 +198,7 @@ def _ordered_set(
 
 
 def _window(
-    node: Any,
+    node: pb.FuncCall,
     function: Function,
     name: str,
     args: tuple[Expression, ...],

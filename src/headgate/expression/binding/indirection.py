@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.errors import PostgresError
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
@@ -14,13 +16,13 @@ from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.scope import Scope, has_table, resolve
 from headgate.expression.location import location_of
 from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 _MAX_SUBSCRIPTS = 6
 
 
-def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def bind(node: pb.A_Indirection, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """The typed expression of an A_Indirection."""
     inner = unwrap(node.arg)
     steps = [unwrap(each) for each in node.indirection]
@@ -96,7 +98,7 @@ def _subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindC
     return Subscript(type=kind, arg=arg, lower=tuple(lower), upper=upper, location=arg.location)
 
 
-def _index(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _index(node: ParseNode, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     raw = binder(node, scope, context)
     done = coerce(raw, TypeRef(registry.INT4), Reach.ASSIGNMENT, context)
     if done is None:
@@ -104,7 +106,7 @@ def _index(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Exp
     return done
 
 
-def _key(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _key(node: ParseNode, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """A subscript of jsonb: an integer, or text."""
     raw = binder(node, scope, context)
     if raw.type.oid == registry.INT4:

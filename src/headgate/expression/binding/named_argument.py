@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.errors import PostgresError
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import no_function
 from headgate.expression.location import location_of
 from headgate.expression.node import Expression
 from headgate.sql import names
-from headgate.sql.parser import parse_expression, unwrap
+from headgate.sql.parser import ParseNode, parse_expression, unwrap
 
 _DATE: dict[str, str | None] = {"year": None, "month": None, "day": None}
 _TIME: dict[str, str | None] = {"hour": None, "min": None, "sec": None}
@@ -35,16 +37,16 @@ PARAMETERS: dict[str, dict[str, str | None]] = {
 """The functions whose parameters have names, in their order, each with its default (pg_proc)."""
 
 
-def is_named(argument: Any) -> bool:
+def is_named(argument: ParseNode) -> bool:
     """Whether an unwrapped argument of a FuncCall has a name before it."""
     return bool(argument.DESCRIPTOR.name == "NamedArgExpr")
 
 
-def _names(node: Any) -> list[str | None]:
+def _names(node: pb.FuncCall) -> list[str | None]:
     return [each.name if is_named(each) else None for each in map(unwrap, node.args)]
 
 
-def signature(node: Any, args: Sequence[Expression], context: BindContext) -> str:
+def signature(node: pb.FuncCall, args: Sequence[Expression], context: BindContext) -> str:
     """The call as PostgreSQL's messages show it: ``make_interval(integer, days => integer)``."""
     shown = [
         f"{'' if name is None else f'{name} => '}{context.show_type(each.type.oid)}" for name, each in zip(_names(node), args, strict=True)
@@ -52,7 +54,7 @@ def signature(node: Any, args: Sequence[Expression], context: BindContext) -> st
     return f"{'.'.join(names.strings(node.funcname))}({', '.join(shown)})"
 
 
-def placed(node: Any, args: Sequence[Expression], context: BindContext, bind: Callable[[Any], Expression]) -> list[Expression]:
+def placed(node: pb.FuncCall, args: Sequence[Expression], context: BindContext, bind: Callable[[Any], Expression]) -> list[Expression]:
     """The arguments of a FuncCall in the order of the function's parameters; `bind` is for the defaults.
 
     Raises 42601 for a name that is used twice or an argument without a name behind one that has one, 42883 for a name that no function

@@ -38,14 +38,14 @@ from headgate.expression.node import (
     walk,
 )
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 _ROW_OPERATORS = {"=": 3, "<>": 6, "<": 1, "<=": 2, ">=": 4, ">": 5}
 sorting = ordering_operator
 
 
-def bind(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def bind(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """The typed expression of an A_Expr."""
     return _KINDS[node.kind](node, scope, context, binder)
 
@@ -84,7 +84,7 @@ def _take(
     return tuple(coerce_type(each, oid, Reach.IMPLICIT, context) for each, oid in zip(operands, real, strict=True)), result
 
 
-def _operation(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _operation(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     left = unwrap(node.lexpr) if node.HasField("lexpr") else None
     right = unwrap(node.rexpr)
     if left is not None and left.DESCRIPTOR.name == "RowExpr" and right.DESCRIPTOR.name == "RowExpr":
@@ -95,7 +95,7 @@ def _operation(node: Any, scope: Scope, context: BindContext, binder: Binder) ->
     return make(names.strings(node.name), bound_left, binder(right, scope, context), context, node.location)
 
 
-def _rows(node: Any, left: Expression, right: Expression, context: BindContext) -> Expression:
+def _rows(node: pb.A_Expr, left: Expression, right: Expression, context: BindContext) -> Expression:
     assert isinstance(left, RowExpr)
     assert isinstance(right, RowExpr)
     return compare_rows(names.strings(node.name), left, right, context, node.location)
@@ -146,7 +146,7 @@ def _row_strategy(name: str, pairs: Sequence[OpExpr], where: int | None) -> int:
     return strategy
 
 
-def _array_operation(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _array_operation(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     left, right = binder(node.lexpr, scope, context), binder(node.rexpr, scope, context)
     use_any = node.kind == pb.AEXPR_OP_ANY
     return make_array(names.strings(node.name), use_any, left, right, context, node.location)
@@ -175,7 +175,7 @@ def make_array(name: Sequence[str], use_any: bool, left: Expression, right: Expr
     return ScalarArrayOp(type=BOOLEAN, operator=found.oid, any=use_any, args=args, location=location)
 
 
-def _distinct(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _distinct(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     negated = node.kind == pb.AEXPR_NOT_DISTINCT
     left_node, right_node = unwrap(node.lexpr), unwrap(node.rexpr)
     for plain, other in ((left_node, right_node), (right_node, left_node)):
@@ -198,7 +198,7 @@ def _make_distinct(left: Expression, right: Expression, context: BindContext, lo
     return Distinct(type=BOOLEAN, operator=equal.operator, args=equal.args, location=location)
 
 
-def _distinct_rows(node: Any, left: RowExpr, right: RowExpr, context: BindContext) -> Expression:
+def _distinct_rows(node: ParseNode, left: RowExpr, right: RowExpr, context: BindContext) -> Expression:
     if len(left.args) != len(right.args):
         raise PostgresError("42601", "unequal number of entries in row expressions", position=context.position(node.location))
     done: Expression | None = None
@@ -208,7 +208,7 @@ def _distinct_rows(node: Any, left: RowExpr, right: RowExpr, context: BindContex
     return done if done is not None else Const(type=BOOLEAN, value="f", location=node.location)
 
 
-def _null_if(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _null_if(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     equal = make(["="], binder(node.lexpr, scope, context), binder(node.rexpr, scope, context), context, node.location)
     assert isinstance(equal, OpExpr)
     if equal.type.oid != registry.BOOL:
@@ -216,7 +216,7 @@ def _null_if(node: Any, scope: Scope, context: BindContext, binder: Binder) -> E
     return NullIf(type=equal.args[0].type, operator=equal.operator, args=equal.args, location=node.location)
 
 
-def _in(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _in(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """transformAExprIn: an array comparison over what has no variables, if there are two and more of them; else OR or AND."""
     name = names.strings(node.name)
     use_or = name[-1] != "<>"
@@ -264,17 +264,17 @@ def _has_variable(expression: Expression) -> bool:
     return any(isinstance(each, ColumnRef) and each.levels_up == 0 for each in walk(expression))
 
 
-def _between(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _between(node: pb.A_Expr, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     low_node, high_node = unwrap(node.rexpr).items
 
-    def compare(name: str, limit: Any) -> Expression:
+    def compare(name: str, limit: ParseNode) -> Expression:
         return make([name], binder(node.lexpr, scope, context), binder(limit, scope, context), context, node.location)
 
-    def both(low: Any, high: Any) -> Expression:
+    def both(low: ParseNode, high: ParseNode) -> Expression:
         args = (compare(">=", low), compare("<=", high))
         return BoolExpr(type=BOOLEAN, kind=BoolKind.AND, args=args, location=node.location)
 
-    def outside(low: Any, high: Any) -> Expression:
+    def outside(low: ParseNode, high: ParseNode) -> Expression:
         args = (compare("<", low), compare(">", high))
         return BoolExpr(type=BOOLEAN, kind=BoolKind.OR, args=args, location=node.location)
 

@@ -16,7 +16,7 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, Frame, TypeRef
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
 Order = tuple[tuple[Expression, bool, bool], ...]
@@ -95,7 +95,7 @@ def _frame(over: Any, context: BindContext) -> Frame:
     return Frame("ROWS" if bits & _ROWS else "RANGE", start, end)
 
 
-def _offset(node: Any, scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def _offset(node: ParseNode, scope: Scope, context: BindContext, binder: Binder) -> Expression:
     raw = binder(node, Scope(), context.within(construct="window ROWS"))
     done = coerce(raw, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)
     if done is None:

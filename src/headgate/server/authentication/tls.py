@@ -18,10 +18,13 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.certificate import ClientCertificate, end_point
+
+if TYPE_CHECKING:
+    from headgate.settings.node import Settings
 
 _VERSIONS = {
     "TLSv1": ssl.TLSVersion.TLSv1,
@@ -48,7 +51,7 @@ class Tls:
     """Whether there are roots by which clients' certificates are verified."""
 
     @classmethod
-    def load(cls, settings: Any, folder: Path) -> Tls:
+    def load(cls, settings: Settings, folder: Path) -> Tls:
         """Reads the files; relative names are below `folder`. F0000 in PostgreSQL's words."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
@@ -59,7 +62,7 @@ class Tls:
         return cls(context, end_point(certificate), verifies)
 
 
-def _load_own(context: ssl.SSLContext, settings: Any, folder: Path) -> bytes:
+def _load_own(context: ssl.SSLContext, settings: Settings, folder: Path) -> bytes:
     """Loads certificate and key; the certificate in DER."""
     named, key = settings.text("ssl_cert_file"), settings.text("ssl_key_file")
     what = f'could not load server certificate file "{named}"'
@@ -111,7 +114,7 @@ def _check_key(named: str, path: Path) -> None:
         )
 
 
-def _limit(context: ssl.SSLContext, settings: Any) -> None:
+def _limit(context: ssl.SSLContext, settings: Settings) -> None:
     """Versions and ciphers."""
     low, high = settings.text("ssl_min_protocol_version"), settings.text("ssl_max_protocol_version")
     if high and list(_VERSIONS).index(low) > list(_VERSIONS).index(high):
@@ -131,7 +134,7 @@ def _limit(context: ssl.SSLContext, settings: Any) -> None:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
 
 
-def _load_roots(context: ssl.SSLContext, settings: Any, folder: Path) -> bool:
+def _load_roots(context: ssl.SSLContext, settings: Settings, folder: Path) -> bool:
     """The roots and revocation lists by which clients' certificates are verified; whether there are any roots."""
     roots, revoked, directory = (settings.text(name) for name in ("ssl_ca_file", "ssl_crl_file", "ssl_crl_dir"))
     if roots:

@@ -26,6 +26,7 @@ from headgate.server.session import session_role, transaction_mode
 from headgate.server.session.session_origin import SessionOrigin
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
     from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
@@ -64,7 +65,7 @@ class _Functions(
         """Moves the end of the log to the next segment."""
         return self.node.engine.switch(self.session.context.database)
 
-    def fn_pg_logical_emit_message(self, transactional: bool | None, prefix: str | None, content: Any) -> Lsn | None:
+    def fn_pg_logical_emit_message(self, transactional: bool | None, prefix: str | None, content: str | bytes | None) -> Lsn | None:
         """A logical decoding message, of text or bytea."""
         if transactional is None or prefix is None or content is None:
             return None
@@ -209,7 +210,7 @@ class _Functions(
         origins.drop(cursor, node_name)
 
     @staticmethod
-    def _origin(cursor: Any, name: str) -> int:
+    def _origin(cursor: CatalogCursor, name: str) -> int:
         ident = origins.find(cursor, name)
         if ident is None:
             raise PostgresError("42704", f'replication origin "{name}" does not exist')

@@ -118,15 +118,19 @@ class SlotFunctions:
             f'"{name}(name,pg_lsn,integer,text[])" expects textual data',
         )
 
-    def fn_pg_logical_slot_get_binary_changes(self, slot_name: str | None, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
+    def fn_pg_logical_slot_get_binary_changes(
+        self, slot_name: str | None, upto_lsn: Any, upto_nchanges: int | None, *options: Any
+    ) -> list[Row]:
         """The changes of a slot, which then stands behind them."""
         return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=False)
 
-    def fn_pg_logical_slot_peek_binary_changes(self, slot_name: str | None, upto_lsn: Any, upto_nchanges: Any, *options: Any) -> list[Row]:
+    def fn_pg_logical_slot_peek_binary_changes(
+        self, slot_name: str | None, upto_lsn: Any, upto_nchanges: int | None, *options: Any
+    ) -> list[Row]:
         """The changes of a slot, which stays where it is."""
         return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=True)
 
-    def _changes(self, name: str | None, upto: Any, limit: Any, given: tuple[Any, ...], *, keep: bool) -> list[Row]:
+    def _changes(self, name: str | None, upto: Any, limit: int | None, given: tuple[Any, ...], *, keep: bool) -> list[Row]:
         self._may_replicate()
         if name is None:
             raise PostgresError("22004", "slot name must not be null")

@@ -10,12 +10,12 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker
 from headgate.settings import check, definitions
 from headgate.sql import secret
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 if TYPE_CHECKING:
     from headgate.server.authentication.authentication import Authenticated
@@ -93,12 +93,12 @@ def execution(session: ClientSession, portal: Portal) -> bool:
     return True
 
 
-def _wanted(session: ClientSession, node: Any) -> bool:
+def _wanted(session: ClientSession, node: ParseNode) -> bool:
     level = session.settings.text("log_statement")
     return level != "none" and _LEVELS.index(level) >= _LEVELS.index(_level(session, node))
 
 
-def _level(session: ClientSession, node: Any) -> str:
+def _level(session: ClientSession, node: ParseNode) -> str:
     """The least log_statement under which a statement is logged."""
     kind = str(node.DESCRIPTOR.name)
     match kind:

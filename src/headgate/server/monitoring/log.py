@@ -12,12 +12,16 @@ import datetime
 import logging
 import re
 import sys
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.monitoring.log_line_prefix import ClientSpeaker, current
 from headgate.settings import check
 from headgate.sql import secret
+
+if TYPE_CHECKING:
+    from headgate.settings.node import Settings
+    from headgate.settings.session import SessionSettings
 
 _LEVELS = {
     Severity.DEBUG: 10,
@@ -120,7 +124,7 @@ class _Handler(logging.StreamHandler[IO[str]]):
         super().__init__(sys.stderr)
 
 
-def start(settings: Any) -> None:
+def start(settings: Settings) -> None:
     """Sends the log of the whole package to stderr in PostgreSQL's format; called again when the settings are reloaded."""
     logger = logging.getLogger("headgate")
     handler = next((found for found in logger.handlers if isinstance(found, _Handler)), None)
@@ -132,7 +136,7 @@ def start(settings: Any) -> None:
     logger.setLevel(min(logging.INFO, _MINIMUM.get(settings.text("log_min_messages"), 30)))
 
 
-def said(error: PostgresError, statement: str, settings: Any) -> None:
+def said(error: PostgresError, statement: str, settings: Settings | SessionSettings) -> None:
     """Logs an error that a client was told."""
     level = _LEVELS.get(error.severity, 40)
     if level < _server_level(settings.text("log_min_messages")):

@@ -8,7 +8,7 @@ one runs, its progress is the backend's (pg_stat_progress_copy).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
@@ -17,11 +17,11 @@ from headgate.server.protocol import data_row
 from headgate.server.protocol import message as protocol
 
 if TYPE_CHECKING:
-    from headgate.commands.result import CopyProgress
+    from headgate.commands.result import CopyIn, CopyOut, CopyProgress
     from headgate.server.session.session import ClientSession
 
 
-def copy_out(session: ClientSession, copy: Any) -> str:
+def copy_out(session: ClientSession, copy: CopyOut) -> str:
     """Sends CopyOutResponse, the data and CopyDone; returns the tag. `copy` is a commands CopyOut."""
     session.send_notices()
     session.connection.write(protocol.copy_response(b"H", copy.columns, binary=copy.binary))
@@ -41,7 +41,7 @@ def copy_out(session: ClientSession, copy: Any) -> str:
     return f"COPY {copy.progress.rows}"
 
 
-def copy_in(session: ClientSession, copy: Any) -> str:
+def copy_in(session: ClientSession, copy: CopyIn) -> str:
     """Sends CopyInResponse, takes the data, returns the tag. `copy` is a commands CopyIn."""
     session.send_notices()
     session.connection.write(protocol.copy_response(b"G", copy.columns, binary=copy.binary))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from headgate.commands.result import CopyIn, CopyOut
 from headgate.server.protocol import message
 from headgate.server.protocol import portal as portals
 from headgate.server.protocol.copying import copy_in, copy_out
@@ -18,6 +19,7 @@ from headgate.sql import command_tag
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
+    from headgate.commands.result import CommandResult
     from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
@@ -58,13 +60,13 @@ class ResultSender:
             return result.command_tag
         return self.tag_of(result)
 
-    def tag_of(self, result: Any) -> str:
+    def tag_of(self, result: str | CommandResult | CopyIn | CopyOut) -> str:
         """The tag of a result without rows; COPY takes its data first."""
         if isinstance(result, str):
             return result
-        if hasattr(result, "consume"):
+        if isinstance(result, CopyIn):
             return copy_in(self.session, result)
-        if hasattr(result, "lines"):
+        if isinstance(result, CopyOut):
             return copy_out(self.session, result)
         return str(result.tag)
 

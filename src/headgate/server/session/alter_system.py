@@ -5,7 +5,9 @@ Called by `utility`. Not part of any transaction, and therefore not allowed insi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.settings import find
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
 
 
-def alter_system(session: ClientSession, node: Any, text: str) -> str:
+def alter_system(session: ClientSession, node: pb.AlterSystemStmt, text: str) -> str:
     """ALTER SYSTEM SET and RESET; the tag."""
     session.prevent_in_block("ALTER SYSTEM")
     change = node.setstmt

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
 from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
@@ -106,7 +107,7 @@ def _count(batches: list[pa.RecordBatch]) -> int:
     return sum(int(batch.num_rows) for batch in batches)
 
 
-def declare(session: ClientSession, node: Any, text: str) -> str:
+def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> str:
     """DECLARE name CURSOR FOR query."""
     from headgate.commands.execute import execute
 
@@ -126,7 +127,7 @@ def declare(session: ClientSession, node: Any, text: str) -> str:
     return "DECLARE CURSOR"
 
 
-def _check_options(session: ClientSession, node: Any, query: Any) -> None:
+def _check_options(session: ClientSession, node: pb.DeclareCursorStmt, query: pb.SelectStmt) -> None:
     if not node.options & _HOLD and session.block.state is BlockState.IDLE and not session.block.several:
         raise PostgresError("25P01", "DECLARE CURSOR can only be used in transaction blocks")
     if query.DESCRIPTOR.name != "SelectStmt":
@@ -150,7 +151,7 @@ _STRENGTHS = {2: "KEY SHARE", 3: "SHARE", 4: "NO KEY UPDATE", 5: "UPDATE"}
 """LockClauseStrength."""
 
 
-def fetch(session: ClientSession, node: Any, text: str) -> str | ResultSet:
+def fetch(session: ClientSession, node: pb.FetchStmt, text: str) -> str | ResultSet:
     """FETCH and MOVE."""
     portal = session.portals.get(node.portalname)
     if portal is None or portal.rows is None:
@@ -216,7 +217,7 @@ def _absolute(source: RowSource, position: CursorPosition, place: int) -> list[p
     return []
 
 
-def close(session: ClientSession, node: Any, text: str) -> str:
+def close(session: ClientSession, node: pb.ClosePortalStmt, text: str) -> str:
     """CLOSE name, CLOSE ALL."""
     if not node.portalname:
         session.portals.close_all()

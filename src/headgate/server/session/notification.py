@@ -12,9 +12,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, not_supported
+from headgate.sql.parser import ParseNode
+
+if TYPE_CHECKING:
+    from headgate.server.session.session import ClientSession
 
 MAX_PAYLOAD, MAX_CHANNEL = 8000, 64
 """Bytes that a payload and a channel's name must stay below."""
@@ -125,21 +129,21 @@ def _deliver(box: Mailbox, told: Sequence[Notification]) -> bool:
     return bool(wanted)
 
 
-def listen(session: Any, node: Any, text: str) -> str:
+def listen(session: ClientSession, node: ParseNode, text: str) -> str:
     """LISTEN channel."""
     session.block.touch()
     session.block.pending.actions.append(("LISTEN", node.conditionname))
     return "LISTEN"
 
 
-def unlisten(session: Any, node: Any, text: str) -> str:
+def unlisten(session: ClientSession, node: ParseNode, text: str) -> str:
     """UNLISTEN channel, UNLISTEN *."""
     session.block.touch()
     session.block.pending.actions.append(("UNLISTEN", node.conditionname))
     return "UNLISTEN"
 
 
-def notify(session: Any, node: Any, text: str) -> str:
+def notify(session: ClientSession, node: ParseNode, text: str) -> str:
     """NOTIFY channel [, payload]."""
     session.block.touch()
     session.block.pending.notify(node.conditionname, node.payload)

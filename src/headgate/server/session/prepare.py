@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import postgast
+from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.server.protocol.portal import BoundParameter, PreparedStatement
 from headgate.sql import parser
-from headgate.sql.parser import Statement
+from headgate.sql.parser import ParseNode, Statement
 from headgate.sql.setting import constant
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
@@ -29,7 +30,7 @@ def find(session: ClientSession, name: str) -> PreparedStatement:
     return found
 
 
-def prepare(session: ClientSession, node: Any, text: str) -> str:
+def prepare(session: ClientSession, node: pb.PrepareStmt, text: str) -> str:
     """PREPARE name [(types)] AS statement."""
     if node.name in session.prepared:
         raise PostgresError("42P05", f'prepared statement "{node.name}" already exists')
@@ -41,7 +42,7 @@ def prepare(session: ClientSession, node: Any, text: str) -> str:
     return "PREPARE"
 
 
-def _type(session: ClientSession, type_name: Any) -> int:
+def _type(session: ClientSession, type_name: pb.TypeName) -> int:
     names = [parser.unwrap(part).sval for part in type_name.names]
     array = "[]" if type_name.array_bounds else ""
     schema, name = (names[0] if len(names) > 1 else None), names[-1]
@@ -51,7 +52,7 @@ def _type(session: ClientSession, type_name: Any) -> int:
     return found.oid
 
 
-def execute(session: ClientSession, node: Any, text: str) -> str | ResultSet:
+def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | ResultSet:
     """EXECUTE name [(values)]."""
     from headgate.server.protocol.statement_result import ResultSender
 
@@ -74,7 +75,7 @@ def execute(session: ClientSession, node: Any, text: str) -> str | ResultSet:
     return result
 
 
-def _value(session: ClientSession, node: Any, type_oid: int, text: str) -> str | None:
+def _value(session: ClientSession, node: ParseNode, type_oid: int, text: str) -> str | None:
     from headgate.server.session.utility import check_input
 
     if str(node.DESCRIPTOR.name) == "A_Const":
@@ -88,7 +89,7 @@ def _value(session: ClientSession, node: Any, type_oid: int, text: str) -> str |
     return _evaluated(session, node, type_oid)
 
 
-def _evaluated(session: ClientSession, node: Any, type_oid: int) -> str | None:
+def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | None:
     """Any other expression: the one value of SELECT expression::type."""
     from headgate.commands.execute import execute as run
 
@@ -106,7 +107,7 @@ def _evaluated(session: ClientSession, node: Any, type_oid: int) -> str | None:
     return values[0] if values else None
 
 
-def deallocate(session: ClientSession, node: Any, text: str) -> str:
+def deallocate(session: ClientSession, node: pb.DeallocateStmt, text: str) -> str:
     """DEALLOCATE name, DEALLOCATE ALL."""
     if node.isall or not node.name:
         session.prepared.clear()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.errors import PostgresError
 from headgate.server.session.transaction_block import BlockState
 from headgate.storage.transaction.prepared import check_room
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 GID_LENGTH = 200
 
 
-def prepare(session: ClientSession, node: Any) -> str:
+def prepare(session: ClientSession, node: pb.TransactionStmt) -> str:
     """PREPARE TRANSACTION 'gid'."""
     block = session.block
     if block.state is BlockState.IDLE:
@@ -47,7 +49,7 @@ def _check(session: ClientSession, gid: str) -> None:
     check_room(limit, held(session.node))
 
 
-def commit(session: ClientSession, node: Any) -> str:
+def commit(session: ClientSession, node: pb.TransactionStmt) -> str:
     """COMMIT PREPARED 'gid'."""
     session.prevent_in_block("COMMIT PREPARED")
     if is_held(session.node.catalog, node.gid):
@@ -60,7 +62,7 @@ def commit(session: ClientSession, node: Any) -> str:
     return "COMMIT PREPARED"
 
 
-def rollback(session: ClientSession, node: Any) -> str:
+def rollback(session: ClientSession, node: pb.TransactionStmt) -> str:
     """ROLLBACK PREPARED 'gid'."""
     session.prevent_in_block("ROLLBACK PREPARED")
     if is_held(session.node.catalog, node.gid):

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.commands.transaction import lock_table
 from headgate.errors import PostgresError
 from headgate.server.session import cursor, notification, prepare, transaction_mode, two_phase, variable
 from headgate.server.session.alter_system import alter_system
 from headgate.server.session.transaction_block import BlockState
+from headgate.sql.parser import ParseNode
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
 
@@ -54,30 +57,30 @@ def columns(session: ClientSession, statement: Statement) -> tuple[ResultColumn,
     return None
 
 
-def transaction_kind(node: Any) -> str:
+def transaction_kind(node: pb.TransactionStmt) -> str:
     """The name of TransactionStmt.kind."""
     return str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
 
 
 # ---- transactions ---------------------------------------------------------------------------------------
-def _transaction(session: ClientSession, node: Any, text: str) -> str:
+def _transaction(session: ClientSession, node: pb.TransactionStmt, text: str) -> str:
     kind = transaction_kind(node)
     return _TRANSACTION[kind](session, node)
 
 
-def _begin(session: ClientSession, node: Any) -> str:
+def _begin(session: ClientSession, node: pb.TransactionStmt) -> str:
     if not session.block.begin():
         session.notices.warning("there is already a transaction in progress", sqlstate="25001")
     transaction_mode.set_modes(session, node.options)
     return "BEGIN"
 
 
-def _start(session: ClientSession, node: Any) -> str:
+def _start(session: ClientSession, node: ParseNode) -> str:
     _begin(session, node)
     return "START TRANSACTION"
 
 
-def _commit(session: ClientSession, node: Any) -> str:
+def _commit(session: ClientSession, node: pb.TransactionStmt) -> str:
     idle = session.block.state is BlockState.IDLE
     if idle:
         if node.chain:
@@ -90,7 +93,7 @@ def _commit(session: ClientSession, node: Any) -> str:
     return "COMMIT" if done else "ROLLBACK"
 
 
-def _rollback(session: ClientSession, node: Any) -> str:
+def _rollback(session: ClientSession, node: pb.TransactionStmt) -> str:
     if session.block.state is BlockState.IDLE:
         if node.chain:
             raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
@@ -102,17 +105,17 @@ def _rollback(session: ClientSession, node: Any) -> str:
     return "ROLLBACK"
 
 
-def _savepoint(session: ClientSession, node: Any) -> str:
+def _savepoint(session: ClientSession, node: pb.TransactionStmt) -> str:
     session.block.savepoint(node.savepoint_name)
     return "SAVEPOINT"
 
 
-def _release(session: ClientSession, node: Any) -> str:
+def _release(session: ClientSession, node: pb.TransactionStmt) -> str:
     session.block.release(node.savepoint_name)
     return "RELEASE"
 
 
-def _rollback_to(session: ClientSession, node: Any) -> str:
+def _rollback_to(session: ClientSession, node: pb.TransactionStmt) -> str:
     session.block.rollback_to(node.savepoint_name)
     return "ROLLBACK"
 
@@ -132,7 +135,7 @@ _TRANSACTION: dict[str, Callable[[ClientSession, Any], str]] = {
 
 
 # ---- the rest -------------------------------------------------------------------------------------------
-def _discard(session: ClientSession, node: Any, text: str) -> str:
+def _discard(session: ClientSession, node: pb.DiscardStmt, text: str) -> str:
     target = str(node.DESCRIPTOR.fields_by_name["target"].enum_type.values_by_number[node.target].name)
     if target == "DISCARD_ALL":
         session.prevent_in_block("DISCARD ALL")
@@ -140,13 +143,13 @@ def _discard(session: ClientSession, node: Any, text: str) -> str:
     return target.replace("_", " ")
 
 
-def _lock(session: Any, node: Any, text: str) -> str:
+def _lock(session: Any, node: pb.LockStmt, text: str) -> str:
     session.require_block("LOCK TABLE")
     lock_table.lock(node, session)
     return "LOCK TABLE"
 
 
-def _checkpoint(session: ClientSession, node: Any, text: str) -> str:
+def _checkpoint(session: ClientSession, node: ParseNode, text: str) -> str:
     if not session.is_superuser:
         raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
     session.node.checkpointer.checkpoint()

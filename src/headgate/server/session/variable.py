@@ -5,13 +5,16 @@ Called by `utility`. The values live in the session's settings; what happens in 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.commands import privilege
 from headgate.errors import PostgresError
 from headgate.server.session import session_role, transaction_mode
 from headgate.settings.definition import guarded
+from headgate.sql.parser import ParseNode
 from headgate.sql.setting import values
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
 
 
-def set_statement(session: ClientSession, node: Any, text: str) -> str:
+def set_statement(session: ClientSession, node: pb.VariableSetStmt, text: str) -> str:
     """SET … and RESET …; the tag."""
     kind = str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
     local = bool(node.is_local)
@@ -53,7 +56,7 @@ def set_value(session: ClientSession, name: str, given: list[str], *, local: boo
     session.setting_changed(name)
 
 
-def _set_multi(session: ClientSession, node: Any) -> None:
+def _set_multi(session: ClientSession, node: ParseNode) -> None:
     if node.name == "TRANSACTION":
         if not session.in_block:
             session.notices.warning("SET TRANSACTION can only be used in transaction blocks", sqlstate="25P01")
@@ -83,7 +86,7 @@ def show_columns(session: ClientSession, name: str) -> tuple[ResultColumn, ...]:
     return (ResultColumn(session.settings.canonical(name), registry.TEXT),)
 
 
-def show_statement(session: ClientSession, node: Any, text: str) -> ResultSet:
+def show_statement(session: ClientSession, node: pb.VariableShowStmt, text: str) -> ResultSet:
     """SHOW name, SHOW ALL."""
     columns = show_columns(session, node.name)
     if node.name.lower() == "all":

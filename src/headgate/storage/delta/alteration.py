@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
@@ -23,11 +23,14 @@ from headgate.storage.delta.table_state import ALTERED, VECTORS, TableState
 from headgate.storage.transaction.staged import StagedTable
 from headgate.types.storage import spark_type
 
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
+
 _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _MODE = "delta.columnMapping.mode"
 
 
-def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None, *, may_map: bool = True) -> list[Action]:
+def actions(staged: StagedTable, old: Relation, new: Relation, retyped: str | None = None, *, may_map: bool = True) -> list[Action]:
     """The metadata and protocol actions that make a table of relation `old` one of relation `new` (columns matched by attnum).
 
     The column named `retyped` gets its new type under a new name in the files, where it is still to be written. 0A000 where column
@@ -56,7 +59,7 @@ def actions(staged: StagedTable, old: Any, new: Any, retyped: str | None = None,
     return [{"metaData": metadata}, {"protocol": _features(staged.state.protocol, metadata["schemaString"], mapped=mapped)}]
 
 
-def mapping_is_off(relation: Any) -> PostgresError:
+def mapping_is_off(relation: Relation) -> PostgresError:
     """0A000: what is to become of a table needs what the node's setting forbids."""
     return PostgresError(
         "0A000",
@@ -71,7 +74,7 @@ def is_mapped(state: TableState) -> bool:
     return _MODE in (state.metadata.get("configuration") or {})
 
 
-def has_mapping(relation: Any) -> PostgresError:
+def has_mapping(relation: Relation) -> PostgresError:
     """0A000: a table cannot be without what its files are read by."""
     return PostgresError(
         "0A000",
@@ -80,7 +83,7 @@ def has_mapping(relation: Any) -> PostgresError:
     )
 
 
-def _field(name: str, kind: Any, **more: Any) -> Action:
+def _field(name: str, kind: str | dict[str, Any], **more: Any) -> Action:
     return {"name": name, "type": kind, "nullable": True, "metadata": more}
 
 

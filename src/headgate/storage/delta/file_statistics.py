@@ -127,7 +127,7 @@ def can_hold(state: TableState, column: str, least: Any, most: Any, kind: pa.Dat
     physical = state.physical.get(column, column)
     first, last = ends[0], ends[-1]
 
-    def holds(low: Any, high: Any) -> bool:
+    def holds(low: int, high: int) -> bool:
         return bool(low <= last and first <= high)
 
     return any(_may(add.get("stats"), physical, kind, holds) for add in state.files.values())

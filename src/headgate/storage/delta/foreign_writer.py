@@ -38,6 +38,7 @@ from headgate.storage.delta.table_state import TableState
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
+    from headgate.storage.delta.visible_state import Visible
     from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
@@ -118,7 +119,7 @@ class ForeignWriters:
         self._looked[key] = at
         return True
 
-    def _known(self, key: Key, shown: Any) -> int:
+    def _known(self, key: Key, shown: Visible) -> int:
         blocked = self._blocked.get(key)
         return blocked[0] if blocked is not None else int(shown.state.version)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 from pyspark import StorageLevel
@@ -22,12 +22,13 @@ from headgate.storage.write import CHANGE, columns, quoted
 from headgate.types.storage import own_name
 
 if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
     from headgate.storage.engine import Engine
 
 _COUNT = own_name("_count")
 
 
-def write(engine: Engine, relation: Any, before: TableState, after: TableState, *, single: bool) -> tuple[int, int]:
+def write(engine: Engine, relation: Relation, before: TableState, after: TableState, *, single: bool) -> tuple[int, int]:
     """Writes the differences to ``_headgate/<version>/``; the number of changes and the size of the files.
 
     `single`: `after` is the version that follows `before`, so that Delta's change feed knows the changed rows; otherwise, and
@@ -53,7 +54,7 @@ def write(engine: Engine, relation: Any, before: TableState, after: TableState, 
     return count, sum(file.stat().st_size for file in files if file.exists())
 
 
-def _signed(engine: Engine, relation: Any, before: TableState, after: TableState, *, single: bool) -> DataFrame:
+def _signed(engine: Engine, relation: Relation, before: TableState, after: TableState, *, single: bool) -> DataFrame:
     """Rows with 1 for one that is there now, -1 for one that was."""
     names = [F.col(quoted(c.name)) for c in relation.columns]
     key = (relation.database, relation.oid)
@@ -70,12 +71,12 @@ def _signed(engine: Engine, relation: Any, before: TableState, after: TableState
     return then.unionAll(table.frame(after).select(*names, F.lit(1).alias(_COUNT)))
 
 
-def _net(relation: Any, signed: DataFrame) -> DataFrame:
+def _net(relation: Relation, signed: DataFrame) -> DataFrame:
     names = [F.col(quoted(c.name)) for c in relation.columns]
     return signed.groupBy(*names).agg(F.sum(_COUNT).alias(_COUNT)).where(F.col(_COUNT) != 0)
 
 
-def _paired(relation: Any, net: DataFrame) -> DataFrame:
+def _paired(relation: Relation, net: DataFrame) -> DataFrame:
     """`old` and `new` structs, a key's removed row beside its added one; removals first, then updates, then additions."""
     row: StructType = columns(relation)
     whole = F.struct(*[F.col(quoted(name)).alias(name) for name in row.fieldNames()]).alias("row")
@@ -100,7 +101,7 @@ def _paired(relation: Any, net: DataFrame) -> DataFrame:
     return old.join(new, matched, "full_outer").select("old", "new").orderBy(place, *order)
 
 
-def _rows(relation: Any, changed: DataFrame, state: TableState) -> DataFrame:
+def _rows(relation: Relation, changed: DataFrame, state: TableState) -> DataFrame:
     """Change rows under the names that the table's files have."""
 
     def side(name: str, change: str) -> Column:

@@ -7,16 +7,20 @@ repeats those before the savepoint; catalog transactions are a handful of small 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headgate.catalog.cursor import is_read
 from headgate.catalog.unique import CatalogKey
+
+if TYPE_CHECKING:
+    from headgate.catalog.catalog import Catalog
+    from headgate.catalog.cursor import CatalogCursor
 
 
 class RecordedCursor:
     """A DuckDB cursor that notes what it writes; all else is the cursor's own. `claim`: see `catalog.unique`; `use`: `catalog.hold`."""
 
-    def __init__(self, cursor: Any, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
+    def __init__(self, cursor: CatalogCursor, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
         self._cursor = cursor
         self.claim, self.use = claim, use
         self.written: list[tuple[str, str, Any]] = []
@@ -45,7 +49,7 @@ class RecordedCursor:
             self.written.append(("unregister", name, None))
         return self._cursor.unregister(name)
 
-    def repeat(self, cursor: Any, count: int) -> None:
+    def repeat(self, cursor: CatalogCursor, count: int) -> None:
         """Goes over to a fresh cursor and repeats the first `count` writes on it."""
         self._cursor = cursor
         del self.written[count:]
@@ -55,7 +59,7 @@ class RecordedCursor:
         return getattr(self._cursor, name)
 
 
-def repeat(cursor: Any, written: Iterable[tuple[str, str, Any]]) -> None:
+def repeat(cursor: CatalogCursor, written: Iterable[tuple[str, str, Any]]) -> None:
     """Does what was noted on another cursor."""
     for method, query, parameters in written:
         if parameters is None:
@@ -67,7 +71,7 @@ def repeat(cursor: Any, written: Iterable[tuple[str, str, Any]]) -> None:
 class RecordedCatalog:
     """A `catalog.CatalogTransaction` with savepoints."""
 
-    def __init__(self, catalog: Any, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
+    def __init__(self, catalog: Catalog, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
         self._catalog = catalog
         self._transaction = _begun(catalog)
         self._failed = False
@@ -103,7 +107,7 @@ class RecordedCatalog:
         self._transaction.rollback()
 
 
-def _begun(catalog: Any) -> Any:
+def _begun(catalog: Catalog) -> Any:
     """A catalog transaction that sees what is committed now: DuckDB takes its snapshot at the first look, not at BEGIN."""
     transaction = catalog.begin()
     transaction.cursor.execute("SELECT value FROM hg.counter LIMIT 1").fetchall()

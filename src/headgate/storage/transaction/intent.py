@@ -44,6 +44,7 @@ from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress
 from headgate.storage.transaction.staged import StagedTable
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
     from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
@@ -132,7 +133,7 @@ class Intents:
                 return version
         return None
 
-    def finish(self, cursor: Any, intent: Intent, states: Mapping[Key, TableState]) -> LogEntry:
+    def finish(self, cursor: CatalogCursor, intent: Intent, states: Mapping[Key, TableState]) -> LogEntry:
         """Writes the entry in the caller's catalog transaction, which holds the rest; under the commit lock. Then it is `finished`.
 
         The entry is what tells that an intent is done. The catalog transaction could not remove it: it may have begun before it.
@@ -164,7 +165,7 @@ class Intents:
         with self._lock:
             done, self._finished = self._finished, set()
 
-        def write(cursor: Any) -> None:
+        def write(cursor: CatalogCursor) -> None:
             for xid in done:
                 cursor.execute("DELETE FROM hg.intent WHERE xid = ?", [xid])
             also(cursor)
@@ -271,7 +272,7 @@ class Intents:
         base = table.state(version)
         return self._write(intent, key, StagedTable(base, table.stage(base, actions)))
 
-    def finish_again(self, cursor: Any, intent: Intent, states: Mapping[Key, TableState]) -> LogEntry:
+    def finish_again(self, cursor: CatalogCursor, intent: Intent, states: Mapping[Key, TableState]) -> LogEntry:
         """As `finish`, and repeats what the transaction wrote into the catalog: its own catalog transaction is gone."""
         repeat(cursor, intent.catalog)
         return self.finish(cursor, intent, states)

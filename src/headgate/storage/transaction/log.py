@@ -25,10 +25,14 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
+
+if TYPE_CHECKING:
+    from headgate.catalog.catalog import Catalog
+    from headgate.catalog.cursor import CatalogCursor
 
 FIRST_LSN = Lsn(0x1000000)
 FIRST_XID = 700
@@ -60,7 +64,7 @@ CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGIN
 """
 
 
-def create_tables(cursor: Any) -> None:
+def create_tables(cursor: CatalogCursor) -> None:
     """Makes the log's tables in the catalog's file; at a node's first start, does nothing where they exist."""
     cursor.execute(_TABLES)
 
@@ -107,6 +111,10 @@ class WrittenFile:
     paired: bool
 
 
+WriteKind = Literal["write", "truncate", "foreign", "message"]
+"""What an entry of the log has of one table: changes, a TRUNCATE, the version of another writer; or a message without a table."""
+
+
 @dataclass(frozen=True)
 class TableWrite:
     """One write of a transaction to one table; all its writes to a table are one Delta version.
@@ -122,7 +130,7 @@ class TableWrite:
 
     seq: int
     relation: int
-    kind: Literal["write", "truncate", "foreign", "message"]
+    kind: WriteKind
     version: int
     changes: int
     statement: int
@@ -183,7 +191,7 @@ class TableVersion:
 class TransactionLog:
     """The log in memory and in the catalog's file. All methods may be called from any thread; `append` only under the commit lock."""
 
-    def __init__(self, catalog: Any) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._moved = threading.Condition()
         cursor = catalog.cursor()
@@ -242,7 +250,7 @@ class TransactionLog:
             prepared=prepared,
         )
 
-    def insert(self, cursor: Any, entry: LogEntry, versions: Mapping[int, TableVersion]) -> None:
+    def insert(self, cursor: CatalogCursor, entry: LogEntry, versions: Mapping[int, TableVersion]) -> None:
         """Writes the entry and the tables' visible versions in the caller's catalog transaction."""
         row = [entry.commit_lsn, entry.end_lsn, entry.commit_time, entry.xid, entry.database, entry.origin, entry.origin_lsn]
         row += [str(entry.kind), entry.gid, entry.prepared]
@@ -260,7 +268,7 @@ class TransactionLog:
             )
 
     @staticmethod
-    def _insert_writes(cursor: Any, entry: LogEntry) -> None:
+    def _insert_writes(cursor: CatalogCursor, entry: LogEntry) -> None:
         rows = [
             [
                 *(int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options),
@@ -341,7 +349,7 @@ class TransactionLog:
             for c, e, t, xid, db, origin, origin_lsn, kind, gid, prepared in found
         ]
 
-    def _writes(self, cursor: Any, which: str, limits: list[int]) -> dict[int, list[TableWrite]]:
+    def _writes(self, cursor: CatalogCursor, which: str, limits: list[int]) -> dict[int, list[TableWrite]]:
         """The writes of the entries whose commit_lsn is `which`, by commit_lsn."""
         rows = cursor.execute(
             "SELECT commit_lsn, seq, lsn, relid, kind, version, changes, statement, options, bytes, seen, xid, files FROM hg.log_write"
@@ -404,7 +412,7 @@ class TransactionLog:
             " hg.log_entry f WHERE f.prepared = e.commit_lsn AND f.end_lsn <= ?))"
         )
 
-        def delete(cursor: Any) -> int:
+        def delete(cursor: CatalogCursor) -> int:
             found = int(cursor.execute(f"SELECT count(*) FROM ({gone})", [keep, keep]).fetchone()[0])
             if found:
                 cursor.execute("DELETE FROM hg.counter WHERE name = 'xid'")

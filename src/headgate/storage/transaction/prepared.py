@@ -39,6 +39,7 @@ from headgate.storage.transaction.log import EntryKind, LogEntry, OriginProgress
 from headgate.storage.transaction.staged import StagedTable, repeated
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
     from headgate.storage.engine import Engine
     from headgate.storage.transaction.transaction import Transaction
 
@@ -122,7 +123,7 @@ class PreparedTransactions:
                     handed.read,
                 )
 
-                def write(cursor: Any) -> None:
+                def write(cursor: CatalogCursor) -> None:
                     engine.log.insert(cursor, entry, {})
                     history.repeat(cursor, handed.history)
                     _store(cursor, one)
@@ -254,7 +255,7 @@ def check_room(limit: int, held: int) -> None:
         raise PostgresError("53200", "maximum number of prepared transactions reached", hint=hint)
 
 
-def _store(cursor: Any, one: PreparedXact) -> None:
+def _store(cursor: CatalogCursor, one: PreparedXact) -> None:
     body = stored_body.dump((one.tables, one.created, one.dropped, one.catalog, one.catalog_keys, one.read))
     row = [one.xid, one.gid, one.database, one.owner, one.time, int(one.position), body]
     cursor.execute("INSERT INTO hg.prepared_xact VALUES (?, ?, ?, ?, ?, ?, ?)", row)

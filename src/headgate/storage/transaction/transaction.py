@@ -20,7 +20,7 @@ import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -50,6 +50,9 @@ from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.uncommitted import Handed, Uncommitted
 from headgate.storage.write import columns, quoted, stored
 from headgate.types.registry import FIRST_USER_OID
+
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
 
 CASCADE, RESTART_IDENTITY = 1, 2
 NOTHING = (0, 0, 0)
@@ -120,7 +123,7 @@ class Transaction(Uncommitted):
         finally:
             self._seeing_newest = before
 
-    def state(self, relation: Any) -> TableState:
+    def state(self, relation: Relation) -> TableState:
         """The table's state as this transaction sees it."""
         key = (relation.database, relation.oid)
         if not self._looking_up and self._pending.has(key):
@@ -140,7 +143,7 @@ class Transaction(Uncommitted):
             raise PostgresError("42P01", f'relation "{relation.name}" does not exist')
         return shown.state
 
-    def newest(self, relation: Any) -> TableState:
+    def newest(self, relation: Relation) -> TableState:
         """The table with all that is committed now, and with own writes: where keys are looked for; the lock or a claim is held."""
         key = (relation.database, relation.oid)
         if not self._looking_up and self._pending.has(key):
@@ -148,23 +151,23 @@ class Transaction(Uncommitted):
         self._read.add(key)
         return self._base(key)
 
-    def states(self, relation: Any) -> list[TableState]:
+    def states(self, relation: Relation) -> list[TableState]:
         """The state of a table, of a partitioned one those of its leaves."""
         return [self.state(each) for each in (self.partitioned(relation).leaves if relation.kind == "p" else (relation,))]
 
-    def partitioned(self, relation: Any) -> PartitionedTable:
+    def partitioned(self, relation: Relation) -> PartitionedTable:
         """A partitioned table as the catalog of this transaction has it."""
         found: PartitionedTable | None = self._partitioned.get(relation.oid)
         if found is None or found.root != relation:
             found = self._partitioned[relation.oid] = PartitionedTable(self, relation)
         return found
 
-    def lock(self, relation: Any, *, wait: bool = True) -> None:
+    def lock(self, relation: Relation, *, wait: bool = True) -> None:
         """Takes the write lock of a table, of a partitioned one those of its leaves, until the transaction ends; 55P03 if not `wait`."""
         for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
             super().lock(each, wait=wait)
 
-    def refuse_changed(self, relation: Any) -> None:
+    def refuse_changed(self, relation: Relation) -> None:
         """40001 where others have changed rows of a table, whichever, since the snapshot of REPEATABLE READ; the lock is held."""
         key = (relation.database, relation.oid)
         shown, base = self._view.get(key) if self._fixed else None, self._staged(key).base
@@ -175,7 +178,7 @@ class Transaction(Uncommitted):
             if path not in now or now[path].get("deletionVector") != file.get("deletionVector"):
                 raise PostgresError("40001", "could not serialize access due to concurrent update")
 
-    def refuse_unseen(self, relation: Any, files: pa.ChunkedArray) -> None:
+    def refuse_unseen(self, relation: Relation, files: pa.ChunkedArray) -> None:
         """40001 where rows in these files (URIs) are not shown by the snapshot of REPEATABLE READ; the lock is held."""
         key = (relation.database, relation.oid)
         write.refuse_unseen(self.engine.table(key), self._seen(key), files)
@@ -184,7 +187,7 @@ class Transaction(Uncommitted):
         """What the snapshot shows of a table, with own writes, where others have changed it since; None elsewhere."""
         return self._view[key].state if self._is_behind(key, self._staged(key)) else self._open.seen.get(key)
 
-    def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
+    def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
         """As `Uncommitted.own`, of a partitioned table with all that is below it; 42501 for the system's own tables."""
         if relation.kind == "r" and relation.oid < FIRST_USER_OID:
             raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
@@ -194,7 +197,7 @@ class Transaction(Uncommitted):
         for each in owned:
             super().own(each, hold)
 
-    def frame(self, relation: Any, *, in_order: bool = False) -> DataFrame:
+    def frame(self, relation: Relation, *, in_order: bool = False) -> DataFrame:
         """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes.
 
         `in_order`: those of a small table in the order in which they were written (`DeltaTable.frame`).
@@ -212,7 +215,7 @@ class Transaction(Uncommitted):
             return frame
         return frame.unionAll(local_frame(self.engine.spark, pa.concat_tables(pending), columns(relation)))
 
-    def held(self, relation: Any) -> pa.Table | None:
+    def held(self, relation: Relation) -> pa.Table | None:
         """The same of a small table with columns, as an Arrow table in the order in which the rows were written; None otherwise."""
         if not relation.columns:
             return None
@@ -223,29 +226,29 @@ class Transaction(Uncommitted):
         pending = self._pending.of((relation.database, relation.oid))
         return pa.concat_tables([found.select([c.name for c in relation.columns]), *pending])
 
-    def shown(self, relation: Any) -> tuple[TableState, list[pa.Table]]:
+    def shown(self, relation: Relation) -> tuple[TableState, list[pa.Table]]:
         """A table as this statement sees it, for who looks up rows there by himself: its files, and its rows that are pending."""
         with self.looking_up():
             return self.state(relation), self._pending.of((relation.database, relation.oid))
 
-    def changing(self, relation: Any, *, keeps_keys: bool = False) -> TableState:
+    def changing(self, relation: Relation, *, keeps_keys: bool = False) -> TableState:
         """As `positions`, for who looks up there the rows that he will `rewrite`: takes the table's write lock."""
         self._lock(relation, beside_claims=keeps_keys)
         return self.state(relation)
 
-    def first_rows(self, relation: Any, most: int) -> pa.Table:
+    def first_rows(self, relation: Relation, most: int) -> pa.Table:
         """At least `most` rows of a table with columns, or all: those that were written first, as far as the order is kept."""
         state, pending = self.shown(relation)
         found = self._table(relation).first_rows(state, most).select([c.name for c in relation.columns])
         return found if found.num_rows >= most else pa.concat_tables([found, *pending])
 
-    def pieces(self, relation: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def pieces(self, relation: Relation, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, in the order in which they were written, piece by piece; not of a partitioned table."""
         state, pending = self.shown(relation)
         added = [batch for table in pending for batch in table.select(names).to_batches()]
         return itertools.chain(self._table(relation).pieces(state, names), added)
 
-    def positions(self, relation: Any, *, keeps_keys: bool = False) -> DataFrame:
+    def positions(self, relation: Relation, *, keeps_keys: bool = False) -> DataFrame:
         """As `frame`, and where each row is: FILE string (URI), ROW bigint. For `rewrite`; takes the table's write lock.
 
         `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for.
@@ -258,7 +261,7 @@ class Transaction(Uncommitted):
         frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
 
-    def held_positions(self, relation: Any, *, keeps_keys: bool = False) -> pa.Table | None:
+    def held_positions(self, relation: Relation, *, keeps_keys: bool = False) -> pa.Table | None:
         """The same of a small table as an Arrow table; None otherwise. Takes the table's write lock in either case."""
         self._lock(relation, beside_claims=keeps_keys)
         found = self._table(relation).held(self.state(relation), positions=True)
@@ -266,7 +269,7 @@ class Transaction(Uncommitted):
 
     # writing
 
-    def create_table(self, relation: Any) -> None:
+    def create_table(self, relation: Relation) -> None:
         """Makes the Delta table of a new relation; 0A000 where a name needs column mapping and that is off."""
         if not self._may_map(relation) and any(delta_log.needs_mapping(column.name) for column in relation.columns):
             raise alteration.mapping_is_off(relation)
@@ -282,20 +285,20 @@ class Transaction(Uncommitted):
         delta_log.create(path, stored(relation), description=f"{relation.schema}.{relation.name}", vectors=vectors)
         self._open.tables[key] = StagedTable.of(self._table(relation).state(0))
 
-    def drop_table(self, relation: Any) -> None:
+    def drop_table(self, relation: Relation) -> None:
         """Drops the table of a relation when the transaction commits."""
         self._open.dropped.add(self._lock(relation, damaged=True))
 
-    def alter_table(self, old: Any, new: Any) -> None:
+    def alter_table(self, old: Relation, new: Relation) -> None:
         """Makes the Delta table of relation `old` that of `new`: columns added (NULL in existing rows), dropped, renamed. No change row."""
         key = self._lock(old)
         self._record_history()
         self._stage(key, alteration.actions(self._staged(key), old, new, may_map=self._may_map(old)))
 
-    def _may_map(self, relation: Any) -> bool:
+    def _may_map(self, relation: Relation) -> bool:
         return bool(relation.is_on("column_mapping", self.engine.column_mapping))
 
-    def alter_settings(self, relation: Any) -> None:
+    def alter_settings(self, relation: Relation) -> None:
         """Makes a table what its options say now: its rows stay, also where the files that hold deleted ones are written anew.
 
         0A000 where it has column mapping, which cannot be taken from it, and that is off.
@@ -309,7 +312,7 @@ class Transaction(Uncommitted):
             if actions := copy_on_write.without_vectors(self.engine.table(key), before):
                 self._stage(key, actions)
 
-    def change_type(self, old: Any, new: Any, name: str, value: Column) -> None:
+    def change_type(self, old: Relation, new: Relation, name: str, value: Column) -> None:
         """Gives a column another type: `value` is the new value, over the columns of `old`. The log does not name the rewritten rows."""
         key = self._lock(old)
         self._record_history()
@@ -322,7 +325,7 @@ class Transaction(Uncommitted):
         if removed or added:
             self._stage(key, removed + added)
 
-    def append(self, relation: Any, rows: DataFrame | pa.Table) -> int:
+    def append(self, relation: Relation, rows: DataFrame | pa.Table) -> int:
         """Adds rows (the relation's columns, in storage types); the number of rows."""
         if relation.kind == "p":
             return self.partitioned(relation).append(rows)
@@ -330,7 +333,7 @@ class Transaction(Uncommitted):
         written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
         return self._stage_written(key, written)
 
-    def claim(self, relation: Any, keys: Keys) -> bool:
+    def claim(self, relation: Relation, keys: Keys) -> bool:
         """Whether rows with these keys may be added by `add_later`, without the table's lock; waits for others that add one of them."""
         key = (relation.database, relation.oid)
         if (
@@ -353,23 +356,23 @@ class Transaction(Uncommitted):
         finally:
             self._looking_up = before
 
-    def add_later(self, relation: Any, rows: pa.Table, check: Check) -> None:
+    def add_later(self, relation: Relation, rows: pa.Table, check: Check) -> None:
         """Adds rows whose keys are claimed when the lock is taken (`pending`); `check` raises if a key is in the table."""
         made = self.engine.log.end, self._subtransaction()
         with self.looking_up():
             self._pending.add(PendingInsert(relation, rows, self.state(relation), check, *made))
 
-    def data_path(self, relation: Any) -> Path:
+    def data_path(self, relation: Relation) -> Path:
         """Where the files of a relation go: for those who write them themselves and then call `add_files`."""
         return self.engine.path((relation.database, relation.oid))
 
-    def add_files(self, relation: Any, actions: Sequence[Action]) -> int:
+    def add_files(self, relation: Relation, actions: Sequence[Action]) -> int:
         """Adds files of new rows that were written into `data_path` (their `add` actions, with statistics); the number of rows."""
         key = self._lock(relation)
         rows = sum(file_action.records(action["add"]) for action in actions)
         return self._stage_written(key, write.Written(list(actions), rows))
 
-    def replace_rows(self, relation: Any, changed: DataFrame | pa.Table) -> int:
+    def replace_rows(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
         """As `rewrite`, but no stream sees it: ALTER TABLE gives the rows of an added column its default."""
         key = self._lock(relation)
         written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
@@ -381,7 +384,7 @@ class Transaction(Uncommitted):
         """Stages file actions that change no row (`compaction`); the table's lock is held."""
         self._stage(key, actions)
 
-    def rewrite(self, relation: Any, changed: DataFrame | pa.Table) -> int:
+    def rewrite(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
         """Updates, deletes and inserts rows; the number of changes.
 
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row

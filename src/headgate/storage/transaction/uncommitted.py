@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -31,10 +31,13 @@ from headgate.storage.engine import Engine
 from headgate.storage.lock import Key
 from headgate.storage.transaction.catalog_transaction import RecordedCatalog
 from headgate.storage.transaction.change_file import HeldChanges
-from headgate.storage.transaction.log import TableWrite, WrittenFile
+from headgate.storage.transaction.log import TableWrite, WriteKind, WrittenFile
 from headgate.storage.transaction.pending_rows import PendingInsert, PendingRows
 from headgate.storage.transaction.staged import StagedTable
 from headgate.types import registry
+
+if TYPE_CHECKING:
+    from headgate.catalog.relation.relation import Relation
 
 
 class StaleDefinitionError(PostgresError):
@@ -244,11 +247,11 @@ class Uncommitted:
                 return at
         raise PostgresError("3B001", f'savepoint "{name}" does not exist')
 
-    def lock(self, relation: Any, *, wait: bool = True) -> None:
+    def lock(self, relation: Relation, *, wait: bool = True) -> None:
         """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
         self._lock(relation, wait=wait)
 
-    def own(self, relation: Any, hold: Hold = Hold.ALONE) -> None:
+    def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
         """Nobody else writes to a relation, uses or changes it until the end: the first that ALTER and DROP do; raises as `lock_object`.
 
         With `Hold.CHANGE` others may use it.
@@ -273,7 +276,7 @@ class Uncommitted:
         if keys:
             self.engine.locks.acquire_all(keys, self.xid, rows, self.cancelled)
 
-    def has_written(self, relation: Any) -> bool:
+    def has_written(self, relation: Relation) -> bool:
         """Whether this transaction has written to the relation."""
         key = (relation.database, relation.oid)
         return key in self._open.tables or self._pending.has(key)
@@ -298,10 +301,10 @@ class Uncommitted:
 
     # inside
 
-    def _table(self, relation: Any) -> delta_table.DeltaTable:
+    def _table(self, relation: Relation) -> delta_table.DeltaTable:
         return self.engine.table((relation.database, relation.oid))
 
-    def _lock(self, relation: Any, *, beside_claims: bool = False, wait: bool = True, damaged: bool = False) -> Key:
+    def _lock(self, relation: Relation, *, beside_claims: bool = False, wait: bool = True, damaged: bool = False) -> Key:
         """Takes the table's lock; the newest that is committed is what the transaction then writes on. `damaged`: it may be unreadable."""
         self._pending.settle()
         key = (relation.database, relation.oid)
@@ -317,7 +320,7 @@ class Uncommitted:
         self._see_newest(key)
         return key
 
-    def _check_definition(self, relation: Any) -> None:
+    def _check_definition(self, relation: Relation) -> None:
         """Refuses to write by a definition that another transaction has changed since the statement began (`StaleDefinitionError`)."""
         if self.engine.definitions == self._definitions or relation.oid in {created[1] for created in self._open.created}:
             return
@@ -333,7 +336,7 @@ class Uncommitted:
         if now != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
 
-    def _has_other_types(self, relation: Any) -> bool:
+    def _has_other_types(self, relation: Relation) -> bool:
         """Whether another has changed what values of the columns' types may be: a domain's constraints, an enum's labels."""
         of_users = {oid for column in relation.columns for oid in registry.known().of_users(column.type_oid)}
         return any(self.engine.committed_keys.since(self._row_key("pg_type", oid), self._definitions, Hold.USE) for oid in of_users)
@@ -344,7 +347,7 @@ class Uncommitted:
             return
         self._view = {**self._view, key: shown}  # what was committed while this waited is what the statement changes
 
-    def append_pending(self, relation: Any, rows: pa.Table, made: tuple[Lsn, int]) -> None:
+    def append_pending(self, relation: Relation, rows: pa.Table, made: tuple[Lsn, int]) -> None:
         """Writes rows that were pending (for `PendingRows`); `made`: `seen` and `xid` of the write."""
         key = self._lock(relation)
         written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
@@ -377,7 +380,7 @@ class Uncommitted:
         self._open.tables[key] = staged.with_actions(table.stage(staged.state, actions), actions)
 
     def _stage_write(
-        self, key: Key, actions: list[Action], changes: int, *, kind: Any = "write", statement: int | None = None, options: int = 0,
+        self, key: Key, actions: list[Action], changes: int, *, kind: WriteKind = "write", statement: int | None = None, options: int = 0,
         made: tuple[Lsn, int] | None = None, rows: pa.Table | None = None,
     ) -> None:  # fmt: skip
         """Stages a write and notes it for the log. `made`: log's end and subtransaction when its statement ran, if that was earlier.
@@ -396,7 +399,7 @@ class Uncommitted:
         self._note(key[1], kind, staged.base.version + 1, changes, statement, options, size, made, files, physical)
 
     def _note(
-        self, relation: int, kind: Any, version: int, changes: int, statement: int | None = None, options: int = 0, size: int = 0,
+        self, relation: int, kind: WriteKind, version: int, changes: int, statement: int | None = None, options: int = 0, size: int = 0,
         made: tuple[Lsn, int] | None = None, files: tuple[WrittenFile, ...] | None = None, physical: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         seq = len(self._open.writes)

@@ -26,7 +26,7 @@ from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.node import BoolExpr, BoolKind, Coalesce, Expression, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 from headgate.types.storage import own_name
 
@@ -52,7 +52,7 @@ def is_one_relation(items: Sequence[Any]) -> bool:
     return len(items) == 1 and unwrap(items[0]).DESCRIPTOR.name == "RangeVar"
 
 
-def _beside(planner: Planner, left: Source, node: Any, outer: Scope | None) -> Source:
+def _beside(planner: Planner, left: Source, node: ParseNode, outer: Scope | None) -> Source:
     """A further item of FROM: a function or LATERAL subquery may use the columns of those before it."""
     inner = unwrap(node)
     if inner.DESCRIPTOR.name == "RangeFunction":
@@ -72,7 +72,7 @@ def _check_alias(left: Source, right: Source) -> None:
             raise PostgresError("42712", f'table name "{table.name}" specified more than once')
 
 
-def item(planner: Planner, node: Any, outer: Scope | None, left: Source | None = None) -> Source:
+def item(planner: Planner, node: ParseNode, outer: Scope | None, left: Source | None = None) -> Source:
     """One item of a FROM list; `left` is what a LATERAL subquery can use."""
     inner = unwrap(node)
     match inner.DESCRIPTOR.name:
@@ -88,7 +88,7 @@ def item(planner: Planner, node: Any, outer: Scope | None, left: Source | None =
             raise not_supported(f"{other} in FROM is not supported")
 
 
-def _range_var(planner: Planner, node: Any) -> Source:
+def _range_var(planner: Planner, node: pb.RangeVar) -> Source:
     if not node.schemaname and node.relname in planner.ctes:
         found = planner.ctes[node.relname]
         if found is None:
@@ -207,7 +207,7 @@ def as_table(planner: Planner, plan: Plan, alias: str, aliases: Sequence[str], s
     return Source(frame, (scope_table(alias, columns, schema, row_key=row),), tuple(columns), sorts=plan.sorts)
 
 
-def _subselect(planner: Planner, node: Any, outer: Scope | None, left: Source | None) -> Source:
+def _subselect(planner: Planner, node: pb.RangeSubselect, outer: Scope | None, left: Source | None) -> Source:
     if not node.HasField("alias"):
         query = unwrap(node.subquery)
         values = bool(query.values_lists)
@@ -221,7 +221,7 @@ def _subselect(planner: Planner, node: Any, outer: Scope | None, left: Source | 
 _JOINS = {pb.JOIN_INNER: "inner", pb.JOIN_LEFT: "left", pb.JOIN_RIGHT: "right", pb.JOIN_FULL: "full"}
 
 
-def _join(planner: Planner, node: Any, outer: Scope | None) -> Source:
+def _join(planner: Planner, node: pb.JoinExpr, outer: Scope | None) -> Source:
     row_locking.refuse_nullable(planner.locks, node)
     left = item(planner, node.larg, outer)
     how = _JOINS[node.jointype]
@@ -249,7 +249,7 @@ def _join(planner: Planner, node: Any, outer: Scope | None) -> Source:
     return found
 
 
-def _joined(node: Any, left: Source, right: Source, condition: Column | None, how: str) -> DataFrame:
+def _joined(node: pb.JoinExpr, left: Source, right: Source, condition: Column | None, how: str) -> DataFrame:
     inner = unwrap(node.rarg)
     if inner.DESCRIPTOR.name == "RangeSubselect" and inner.lateral:
         if how not in ("inner", "left", "cross"):
@@ -258,7 +258,7 @@ def _joined(node: Any, left: Source, right: Source, condition: Column | None, ho
     return left.frame.crossJoin(right.frame) if condition is None else left.frame.join(right.frame, condition, how)
 
 
-def _join_function(planner: Planner, node: Any, left: Source, outer: Scope | None, how: str) -> Source:
+def _join_function(planner: Planner, node: ParseNode, left: Source, outer: Scope | None, how: str) -> Source:
     """``… [LEFT] JOIN f(…) ON …``: an outer join only ON true."""
     always = node.HasField("quals") and unwrap(node.quals).DESCRIPTOR.name == "A_Const" and unwrap(node.quals).boolval.boolval
     if how == "left" and not always:
@@ -276,7 +276,7 @@ def _join_function(planner: Planner, node: Any, left: Source, outer: Scope | Non
     return found
 
 
-def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], how: str, node: Any) -> Source:
+def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], how: str, node: ParseNode) -> Source:
     """JOIN … USING and NATURAL JOIN: the named columns appear once, first, as the left or (outer joins) whichever value there is."""
     conditions: list[Expression] = []
     merged: list[PlanColumn] = []

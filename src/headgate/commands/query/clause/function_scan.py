@@ -8,8 +8,9 @@ LATERAL); what only the catalog knows, it answers, where the arguments are const
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -24,7 +25,7 @@ from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Const, Expression, FuncExpr, OpExpr, TypeRef, walk
 from headgate.expression.spark import set_returning
 from headgate.sql import names
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 from headgate.types.storage import spark_type
 
@@ -36,7 +37,7 @@ _PIECE, _MOST_PIECES = 500_000, 20_000
 _WHOLE = (registry.INT4, registry.INT8)
 
 
-def scan(planner: Planner, node: Any, outer: Scope | None, left: Source | None = None, *, keep_left: bool = False) -> Source:
+def scan(planner: Planner, node: pb.RangeFunction, outer: Scope | None, left: Source | None = None, *, keep_left: bool = False) -> Source:
     """``FROM f(…) [WITH ORDINALITY] AS a (x, …)``, beside the rows of `left` if there is one (the result then has its columns too).
 
     `keep_left`: a row of `left` without rows of the function stays (LEFT JOIN … ON true).
@@ -74,7 +75,7 @@ def scan(planner: Planner, node: Any, outer: Scope | None, left: Source | None =
     return Source(frame, left.tables + own.tables, left.star + own.star, left.merged)
 
 
-def _calls(planner: Planner, call: Any, name: str, scope: Scope) -> list[Expression]:
+def _calls(planner: Planner, call: pb.FuncCall, name: str, scope: Scope) -> list[Expression]:
     """The call, bound; ``unnest(a, b)`` is one unnest for each array."""
     context = planner.context.within(construct="functions in FROM", sets=True, aggregates=False)
     if name != "unnest" or len(call.args) < 2:
@@ -161,9 +162,8 @@ def _integer(expression: Expression) -> int | None:
     return None
 
 
-def _by_catalog(planner: Planner, call: Any) -> Plan:
+def _by_catalog(planner: Planner, call: ParseNode) -> Plan:
     import postgast
-    from postgast import pg_query_pb2 as pb
 
     statement = pb.ParseResult()
     statement.CopyFrom(postgast.parse("SELECT * FROM f()"))

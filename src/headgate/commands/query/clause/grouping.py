@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -26,7 +27,7 @@ from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, walk
 from headgate.expression.spark import collecting_aggregate
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
@@ -35,7 +36,7 @@ Grouped = tuple[Source, list[SelectItem], list[Sort]]
 
 
 def group(
-    planner: Planner, node: Any, source: Source, scope: Scope, targets: Sequence[SelectItem], sorts: Sequence[Sort]
+    planner: Planner, node: pb.SelectStmt, source: Source, scope: Scope, targets: Sequence[SelectItem], sorts: Sequence[Sort]
 ) -> Grouped | None:
     """The source, targets and sort items after grouping; None where the query does not group."""
     having = None
@@ -60,7 +61,7 @@ def _has_aggregate(expression: Expression) -> bool:
     return any(isinstance(each, (Aggregate, Grouping)) for each in walk(expression))
 
 
-def _item(planner: Planner, node: Any, targets: Sequence[SelectItem], scope: Scope) -> Expression:
+def _item(planner: Planner, node: ParseNode, targets: Sequence[SelectItem], scope: Scope) -> Expression:
     """An item of GROUP BY: a place in the SELECT list, a column of FROM, an output name, or an expression."""
     inner = unwrap(node)
     place = ordering.group_place(inner, targets)

@@ -10,14 +10,14 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.expression.node import Expression
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 Item = Callable[[Any], Expression]
 GroupingSet = tuple[Expression, ...]
 _MAX_SETS = 4096
 
 
-def read(node: Any, item: Item) -> list[GroupingSet]:
+def read(node: pb.SelectStmt, item: Item) -> list[GroupingSet]:
     """The sets of a SELECT's GROUP BY, one without GROUPING SETS: the product of what each of its items gives."""
     parts = [_sets(each, item) for each in node.group_clause]
     found: list[GroupingSet] = []
@@ -34,7 +34,7 @@ def _once(items: GroupingSet) -> GroupingSet:
     return tuple(dict.fromkeys(items))
 
 
-def _sets(node: Any, item: Item) -> list[GroupingSet]:
+def _sets(node: ParseNode, item: Item) -> list[GroupingSet]:
     inner = unwrap(node)
     if inner.DESCRIPTOR.name != "GroupingSet":
         return [_expressions(inner, item)]
@@ -50,7 +50,7 @@ def _sets(node: Any, item: Item) -> list[GroupingSet]:
     return [sum(chosen, ()) for size in range(len(parts), -1, -1) for chosen in itertools.combinations(parts, size)]
 
 
-def _expressions(node: Any, item: Item) -> GroupingSet:
+def _expressions(node: ParseNode, item: Item) -> GroupingSet:
     """One expression, or those of ``(a, b)``."""
     if node.DESCRIPTOR.name == "RowExpr" and node.row_format == pb.COERCE_IMPLICIT_CAST:
         return tuple(item(each) for each in node.args)

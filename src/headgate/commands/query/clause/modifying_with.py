@@ -6,7 +6,9 @@ taken before the first of these statements runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.commands import lookup
 from headgate.commands.query.clause import system_relation
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 
-def freeze(planner: Planner, clause: Any, statement: Any) -> None:
+def freeze(planner: Planner, clause: pb.WithClause, statement: pb.SelectStmt) -> None:
     """Takes the frames of the statement's tables, if its WITH clause changes data."""
     if planner.frozen or all(unwrap(unwrap(each).ctequery).DESCRIPTOR.name == "SelectStmt" for each in clause.ctes):
         return
@@ -36,7 +38,7 @@ def freeze(planner: Planner, clause: Any, statement: Any) -> None:
             planner.frozen[relation.oid] = planner.frame_of(relation)
 
 
-def run(planner: Planner, query: Any) -> Plan | None:
+def run(planner: Planner, query: pb.DeleteStmt | pb.InsertStmt) -> Plan | None:
     """Runs the statement; the rows of its RETURNING, or None."""
     from headgate.commands import describe  # they plan with the planner that calls this
     from headgate.commands.dml import delete, insert, update

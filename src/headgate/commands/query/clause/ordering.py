@@ -27,7 +27,7 @@ from headgate.expression.location import location_of
 from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, TypeRef, walk
 from headgate.expression.spark.comparison import C_COLLATIONS
 from headgate.sql import names
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.types import registry
 from headgate.types.storage import stored_as_text
@@ -50,11 +50,11 @@ def read(
     return [_sort(each, _item(planner, unwrap(each).node, targets, scope, context)) for each in nodes]
 
 
-def _is_call(node: Any) -> bool:
+def _is_call(node: ParseNode) -> bool:
     return bool(node.DESCRIPTOR.name == "FuncCall")
 
 
-def unsorted(node: Any) -> bool:
+def unsorted(node: pb.SelectStmt) -> bool:
     """Whether a SELECT of one relation shows the order in which that gives its rows: then they come as they were written."""
     if len(node.from_clause) != 1 or unwrap(node.from_clause[0]).DESCRIPTOR.name != "RangeVar":
         return False
@@ -68,7 +68,7 @@ def unsorted(node: Any) -> bool:
     return bool(aggregates & _COLLECTING) or not (aggregates or node.group_clause or node.HasField("having_clause"))
 
 
-def _sort(node: Any, expression: Expression) -> Sort:
+def _sort(node: ParseNode, expression: Expression) -> Sort:
     item = unwrap(node)
     if item.sortby_dir == pb.SORTBY_USING:
         raise not_supported("ORDER BY ... USING is not supported", position=position(item.location))
@@ -100,7 +100,7 @@ def require_equality(expression: Expression) -> None:
         raise PostgresError("42883", f"could not identify an equality operator for type {shown}", position=where)
 
 
-def _item(planner: Planner, node: Any, targets: Sequence[SelectItem], scope: Scope, context: BindContext) -> Expression:
+def _item(planner: Planner, node: ParseNode, targets: Sequence[SelectItem], scope: Scope, context: BindContext) -> Expression:
     place = _place(node, len(targets), "ORDER BY")
     if place is not None:
         return resolve_unknown(targets[place].expression, planner.context)
@@ -113,7 +113,7 @@ def _item(planner: Planner, node: Any, targets: Sequence[SelectItem], scope: Sco
     return binder.bind(node, scope, context=context)
 
 
-def _place(node: Any, count: int, clause: str) -> int | None:
+def _place(node: ParseNode, count: int, clause: str) -> int | None:
     """The index that a whole constant stands for; 42P10 if there is no such column, 42601 for other constants."""
     inner = unwrap(node)
     if inner.DESCRIPTOR.name != "A_Const":
@@ -126,7 +126,7 @@ def _place(node: Any, count: int, clause: str) -> int | None:
     return int(number) - 1
 
 
-def plain_name(node: Any) -> str | None:
+def plain_name(node: ParseNode) -> str | None:
     """The name that a parse node is, if it is a bare column name."""
     inner = unwrap(node)
     if inner.DESCRIPTOR.name == "ColumnRef" and len(inner.fields) == 1 and unwrap(inner.fields[0]).DESCRIPTOR.name == "String":
@@ -155,7 +155,7 @@ def by_output(planner: Planner, nodes: Sequence[Any], plan: Plan) -> list[Sort]:
     return found
 
 
-def group_place(node: Any, targets: Sequence[SelectItem]) -> int | None:
+def group_place(node: ParseNode, targets: Sequence[SelectItem]) -> int | None:
     """The target that an item of GROUP BY names by its place."""
     return _place(node, len(targets), "GROUP BY")
 
@@ -206,7 +206,7 @@ def distinct(planner: Planner, plan: Plan) -> Plan:
     return Plan(frame.select(*[col(each.key) for each in plan.columns]), plan.columns)
 
 
-def read_on(planner: Planner, node: Any, targets: Sequence[SelectItem], scope: Scope, sorts: Sequence[Sort]) -> list[Sort]:
+def read_on(planner: Planner, node: pb.SelectStmt, targets: Sequence[SelectItem], scope: Scope, sorts: Sequence[Sort]) -> list[Sort]:
     """The expressions of DISTINCT ON; 42P10 if ORDER BY does not begin with them."""
     nodes = [each for each in node.distinct_clause if unwrap(each) is not None]
     context = planner.context.within(construct="DISTINCT ON", aggregates=True)
@@ -234,7 +234,7 @@ def _direction(planner: Planner, item: Sort) -> Column:
     return value.asc_nulls_first() if item.nulls_first else value.asc_nulls_last()
 
 
-def limit(planner: Planner, plan: Plan, node: Any, sorts: Sequence[Sort] = ()) -> Plan:
+def limit(planner: Planner, plan: Plan, node: pb.SelectStmt, sorts: Sequence[Sort] = ()) -> Plan:
     """LIMIT and OFFSET; WITH TIES goes on to the last row that sorts as the last one."""
     frame = plan.frame
     ties = node.limit_option == pb.LIMIT_OPTION_WITH_TIES
@@ -266,7 +266,7 @@ def _with_ties(planner: Planner, plan: Plan, offset: int, count: int, sorts: Seq
 _WHOLE = re.compile(r"-?\d+")
 
 
-def _count(planner: Planner, node: Any, clause: str) -> int | None:
+def _count(planner: Planner, node: ParseNode, clause: str) -> int | None:
     context = planner.context.within(construct=clause, aggregates=False)
     bound = binder.bind_raw(node, Scope(), context)
     value = coerce(bound, TypeRef(registry.INT8), Reach.ASSIGNMENT, context)

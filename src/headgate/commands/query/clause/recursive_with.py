@@ -6,7 +6,7 @@ before are dropped.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
@@ -16,13 +16,13 @@ from headgate.commands.query.plan import Plan, PlanColumn, col, reference
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
-from headgate.sql.parser import position
+from headgate.sql.parser import ParseNode, position
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 
-def run(planner: Planner, cte: Any, query: Any) -> Plan:
+def run(planner: Planner, cte: ParseNode, query: ParseNode) -> Plan:
     """The rows of a query that names itself."""
     where = position(cte.location)
     if query.op != pb.SETOP_UNION:
@@ -54,7 +54,7 @@ def _kept(frame: DataFrame) -> DataFrame:
     return frame.localCheckpoint()
 
 
-def _like_first(planner: Planner, cte: Any, plan: Plan, columns: tuple[PlanColumn, ...]) -> DataFrame:
+def _like_first(planner: Planner, cte: ParseNode, plan: Plan, columns: tuple[PlanColumn, ...]) -> DataFrame:
     """The rows of the recursive term in the types of the first; 42804 where a type would have to change."""
     if len(plan.columns) != len(columns):
         raise PostgresError("42601", "each UNION query must have the same number of columns")

@@ -46,7 +46,7 @@ class RowLock:
         return not self.names or alias in self.names
 
 
-def of_query(node: Any, inherited: Sequence[RowLock], ctes: Any) -> tuple[RowLock, ...]:
+def of_query(node: pb.SelectStmt, inherited: Sequence[RowLock], ctes: Any) -> tuple[RowLock, ...]:
     """The clauses that count for the FROM of a SELECT: its own, and those of a query around it; 0A000, 42601, 42P01 for what they name."""
     found = list(inherited)
     for item in node.locking_clause:
@@ -67,7 +67,7 @@ def inside(locks: Sequence[RowLock], alias: str) -> tuple[RowLock, ...]:
 # ---- what is refused --------------------------------------------------------------------------------------------------------
 
 
-def _check_clauses(node: Any, strength: str) -> None:
+def _check_clauses(node: pb.SelectStmt, strength: str) -> None:
     """0A000 for queries whose rows are no rows of a table (CheckSelectLocking)."""
     for met, what in (
         (node.op != pb.SETOP_NONE, "UNION/INTERSECT/EXCEPT"),
@@ -95,7 +95,7 @@ def _not_allowed(strength: str, what: str) -> PostgresError:
     return PostgresError("0A000", f"{strength} is not allowed with {what}")
 
 
-def _check_named(clause: Any, strength: str, node: Any, ctes: Any) -> None:
+def _check_named(clause: pb.LockingClause, strength: str, node: pb.SelectStmt, ctes: Any) -> None:
     there = dict(_named(node.from_clause, ctes))
     for item in clause.locked_rels:
         name = unwrap(item)
@@ -129,7 +129,7 @@ def _named(items: Sequence[Any], ctes: Any) -> Iterator[tuple[str, str]]:
                 pass
 
 
-def refuse_nullable(locks: Sequence[RowLock], node: Any) -> None:
+def refuse_nullable(locks: Sequence[RowLock], node: pb.JoinExpr) -> None:
     """0A000 for an item on the side of an outer join that may have no row."""
     sides = {pb.JOIN_LEFT: [node.rarg], pb.JOIN_RIGHT: [node.larg], pb.JOIN_FULL: [node.larg, node.rarg]}.get(node.jointype, [])
     for alias, what in _named(sides, ()):

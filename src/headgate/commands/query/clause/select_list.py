@@ -18,7 +18,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, find_table
 from headgate.expression.node import ColumnRef, Expression, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 
 
@@ -57,7 +57,7 @@ def expand(items: Iterable[Any], source: Source, scope: Scope, context: BindCont
     return found
 
 
-def _star(node: Any, source: Source, scope: Scope) -> list[SelectItem]:
+def _star(node: pb.ColumnRef, source: Source, scope: Scope) -> list[SelectItem]:
     parts = names.strings(list(node.fields)[:-1])
     if not parts:
         if not source.tables:
@@ -88,12 +88,12 @@ def resolve_unknown(targets: Sequence[SelectItem], context: BindContext, wanted:
     return found
 
 
-def figure_name(node: Any) -> str:
+def figure_name(node: ParseNode) -> str:
     """The name of a result column without alias."""
     return _figure(node)[0] or "?column?"
 
 
-def _figure(node: Any) -> tuple[str | None, int]:  # noqa: C901, PLR0912 (one case per node)
+def _figure(node: ParseNode) -> tuple[str | None, int]:  # noqa: C901, PLR0912 (one case per node)
     """(name, strength): 2 is a good name, 1 one that an outer cast may replace (PostgreSQL's FigureColnameInternal)."""
     inner = unwrap(node)
     if inner is None:
@@ -141,7 +141,7 @@ def _figure(node: Any) -> tuple[str | None, int]:  # noqa: C901, PLR0912 (one ca
             return None, 0
 
 
-def _figure_sublink(node: Any) -> tuple[str | None, int]:
+def _figure_sublink(node: pb.SubLink) -> tuple[str | None, int]:
     if node.sub_link_type == pb.EXISTS_SUBLINK:
         return "exists", 2
     if node.sub_link_type == pb.ARRAY_SUBLINK:

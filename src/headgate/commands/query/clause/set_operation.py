@@ -6,7 +6,7 @@ sides are grouped by their keys (``1.0`` and ``1.00`` are one numeric) and count
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
 
 
-def combine(planner: Planner, node: Any, left: Plan, right: Plan) -> Plan:
+def combine(planner: Planner, node: pb.SelectStmt, left: Plan, right: Plan) -> Plan:
     """The rows of ``left op right``; the columns are named as the left side's."""
     word = _WORDS[node.op]
     if len(left.columns) != len(right.columns):
@@ -45,7 +45,7 @@ def new_rows(planner: Planner, frame: DataFrame, before: DataFrame, columns: tup
     return _counted(planner, pb.SETOP_EXCEPT, False, frame, before, columns).frame
 
 
-def _rows(planner: Planner, node: Any, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
+def _rows(planner: Planner, node: pb.SelectStmt, ours: DataFrame, theirs: DataFrame, columns: tuple[PlanColumn, ...]) -> Plan:
     if node.op == pb.SETOP_UNION:
         plan = Plan(ours.unionAll(theirs), columns)
         return plan if node.all else ordering.distinct(planner, plan)

@@ -5,7 +5,7 @@ The catalog answers a ``SELECT *`` of that relation alone; what it gives is text
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands.query.plan import Plan, PlanColumn
 from headgate.expression.node import TypeRef
 from headgate.sql import names
-from headgate.sql.parser import parse
+from headgate.sql.parser import ParseNode, parse
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 
-def read(planner: Planner, node: Any, relation: Relation) -> Plan:
+def read(planner: Planner, node: ParseNode, relation: Relation) -> Plan:
     """All rows of a system relation."""
     return answer(planner, f"SELECT * FROM {names.qualified(relation.schema, relation.name)}")
 

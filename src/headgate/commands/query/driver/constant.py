@@ -6,9 +6,8 @@ makes the answer None, and the query goes its usual way.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.query import volatile_function
 from headgate.commands.query import rendering
@@ -32,7 +31,7 @@ _PLAIN = frozenset({"target_list", "limit_option", "op"})
 _VARIABLE = frozenset({"ParamRef", "SubLink", "ColumnRef", "SetToDefault"})
 
 
-def answer(node: Any, session: Session) -> ResultSet | None:
+def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
     """The one row, or None."""
     if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list:
         return None
@@ -44,7 +43,7 @@ def answer(node: Any, session: Session) -> ResultSet | None:
         return None
 
 
-def _answer(node: Any, session: Session) -> ResultSet | None:
+def _answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
     evaluation = Evaluation(session)
     columns, arrays = [], []
     for place, item in enumerate(node.target_list):
@@ -73,6 +72,6 @@ def _read_exactly(oid: int) -> bool:
     return oid in (registry.JSON, registry.UNKNOWN) or sortkey.comparable(oid, registry.known())
 
 
-def _targets(written: Any, evaluation: Evaluation) -> list[select_list.SelectItem]:
+def _targets(written: pb.ResTarget, evaluation: Evaluation) -> list[select_list.SelectItem]:
     expression = binder.bind_raw(written.val, EMPTY, evaluation.context)
     return [select_list.SelectItem(written.name or select_list.figure_name(written.val), expression, written.val)]

@@ -29,7 +29,7 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, OpExpr, Relabel, ScalarArrayOp, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import unwrap, walk
+from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import columns as spark_columns
@@ -99,7 +99,7 @@ def _found(planner: Planner, relation: Relation, state: TableState, keys: Wanted
     return rows.take(pc.sort_indices(written, [("file", "ascending"), ("row", "ascending")]))
 
 
-def of_where(planner: Planner, relation: Relation, where: Any, scope: Scope) -> WantedKeys | None:
+def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scope) -> WantedKeys | None:
     """The keys that a WHERE names, over a scope that has the relation as its only table; None where it may mean others."""
     indexes = [each for each in uniqueness.keys_of(relation) if each.plain and each.immediate]
     if relation.kind != "r" or not indexes:
@@ -119,7 +119,7 @@ def of_where(planner: Planner, relation: Relation, where: Any, scope: Scope) -> 
     return None
 
 
-def _parts(where: Any) -> Iterator[Any]:
+def _parts(where: ParseNode) -> Iterator[Any]:
     """The conditions that AND connects."""
     node = unwrap(where)
     if node.DESCRIPTOR.name == "BoolExpr" and node.boolop == pb.AND_EXPR:
@@ -129,7 +129,7 @@ def _parts(where: Any) -> Iterator[Any]:
         yield node
 
 
-def _may_fix(node: Any) -> bool:
+def _may_fix(node: ParseNode) -> bool:
     """Whether a condition is an equality, as it is written, with neither a subquery nor a call."""
     if node.DESCRIPTOR.name != "A_Expr" or node.kind not in _KINDS or names.strings(node.name)[-1] != "=":
         return False

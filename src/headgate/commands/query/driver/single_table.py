@@ -8,7 +8,6 @@ so simple makes the answer None, and the query goes its usual way, which also sa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -36,7 +35,7 @@ _PLAIN = frozenset({"target_list", "from_clause", "where_clause", "limit_count",
 _NOT_HERE = frozenset({"SubLink", "SetToDefault", "FuncCall"})
 
 
-def answer(node: Any, session: Session) -> ResultSet | None:
+def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
     """The rows, or None."""
     counted = _is_count(node)
     if not _is_plain(node) or (not counted and any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(node))):
@@ -51,7 +50,7 @@ def answer(node: Any, session: Session) -> ResultSet | None:
     return table_rows.result(columns, found, session)
 
 
-def columns(node: Any, session: Session, known: dict[int, int]) -> tuple[ResultColumn, ...] | None:
+def columns(node: pb.SelectStmt, session: Session, known: dict[int, int]) -> tuple[ResultColumn, ...] | None:
     """The columns of a query that is only described, of one table; `known` is filled with the types of its parameters. None as `answer`."""
     if not _is_plain(node) or any(each.DESCRIPTOR.name in _NOT_HERE for each in walk(node)) or node.HasField("limit_count"):
         return None
@@ -76,14 +75,14 @@ def result_columns(targets: Sequence[SelectItem]) -> tuple[ResultColumn, ...]:
     return table_rows.described(table_rows.plan_columns(targets))
 
 
-def _is_plain(node: Any) -> bool:
+def _is_plain(node: pb.SelectStmt) -> bool:
     """Whether the query has but a SELECT list, one relation, WHERE and LIMIT."""
     if {field.name for field, _ in node.ListFields()} - _PLAIN or not node.target_list or not from_clause.is_one_relation(node.from_clause):
         return False
     return node.op == pb.SETOP_NONE and node.limit_option in (pb.LIMIT_OPTION_DEFAULT, pb.LIMIT_OPTION_COUNT)
 
 
-def _is_count(node: Any) -> bool:
+def _is_count(node: pb.SelectStmt) -> bool:
     """Whether the query is ``SELECT count(*) FROM t``."""
     if len(node.target_list) != 1 or node.HasField("where_clause") or node.HasField("limit_count"):
         return False
@@ -93,7 +92,7 @@ def _is_count(node: Any) -> bool:
     return names.strings(call.funcname) in (["count"], ["pg_catalog", "count"])
 
 
-def _table(planner: Planner, written: Any) -> HeldTable:
+def _table(planner: Planner, written: pb.RangeVar) -> HeldTable:
     """The table, which the role may read."""
     cursor = planner.transaction.cursor
     relation = lookup.source(cursor, planner.session.context, written)
@@ -104,7 +103,7 @@ def _table(planner: Planner, written: Any) -> HeldTable:
     return HeldTable(planner, relation, alias or relation.name, None if alias else relation.schema, names.strings(written.alias.colnames))
 
 
-def _rows(table: HeldTable, node: Any) -> tuple[tuple[PlanColumn, ...], list[pa.Array]]:
+def _rows(table: HeldTable, node: pb.SelectStmt) -> tuple[tuple[PlanColumn, ...], list[pa.Array]]:
     """The columns of the answer and their values."""
     planner = table.planner
     with usual_way_says():
@@ -119,7 +118,7 @@ def _rows(table: HeldTable, node: Any) -> tuple[tuple[PlanColumn, ...], list[pa.
     return columns, table.values(rows if most is None else rows.slice(0, most), wanted)
 
 
-def _limit(table: HeldTable, node: Any) -> int | None:
+def _limit(table: HeldTable, node: pb.SelectStmt) -> int | None:
     if not node.HasField("limit_count"):
         return None
     planner = table.planner
@@ -129,7 +128,7 @@ def _limit(table: HeldTable, node: Any) -> int | None:
     return int(bound.value)
 
 
-def _among(table: HeldTable, node: Any, condition: Expression | None, most: int | None) -> pa.Table:
+def _among(table: HeldTable, node: pb.SelectStmt, condition: Expression | None, most: int | None) -> pa.Table:
     """Rows among which are those that the query means."""
     planner, relation = table.planner, table.relation
     keys = None if condition is None else key_lookup.of_where(planner, relation, node.where_clause, table.scope)
@@ -143,7 +142,7 @@ def _among(table: HeldTable, node: Any, condition: Expression | None, most: int 
     return held
 
 
-def _count(table: HeldTable, node: Any) -> tuple[tuple[PlanColumn, ...], list[pa.Array]]:
+def _count(table: HeldTable, node: pb.SelectStmt) -> tuple[tuple[PlanColumn, ...], list[pa.Array]]:
     """The number of rows, from the statistics of the files."""
     state, pending = table.planner.transaction.shown(table.relation)
     if not all('"numRecords"' in (each.get("stats") or "") for each in state.files.values()):

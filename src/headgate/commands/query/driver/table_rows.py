@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query import rendering
@@ -52,7 +52,7 @@ class HeldTable:
         self.source = Source(None, tables, self.star)  # type: ignore[arg-type]  # its frame is not asked for
         self.scope = self.source.scope(None)
 
-    def where(self, node: Any) -> Expression | None:
+    def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt) -> Expression | None:
         """The condition of a statement's WHERE."""
         if not node.HasField("where_clause"):
             return None

@@ -123,7 +123,7 @@ def replaced(text: str, path: str, new: str, create: bool = True) -> str:
     return print_value(_replaced(value, steps, 0, load(new), create))
 
 
-def _replaced(value: Any, steps: list[str | None], place: int, new: Any, create: bool) -> Any:
+def _replaced(value: Any, steps: list[str | None], place: int, new: Number, create: bool) -> Any:
     if is_scalar(value):
         return value
     step, last = _step_of(steps, place), place + 1 == len(steps)
@@ -151,7 +151,7 @@ def inserted(text: str, path: str, new: str, after: bool = False) -> str:
     return print_value(_inserted(value, steps, 0, load(new), after))
 
 
-def _inserted(value: Any, steps: list[str | None], place: int, new: Any, after: bool) -> Any:
+def _inserted(value: Any, steps: list[str | None], place: int, new: Number, after: bool) -> Any:
     if is_scalar(value):
         return value
     step, last = _step_of(steps, place), place + 1 == len(steps)

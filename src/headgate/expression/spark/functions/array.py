@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark.sql import Column
@@ -28,6 +28,9 @@ from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 from headgate.types.text import text
+
+if TYPE_CHECKING:
+    from headgate.expression.spark.value import Rep
 
 Builder = Callable[[n.Expression, Sequence[Value]], Value]
 _ONE_TEXT = frozenset(
@@ -89,7 +92,7 @@ def _extreme(oid: int, larger: bool, left: str, right: str) -> str:
     return left if (order(left) > order(right)) is larger else right
 
 
-def _with_element(function: Callable[..., Any], rep: Any, places: Sequence[int], *, strict: bool, raises: bool = True) -> Builder:
+def _with_element(function: Callable[..., Any], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> Builder:
     """A function of an array and elements (at `places`), called with the element type first."""
 
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
