@@ -32,7 +32,7 @@ from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import delta_checkpoint, delta_log, inventory, owner
+from headgate.storage import delta_checkpoint, delta_log, inventory, lost_commits, owner
 from headgate.storage.committed_keys import CommittedKeys
 from headgate.storage.delta import Delta, DeltaTable
 from headgate.storage.foreign import ForeignWriters
@@ -313,6 +313,7 @@ class Engine:
             if table.version >= delta_checkpoint.EVERY
             for file in delta_checkpoint.set_torn_aside(self.path(key), table.version)
         ]
+        lost_commits.refuse(self)
         self.prepared.restore()
         done += self.intents.recover()
         logged = self.log.versions()
@@ -344,6 +345,7 @@ class Engine:
         for key, found in adopt:
             self.foreign.adopt_recovered(key, found)
             done.append(f"adopted {len(found.others)} versions of other writers of relation {key[1]} in database {key[0]}")
+        self.intents.recovered()
         self.clean()
         return done
 

@@ -8,9 +8,10 @@
 
 `recover` takes an intent that a crash has left forward: a table whose version is there is passed over, the others get theirs, then the
 entry is written. Backward, at a start or in a running session, goes only what cannot go forward: another Delta writer has changed the
-same rows (40001), or a step failed. First the intent is removed, which is the decision; then the versions that were written are taken
+same rows (40001), or a step failed. First the intent is emptied, which is the decision; then the versions that were written are taken
 back by their inverse, on a full disk with what is kept for that (`reserve`). Where even that fails the tables stay locked, and `settle`
-tries again.
+tries again. The empty intent stays until the inverse is there: a version whose transaction has no intent at all was written under a newer
+catalog (`lost_commits`).
 
 Traced: COMMIT of xid 712, which wrote a and b: intent 712; version 8 of a, marked ``headgate 712``; kill -9. At the next start
 version 8 of a bears the mark, b gets version 4 from the intent's actions, and the entry (a, 8), (b, 4) is written under the next LSN.
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.storage")
 
+_UNDONE = b""
+"""In place of the intent of a transaction that is taken back."""
+
 
 @dataclass(frozen=True)
 class Intent:
@@ -82,6 +86,16 @@ def read_body(body: bytes) -> Intent:
     return intent
 
 
+def is_undone(body: bytes) -> bool:
+    """Whether this is the intent of a transaction that is taken back."""
+    return bytes(body) == _UNDONE
+
+
+def _replace(cursor: Any, xid: int, body: bytes) -> None:
+    cursor.execute("DELETE FROM hg.intent WHERE xid = ?", [xid])
+    cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [xid, body])
+
+
 class Intents:
     """The intents of one engine. `carry_out` and what follows are called by who holds the tables' locks under the intent's xid."""
 
@@ -90,13 +104,15 @@ class Intents:
         self._unsettled: dict[int, Intent] = {}
         self._finished: set[int] = set()
         """Transactions that are in the log, whose intents are still there: removed with the next one that is stored."""
+        self._undone: set[int] = set()
+        """Likewise those of which nothing is left."""
         self._lock = threading.Lock()
 
     # ---- forward ----------------------------------------------------------------------------------------
     def carry_out(self, intent: Intent, tables: Mapping[Key, StagedTable]) -> dict[Key, TableState]:
         """Makes the intent durable and writes the tables' versions; their states. Where it raises, `take_back` undoes what is there."""
         body = zlib.compress(pickle.dumps(intent), 1)
-        self.purge(lambda cursor: cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [intent.xid, body]))
+        self.purge(lambda cursor: _replace(cursor, intent.xid, body))
         return {key: self._write(intent, key, staged) for key, staged in tables.items()}
 
     def _write(self, intent: Intent, key: Key, staged: StagedTable) -> TableState:
@@ -162,19 +178,36 @@ class Intents:
     def purge(self, also: Callable[[Any], Any] = lambda _: None) -> None:
         """Removes the intents that are done; `also` writes in the same catalog transaction."""
         with self._lock:
-            done, self._finished = self._finished, set()
+            finished, self._finished = self._finished, set()
+            undone, self._undone = self._undone, set()
+        early = self._above_the_log(undone)
 
         def write(cursor: Any) -> None:
-            for xid in done:
+            for xid in finished:
                 cursor.execute("DELETE FROM hg.intent WHERE xid = ?", [xid])
+            for xid in undone - early:
+                # a prepared one may be committing again
+                cursor.execute("DELETE FROM hg.intent WHERE xid = ? AND body = ?", [xid, _UNDONE])
             also(cursor)
 
         try:
             self._engine.catalog.change(write, Step.INTENT)
         except BaseException:
             with self._lock:
-                self._finished |= done
+                self._finished |= finished
+                self._undone |= undone
             raise
+        with self._lock:
+            self._undone |= early
+
+    def _above_the_log(self, undone: set[int]) -> set[int]:
+        """Those than which the log has no higher number: their intents alone tell that the catalog has known them (`lost_commits`)."""
+        if not undone:
+            return set()
+        cursor = self._engine.catalog.cursor()
+        (highest,) = cursor.execute("SELECT max(xid) FROM hg.log_entry").fetchone()
+        cursor.close()
+        return {xid for xid in undone if xid > (highest or 0)}
 
     # ---- backward ---------------------------------------------------------------------------------------
     def take_back(self, intent: Intent) -> set[Key]:
@@ -192,8 +225,8 @@ class Intents:
 
     def _take_back(self, intent: Intent) -> set[Key]:
         engine = self._engine
-        # the decision: without its intent a marked version is nobody's, and goes at the next start at the latest
-        engine.catalog.change(lambda cursor: cursor.execute("DELETE FROM hg.intent WHERE xid = ?", [intent.xid]), Step.TAKEN_BACK)
+        # the decision: with an empty intent a marked version is nobody's, and goes at the next start at the latest
+        engine.catalog.change(lambda cursor: _replace(cursor, intent.xid, _UNDONE), Step.TAKEN_BACK)
         mark, named = transaction_mark(intent.xid), set()
         for key in intent.keys:
             shown = engine.visible.get(key)
@@ -203,6 +236,8 @@ class Intents:
                 with step(Step.TAKEN_BACK):
                     engine.foreign.take_back(key, shown.state)
                 named.add(key)
+        with self._lock:
+            self._undone.add(intent.xid)
         return named
 
     def is_settled(self, xid: int) -> bool:
@@ -235,12 +270,21 @@ class Intents:
         cursor.close()
         said = []
         for (body,) in found:
+            if is_undone(body):
+                continue  # `foreign` takes back what is left of it
             intent = read_body(body)
             if (intent.xid, str(intent.kind)) not in entries:
                 said.append(self._recover(intent))
             self.finished(intent)
         self.purge()
         return said
+
+    def recovered(self) -> None:
+        """At a start nothing is left of what is undone."""
+        cursor = self._engine.catalog.cursor()
+        with self._lock:
+            self._undone |= {xid for xid, body in cursor.execute("SELECT xid, body FROM hg.intent").fetchall() if is_undone(body)}
+        cursor.close()
 
     def _recover(self, intent: Intent) -> str:
         engine = self._engine
