@@ -69,14 +69,17 @@ class Scene:
         return f'failpoint "{where}"' in self.node.log()
 
     # ---- what is done -----------------------------------------------------------------------------------
-    def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of the last statement, over a connection of its own."""
+    def ask(self, *statements: str) -> Rows:
+        """The rows of the last statement of each, over a connection of its own."""
         with psycopg.connect(self.node.conninfo(self.lake, connect_timeout="10"), autocommit=True) as session:
             session.execute("SET lock_timeout = '20s'")
-            found = session.execute(sql.encode())
-            while found.nextset():
-                pass
-            return found.fetchall() if found.description else []
+            rows: Rows = []
+            for sql in statements:
+                found = session.execute(sql.encode())
+                while found.nextset():
+                    pass
+                rows += found.fetchall() if found.description else []
+            return rows
 
     def insist(self, sql: str, done: str, says: Callable[[str], Any] | None = None) -> None:
         """Says something until it is so."""
@@ -98,11 +101,9 @@ class Scene:
             with contextlib.suppress(AssertionError):  # it may be killed again while it starts
                 self.node.start()
         try:
-            if self.agrees:
-                ((agree, met),) = self.ask(f"SELECT ({AGREE}), ({condition})")
-                assert agree, "one table has what the other has not"
-                return bool(met)
-            return self.ask(condition) == [(True,)]
+            *agree, met = self.ask(*([AGREE] if self.agrees else []), condition)
+            assert agree in ([], [(True,)]), "one table has what the other has not"
+            return met == (True,)
         except psycopg.Error:
             return False
 
