@@ -28,6 +28,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import history
@@ -35,7 +36,7 @@ from headgate.catalog import origin as origins
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import INVALID, Lsn
-from headgate.storage import delta_log, durable
+from headgate.storage import delta_log, durable, file_action
 from headgate.storage.file_action import Action
 from headgate.storage.lock import Key
 from headgate.storage.log import EntryKind, LogEntry, OriginProgress, TableVersion, TableWrite
@@ -244,6 +245,12 @@ class Intents:
         """Whether nothing of the transaction is left; otherwise its locks must stay."""
         with self._lock:
             return xid not in self._unsettled
+
+    def files(self, key: Key) -> set[Path]:
+        """Files of a table that transactions have staged which are not undone yet: a start might take them forward."""
+        with self._lock:
+            waiting = [intent.tables[key[1]][1] for intent in self._unsettled.values() if key in intent.keys]
+        return {file for actions in waiting for file in file_action.files_made(self._engine.path(key), actions)}
 
     def settle(self) -> None:
         """Tries again to undo what could not be undone; called now and then, raises nothing."""
