@@ -87,6 +87,16 @@ def other_writers_version(copy: Copy) -> list[str]:
     ]
 
 
+def older_catalog(copy: Copy) -> list[str]:
+    newest = copy.versions("copied")[-1]
+    action = {"commitInfo": {"operation": "WRITE", "userMetadata": "headgate 999999"}}
+    newest.with_name(f"{int(newest.stem) + 1:020d}.json").write_text(json.dumps(action) + "\n")
+    return [
+        f'error: table "public"."copied": the catalog is older than version {int(newest.stem) + 1}: it does not know transaction 999999'
+        " (restore the catalog with its log, or all from one backup)"
+    ]
+
+
 def broken_intent(copy: Copy) -> list[str]:
     copy.catalog("INSERT INTO hg.intent VALUES (5000, 'nothing'::BLOB)")
     return [f"error: transaction log: what transaction 5000 was committing cannot be read {RESTORE}"]
@@ -313,7 +323,7 @@ def frames_of_no_subscription(copy: Copy) -> list[str]:
 
 
 APART: dict[str, tuple[Damage, ...]] = {
-    "versions": (lost_version, gap, torn_version, other_mark, no_mark, other_writers_version, broken_intent, orphaned_write),
+    "versions": (lost_version, gap, torn_version, other_mark, no_mark, other_writers_version, older_catalog, broken_intent, orphaned_write),
     "files": (lost_data_file, cut_data_file, flipped_bit, other_number_of_rows, damaged_vector, lost_changes, lost_prepared_file),
     "rows": (
         repeated_key, missing_value, failed_check, outside_of_its_domain, repeated_null, repeated_expression, repeated_in_part, orphan, wrong_partition,

@@ -115,12 +115,8 @@ def test_a_full_disk_was_reported_as_a_conflict_or_stopped_the_node(node: NodeSe
     postgres.drop_slot(source, "sub")
     disk.fill()
     node.stop()
-    with contextlib.suppress(AssertionError):
-        node.start()
-    assert node.running or "HINT:  Check free disk space." in node.log()
+    node.start()  # with what is kept for that
     disk.free()
-    if not node.running:
-        node.start()
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
         assert [sorted(session.execute(f"SELECT * FROM {name}".encode()).fetchall()) for name in "abr"] == after
         session.execute("INSERT INTO a VALUES (5, 'z')")

@@ -5,7 +5,9 @@ The disks are real ones of a few megabytes (tmpfs); where none may be mounted, w
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError, disk_full
 from headgate.expression.failure import from_spark
+from headgate.storage.cleaning import Cleaner
 from headgate.storage.delta import file_action
 from headgate.storage.delta.delta_log import newest_version, read_version
 from headgate.storage.engine import Engine
@@ -163,3 +166,30 @@ def test_at_any_step_of_a_commit_a_full_disk_was_a_conflict_or_kept_locks(small:
     started = again(small)
     assert started.recover() == []
     assert numbers(started) == (sorted(kept), [last])
+
+
+@pytest.mark.slow
+def test_what_a_failed_job_had_written_filled_the_disk_until_the_next_start(small: Engine, disk: Disk) -> None:
+    made(small, A, (0, "x"))
+    cleaner = Cleaner(small)
+    cleaner.clean(small.log.end, 0)
+    before = disk.room
+    writer = small.begin(DATABASE)
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (Py4J's)
+        writer.append(A, small.spark.range(1, 3_000_000).selectExpr("id", "sha2(string(id), 512) AS v"))
+    assert from_spark(raised.value).sqlstate == "53100"
+    writer.rollback()
+    left = orphans(small, A)
+    assert left
+    moment = time.time() - 60
+    for file in left:
+        os.utime(file, (moment, moment))
+    running = small.begin(DATABASE)
+    cleaner.clean(small.log.end, 0)
+    assert not [file for file in left if file.exists()]
+    assert disk.room > before - (1 << 20)
+    running.append(A, rows(A, (1, "y")))
+    small.table((DATABASE, A.oid)).has_failed = True  # what others have staged stays
+    cleaner.clean(small.log.end, 0)
+    running.commit()
+    assert contents(small, A) == [(0, "x"), (1, "y")]

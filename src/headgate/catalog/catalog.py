@@ -137,6 +137,7 @@ class Catalog:
             for definition in bootstrap.LATER_TABLES:
                 run(transaction.cursor, definition)
         catalog.mock_authentication_nonce()
+        catalog.system_identifier()
         run(catalog.cursor(), "CHECKPOINT")
         return catalog
 
@@ -187,7 +188,7 @@ class Catalog:
             self._log_is_named = there and not self._checkpointing
 
     def system_identifier(self) -> str:
-        """The node's own number (pg_control_system().system_identifier), made when it is first asked for."""
+        """The node's own number (pg_control_system().system_identifier), made by initdb, or when it is first asked for."""
 
         def write(cursor: Cursor) -> int:
             found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")

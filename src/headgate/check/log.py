@@ -17,6 +17,7 @@ from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
+from headgate.storage import lost_commits
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark, undone_to
 from headgate.storage.lock import Key
@@ -24,16 +25,21 @@ from headgate.storage.transaction import intent as intents
 from headgate.storage.transaction import prepared
 
 LOG = "transaction log"
+_OLDER = "restore the catalog with its log, or all from one backup"
 _NO_ENTRY = "has no entry in the transaction log"
 
 
 @dataclass(frozen=True)
 class Logged:
-    """What the log says of a table. `version`: the newest; `named`: all; `written`: transactions by the versions that they wrote."""
+    """What the log says of a table. `version`: the newest; `named`: all; `written`: transactions by the versions that they wrote.
+
+    `intended`: transactions that were committing, or were taken back, when the node ended.
+    """
 
     version: int
     named: frozenset[int]
     written: Mapping[int, int] = field(default_factory=dict)
+    intended: frozenset[int] = frozenset()
 
     @property
     def oldest(self) -> int:
@@ -117,6 +123,8 @@ def _is_undone(version: int, mark: str, marks: Mapping[int, str | None]) -> bool
 
 def _above(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
     """Versions that came after the log's newest, in the folder of a stopped node."""
+    above = [(version, mark) for version, mark in sorted(folder.marks.items()) if version > logged.version]
+    lost = dict(lost_commits.of_versions(above, logged.intended))
     for version in sorted({*folder.marks, *folder.damaged}):
         if version <= logged.version:
             continue
@@ -125,6 +133,8 @@ def _above(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
             yield warning(
                 place, f"the commit file of version {version}, behind the last that is in the log, is torn", "a start sets it aside"
             )
+        elif version in lost:
+            yield error(place, f"the catalog is older than version {version}: it does not know transaction {lost[version]}", _OLDER)
         elif mark is None:
             yield notice(place, f"version {version} is another writer's and not yet in the log", "the node adopts it when it runs")
         elif not _is_undone(version, mark, folder.marks):
@@ -149,9 +159,8 @@ def _logged(subject: Subject) -> dict[Key, Logged]:
         " WHERE e.kind = 'commit prepared' AND NOT v.dropped",
     ):
         written.setdefault((database, relation), {})[version] = xid
-    return {
-        key: Logged(table.version, frozenset(named[key]), written.get(key, {})) for key, table in subject.tables.items()
-    }  # fmt: skip
+    intended = frozenset(xid for (xid,) in rows(subject.cursor, "SELECT xid FROM hg.intent"))
+    return {key: Logged(table.version, frozenset(named[key]), written.get(key, {}), intended) for key, table in subject.tables.items()}
 
 
 def _folder(subject: Subject, key: Key) -> Folder:
@@ -193,6 +202,8 @@ def _intents(subject: Subject) -> Iterator[Finding]:
     """Transactions whose COMMIT had begun: what was to be written is whole. In a running node they are its present work."""
     done = set(rows(subject.cursor, "SELECT xid, kind FROM hg.log_entry WHERE xid IN (SELECT xid FROM hg.intent)"))
     for xid, body in rows(subject.cursor, "SELECT xid, body FROM hg.intent ORDER BY xid"):
+        if intents.is_undone(body):
+            continue
         try:
             intent = intents.read_body(body)
             if intent.xid != xid:

@@ -97,6 +97,8 @@ def _awaited(subject: Subject) -> tuple[dict[Key, set[str]], set[Key]]:
         note(one.database, one.tables)
         made |= one.created
     for (body,) in rows(subject.cursor, "SELECT body FROM hg.intent"):
+        if intents.is_undone(body):
+            continue
         with contextlib.suppress(Exception):  # pickle raises whatever its bytes say; `log` has told
             intent = intents.read_body(body)
             note(intent.database, dict(intent.tables))

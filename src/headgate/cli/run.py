@@ -27,6 +27,7 @@ from headgate.cli import initdb, message
 from headgate.cli.pidfile import OPTIONS_FILE, PidFile
 from headgate.errors import PostgresError, Severity, disk_full
 from headgate.settings import Settings
+from headgate.storage import disk_reserve as reserve
 from headgate.storage.spark import jars
 
 JAVA = 17
@@ -56,6 +57,7 @@ def _serve(data_dir: Path, command_line: Mapping[str, str]) -> None:
     settings = read_settings(data_dir, command_line)
     check_java()
     jars.ensure()
+    reserve.make_room(data_dir)
     with _signals(), _pid_file(data_dir, settings) as pid_file:
         check_port(settings)
         from headgate.server.node import Node

@@ -164,6 +164,14 @@ _OWN = (
         extra="Empty means base/ in the data directory. Each node needs a folder of its own.",
     ),
     _own(
+        "ignore_lost_commits",
+        SettingKind.BOOL,
+        False,
+        SettingContext.POSTMASTER,
+        "Starts a node whose catalog is older than its tables.",
+        extra="What was committed since is given up. For one start, where no newer catalog is left.",
+    ),
+    _own(
         "apply_batch_rows",
         SettingKind.INTEGER,
         1_000_000,

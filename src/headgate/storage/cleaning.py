@@ -8,8 +8,8 @@ ask for. Of a table then go
     change files of versions before V                       likewise
     deletion vectors that no kept file has                  likewise
     ``_headgate/<version>`` of versions before V            at once
-    files that nothing names, of transactions that were     if they are older than `retention` and this process: a look at each
-    killed                                                  table's folder once, and after every LOOK_VERSIONS
+    files that nothing names, of transactions that were     if they are older than `retention` and every transaction that runs: a look
+    killed, or of a Spark job that failed                   at each table's folder once, behind a failed job, after every LOOK_VERSIONS
     versions (JSON, checksums, checkpoints) before the      likewise; and where there are more than KEPT_VERSIONS, at once
     newest checkpoint that is not after V
 
@@ -46,11 +46,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 _NUMBERED = re.compile(r"\.?(\d{20})\.")
+_PREFIX = "[0-9A-Za-z]" * 2
+_FILES = ("*.parquet", "*.bin", "_change_data/*.parquet", f"{_PREFIX}/*.parquet", f"{_PREFIX}/*.bin")
+"""Where data, change and vector files lie: Delta gives those of a table with column mapping a folder of two letters."""
 LOOK_VERSIONS = 1_000
 _REMOVED = "removed"
 KEPT_VERSIONS = 1_000
 """So many versions of a table stay that are younger than `retention`; a tenth more may gather before they are trimmed."""
 LOCK_SECONDS = 1.0
+CLOCK_SECONDS = 1.0
+"""How much a file's time may be behind the clock's."""
 
 
 class Cleaner:
@@ -63,7 +68,6 @@ class Cleaner:
         """Tables that Delta has read anew: from which checkpoint on, and the transactions that ran then."""
         self._cleaned: dict[Key, int] = {}
         self._looked: dict[Key, int] = {}
-        self._started = time.time()
 
     def clean(self, oldest: Lsn, retention: float) -> None:
         """Removes what is not needed from `oldest` on, files only when they are older than `retention` seconds."""
@@ -183,18 +187,28 @@ class Cleaner:
         return at
 
     def _remove_unnamed(self, key: Key, path: Path, needed: int, before: float) -> None:
-        """Removes old files that no version names: a killed process has left them."""
-        newest = delta_log.newest_version(path) or 0
-        if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS:
+        """Removes old files that no version names: a killed process has left them, or a job of Spark that failed."""
+        newest, table = delta_log.newest_version(path) or 0, self._engine.table(key)
+        if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not table.has_failed:
             return
-        self._looked[key] = newest
-        # what is staged now was made by this process, or is prepared
-        prepared = self._engine.prepared.files(key)
-        kept = self._kept(key, path, -1) | {str(file.relative_to(path)) for file in prepared}
+        # what is staged now was made by a transaction that runs, is prepared, or is being undone
+        oldest = min(before, self._engine.oldest_begin() - CLOCK_SECONDS)
+        staged = self._engine.prepared.files(key) | self._engine.intents.files(key)
+        kept = self._kept(key, path, -1) | {str(file.relative_to(path)) for file in staged}
         kept |= {name for note in _notes(path) for name in note.read_text(encoding="utf-8").splitlines()}
-        for file in [*path.glob("*.parquet"), *path.glob("*.bin"), *path.glob("_change_data/*.parquet")]:
-            if file.stat().st_mtime < min(before, self._started) and str(file.relative_to(path)) not in kept:
+        young = False
+        for file in [each for pattern in _FILES for each in path.glob(pattern)]:
+            if str(file.relative_to(path)) in kept:
+                continue
+            if file.stat().st_mtime < oldest:
                 file.unlink(missing_ok=True)
+                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+            else:
+                young = True
+        self._looked[key] = newest
+        if table.has_failed:
+            self._engine.spark._jvm.System.gc()  # type: ignore[union-attr]  # what failed has left them open, and the disk has no room yet
+            table.has_failed = young
 
     def _kept(self, key: Key, path: Path, upto: int) -> set[str]:
         """Files that a version after `upto` has or removes, or that are visible."""

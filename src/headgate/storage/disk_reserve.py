@@ -3,7 +3,8 @@
 A file of SIZE bytes, `headgate.reserve`, in the data directory, and one more where the tables lie elsewhere. To undo a commit takes a row
 of the catalog's log, and an inverse version for each table that has its version already: a few kilobytes. `Intents` does that inside
 `spending`: where the disk is full, the file is made shorter by PIECE and it is tried again. `fill` makes it whole as soon as there is
-plenty of room again; what it finds free on a full disk it takes back at once, so that others do not.
+plenty of room again; what it finds free on a full disk it takes back at once, so that others do not. A start on a full disk needs some of
+it, too (`make_room`): files of the process and of Spark, what DuckDB writes when it opens the catalog.
 """
 
 from __future__ import annotations
@@ -55,6 +56,14 @@ class Reserve:
     def _on_disks(self) -> list[Path]:
         """One folder for each file system."""
         return list({folder.stat().st_dev: folder for folder in reversed(self._folders) if folder.is_dir()}.values())
+
+
+def make_room(folder: Path) -> None:
+    """Before a start: gives up half of a folder's reserve where its disk is full."""
+    found = os.statvfs(folder)
+    path = folder / _NAME
+    if found.f_bavail * found.f_frsize < SIZE // 2 and path.exists():
+        os.truncate(path, min(path.stat().st_size, SIZE // 2))
 
 
 def _fill(path: Path) -> None:

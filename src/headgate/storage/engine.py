@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import directory_owner, inventory
+from headgate.storage import directory_owner, inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
 from headgate.storage.delta.delta_table import Delta, DeltaTable
 from headgate.storage.delta.foreign_writer import ForeignWriters
@@ -85,8 +86,8 @@ class Engine:
         """How often a transaction has changed the catalog: who was planned at the same number writes by definitions that still hold."""
         self.committed_keys = CommittedKeys()
         self._tables: dict[Key, DeltaTable] = {}
-        self._active: dict[int, tuple[Lsn, int]] = {}
-        """Running transactions: the log's end and `definitions` when they began."""
+        self._active: dict[int, tuple[Lsn, int, float]] = {}
+        """Running transactions: the log's end, `definitions` and the time when they began."""
         self._registry = threading.Lock()
         self.visible: Mapping[Key, Visible] = {}
         self.reserve = Reserve([self.data_dir, self.base])
@@ -184,6 +185,11 @@ class Engine:
         with self._registry:
             return frozenset(self._active)
 
+    def oldest_begin(self) -> float:
+        """When the oldest of them began; now, if none runs."""
+        with self._registry:
+            return min([*(began for *_, began in self._active.values()), time.time()])
+
     def set_aside(self, key: Key) -> Path:
         """Moves a table's directory that nobody knows out of the way; where it is now."""
         with self._registry:
@@ -238,7 +244,7 @@ class Engine:
 
         transaction = Transaction(self, database)
         with self._registry:
-            self._active[id(transaction)] = self.log.end, self.definitions
+            self._active[id(transaction)] = self.log.end, self.definitions, time.time()
         return transaction
 
     def ended(self, transaction: object) -> None:
@@ -252,13 +258,13 @@ class Engine:
         if any(key.constraint.startswith(_OF_TYPES) and hold > Hold.USE for key, hold in held.items()):
             self.catalog.types_changed()  # with what is visible, or somebody who looks in between keeps the types from before
         with self._registry:
-            oldest = min([*(seen for _, seen in self._active.values()), self.definitions])
+            oldest = min([*(seen for _, seen, _ in self._active.values()), self.definitions])
         self.committed_keys.note(held, self.definitions, oldest)
 
     def oldest(self, database: int | None = None) -> Lsn:
         """The LSN from which on slots (of one database, or of all), exported snapshots and running transactions can read."""
         with self._registry:
-            running = min([*(end for end, _ in self._active.values()), self.log.end])
+            running = min([*(end for end, *_ in self._active.values()), self.log.end])
         return min(running, self.oldest_needed(database))
 
     def clean(self) -> None:
@@ -316,6 +322,7 @@ class Engine:
             if table.version >= delta_checkpoint.EVERY
             for file in delta_checkpoint.set_torn_aside(self.path(key), table.version)
         ]
+        lost_commits.refuse(self)
         self.prepared.restore()
         done += self.intents.recover()
         logged = self.log.versions()
@@ -347,6 +354,7 @@ class Engine:
         for key, found in adopt:
             self.foreign.adopt_recovered(key, found)
             done.append(f"adopted {len(found.others)} versions of other writers of relation {key[1]} in database {key[0]}")
+        self.intents.recovered()
         self.clean()
         return done
 

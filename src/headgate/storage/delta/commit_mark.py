@@ -27,6 +27,12 @@ def undone_to(mark: str) -> int | None:
     return int(found) if found != mark and found.isdigit() else None
 
 
+def transaction_of(mark: str) -> int | None:
+    """The transaction whose commit bears this mark; None for one that takes back."""
+    found = mark.removeprefix(f"{MARK} ")
+    return int(found) if found != mark and found.isdigit() else None
+
+
 def marked_with(actions: Iterable[Mapping[str, Any]]) -> str | None:
     """The mark in the actions of a version; None if the version is another writer's."""
     for action in actions:

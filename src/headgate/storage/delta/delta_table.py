@@ -135,6 +135,8 @@ class DeltaTable:
         self.delta = delta
         self.path = path
         self._base = delta.raw_path(path) + "/"
+        self.has_failed = False
+        """Whether a job of Spark has failed while it wrote: what it has written nobody else knows."""
 
     @property
     def _log(self) -> Any:
@@ -270,7 +272,11 @@ class DeltaTable:
         The order of the rows of a partition is kept in each file; the number in ``part-nnnnn`` is the partition's.
         """
         transaction = self._start(state)
-        return [json.loads(a.json()) for a in self.delta.list(transaction.writeFiles(frame._jdf))]
+        try:
+            return [json.loads(a.json()) for a in self.delta.list(transaction.writeFiles(frame._jdf))]
+        except BaseException:
+            self.has_failed = True
+            raise
 
     def deletions(self, state: TableState, positions: DataFrame) -> list[Action]:
         """The actions that delete rows (columns FILE, ROW) by deletion vectors: one Spark job."""

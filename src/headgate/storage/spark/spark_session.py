@@ -165,7 +165,7 @@ def _handed_over(configured: Mapping[str, str], scratch: Path) -> Iterator[None]
     finally:
         Path(path).unlink()
         if before is None:
-            del os.environ["PYSPARK_SUBMIT_ARGS"]
+            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)  # it is not there where the disk was full
         else:
             os.environ["PYSPARK_SUBMIT_ARGS"] = before
 

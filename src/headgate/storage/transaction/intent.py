@@ -8,9 +8,10 @@
 
 `recover` takes an intent that a crash has left forward: a table whose version is there is passed over, the others get theirs, then the
 entry is written. Backward, at a start or in a running session, goes only what cannot go forward: another Delta writer has changed the
-same rows (40001), or a step failed. First the intent is removed, which is the decision; then the versions that were written are taken
+same rows (40001), or a step failed. First the intent is emptied, which is the decision; then the versions that were written are taken
 back by their inverse, on a full disk with what is kept for that (`disk_reserve`). Where even that fails the tables stay locked, and
-`settle` tries again.
+`settle` tries again. The empty intent stays until the inverse is there: a version whose transaction has no intent at all was written under a newer
+catalog (`lost_commits`).
 
 Traced: COMMIT of xid 712, which wrote a and b: intent 712; version 8 of a, marked ``headgate 712``; kill -9. At the next start
 version 8 of a bears the mark, b gets version 4 from the intent's actions, and the entry (a, 8), (b, 4) is written under the next LSN.
@@ -26,6 +27,7 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import history
@@ -33,7 +35,7 @@ from headgate.catalog.replication import origin as origins
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import INVALID, Lsn
-from headgate.storage.delta import delta_log, fsync
+from headgate.storage.delta import delta_log, file_action, fsync
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from headgate.storage.engine import Engine
 
 _log = logging.getLogger("headgate.storage")
+
+_UNDONE = b""
+"""In place of the intent of a transaction that is taken back."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,16 @@ def read_body(body: bytes) -> Intent:
     return intent
 
 
+def is_undone(body: bytes) -> bool:
+    """Whether this is the intent of a transaction that is taken back."""
+    return bytes(body) == _UNDONE
+
+
+def _replace(cursor: Any, xid: int, body: bytes) -> None:
+    cursor.execute("DELETE FROM hg.intent WHERE xid = ?", [xid])
+    cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [xid, body])
+
+
 class Intents:
     """The intents of one engine. `carry_out` and what follows are called by who holds the tables' locks under the intent's xid."""
 
@@ -91,13 +106,15 @@ class Intents:
         self._unsettled: dict[int, Intent] = {}
         self._finished: set[int] = set()
         """Transactions that are in the log, whose intents are still there: removed with the next one that is stored."""
+        self._undone: set[int] = set()
+        """Likewise those of which nothing is left."""
         self._lock = threading.Lock()
 
     # ---- forward ----------------------------------------------------------------------------------------
     def carry_out(self, intent: Intent, tables: Mapping[Key, StagedTable]) -> dict[Key, TableState]:
         """Makes the intent durable and writes the tables' versions; their states. Where it raises, `take_back` undoes what is there."""
         body = zlib.compress(stored_body.dump(intent), 1)
-        self.purge(lambda cursor: cursor.execute("INSERT INTO hg.intent VALUES (?, ?)", [intent.xid, body]))
+        self.purge(lambda cursor: _replace(cursor, intent.xid, body))
         return {key: self._write(intent, key, staged) for key, staged in tables.items()}
 
     def _write(self, intent: Intent, key: Key, staged: StagedTable) -> TableState:
@@ -163,19 +180,36 @@ class Intents:
     def purge(self, also: Callable[[Any], Any] = lambda _: None) -> None:
         """Removes the intents that are done; `also` writes in the same catalog transaction."""
         with self._lock:
-            done, self._finished = self._finished, set()
+            finished, self._finished = self._finished, set()
+            undone, self._undone = self._undone, set()
+        early = self._above_the_log(undone)
 
         def write(cursor: CatalogCursor) -> None:
-            for xid in done:
+            for xid in finished:
                 cursor.execute("DELETE FROM hg.intent WHERE xid = ?", [xid])
+            for xid in undone - early:
+                # a prepared one may be committing again
+                cursor.execute("DELETE FROM hg.intent WHERE xid = ? AND body = ?", [xid, _UNDONE])
             also(cursor)
 
         try:
             self._engine.catalog.change(write, Step.INTENT)
         except BaseException:
             with self._lock:
-                self._finished |= done
+                self._finished |= finished
+                self._undone |= undone
             raise
+        with self._lock:
+            self._undone |= early
+
+    def _above_the_log(self, undone: set[int]) -> set[int]:
+        """Those than which the log has no higher number: their intents alone tell that the catalog has known them (`lost_commits`)."""
+        if not undone:
+            return set()
+        cursor = self._engine.catalog.cursor()
+        (highest,) = cursor.execute("SELECT max(xid) FROM hg.log_entry").fetchone()
+        cursor.close()
+        return {xid for xid in undone if xid > (highest or 0)}
 
     # ---- backward ---------------------------------------------------------------------------------------
     def take_back(self, intent: Intent) -> set[Key]:
@@ -193,8 +227,8 @@ class Intents:
 
     def _take_back(self, intent: Intent) -> set[Key]:
         engine = self._engine
-        # the decision: without its intent a marked version is nobody's, and goes at the next start at the latest
-        engine.catalog.change(lambda cursor: cursor.execute("DELETE FROM hg.intent WHERE xid = ?", [intent.xid]), Step.TAKEN_BACK)
+        # the decision: with an empty intent a marked version is nobody's, and goes at the next start at the latest
+        engine.catalog.change(lambda cursor: _replace(cursor, intent.xid, _UNDONE), Step.TAKEN_BACK)
         mark, named = transaction_mark(intent.xid), set()
         for key in intent.keys:
             shown = engine.visible.get(key)
@@ -204,12 +238,20 @@ class Intents:
                 with step(Step.TAKEN_BACK):
                     engine.foreign.take_back(key, shown.state)
                 named.add(key)
+        with self._lock:
+            self._undone.add(intent.xid)
         return named
 
     def is_settled(self, xid: int) -> bool:
         """Whether nothing of the transaction is left; otherwise its locks must stay."""
         with self._lock:
             return xid not in self._unsettled
+
+    def files(self, key: Key) -> set[Path]:
+        """Files of a table that transactions have staged which are not undone yet: a start might take them forward."""
+        with self._lock:
+            waiting = [intent.tables[key[1]][1] for intent in self._unsettled.values() if key in intent.keys]
+        return {file for actions in waiting for file in file_action.files_made(self._engine.path(key), actions)}
 
     def settle(self) -> None:
         """Tries again to undo what could not be undone; called now and then, raises nothing."""
@@ -236,12 +278,21 @@ class Intents:
         cursor.close()
         said = []
         for (body,) in found:
+            if is_undone(body):
+                continue  # `foreign` takes back what is left of it
             intent = read_body(body)
             if (intent.xid, str(intent.kind)) not in entries:
                 said.append(self._recover(intent))
             self.finished(intent)
         self.purge()
         return said
+
+    def recovered(self) -> None:
+        """At a start nothing is left of what is undone."""
+        cursor = self._engine.catalog.cursor()
+        with self._lock:
+            self._undone |= {xid for xid, body in cursor.execute("SELECT xid, body FROM hg.intent").fetchall() if is_undone(body)}
+        cursor.close()
 
     def _recover(self, intent: Intent) -> str:
         engine = self._engine

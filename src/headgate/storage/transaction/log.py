@@ -203,6 +203,8 @@ class TransactionLog:
             " (SELECT max(value)::BIGINT FROM hg.counter WHERE name = 'xid'))"
         ).fetchone()
         self._next_xid = highest[0] + 1 if highest and highest[0] else FIRST_XID
+        self.first_xid = self._next_xid
+        """No transaction that the catalog knows has this number, or a higher one, when the node starts."""
 
     @property
     def end(self) -> Lsn:

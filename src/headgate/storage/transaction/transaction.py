@@ -402,6 +402,10 @@ class Transaction(Uncommitted):
             self._stage_write(key, written.actions, written.changes, rows=written.rows)
         return written.changes
 
+    def has_left_files(self, relation: Any) -> None:
+        """Files that are not staged may lie in the table's folder: cleaning looks for them."""
+        self.engine.table((self.database, relation.oid)).has_failed = True
+
     def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:
         """Empties tables, of a partitioned one all its leaves; one statement in the log, which names the partitioned table too."""
         statement = len(self._open.writes)

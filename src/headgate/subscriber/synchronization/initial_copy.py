@@ -303,6 +303,9 @@ class InitialCopy:
                 self.rows += pc.sum(done["rows"]).as_py() or 0
                 self.bytes += pc.sum(done["bytes"]).as_py() or 0
                 actions += [json.loads(text) for text in done["action"].to_pylist()]
+        except BaseException:
+            transaction.has_left_files(self.relation)
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
         return actions
