@@ -39,6 +39,7 @@ def permit(node: Any, planner: Planner, relation: Relation) -> None:
     cursor, names = planner.transaction.cursor, _set_columns(clause.target_list)
     chosen = [column.attnum for column in relation.columns if column.name in names]
     privilege.check_columns(cursor, planner.role, relation, "UPDATE", chosen)
+    planner.writes(relation, chosen)
     if relation.kind != "p":
         identity.check(cursor, relation, "update")
 

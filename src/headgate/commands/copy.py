@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.catalog.relation import Column, Relation
-from headgate.commands import binding, copy_option, lookup, policy, privilege
+from headgate.commands import binding, copy_option, lookup, privilege
 from headgate.commands.copy_option import CopyOptions
 from headgate.commands.copy_reader import Reader
 from headgate.commands.insert import writable
@@ -264,7 +264,8 @@ def _copy_in(node: Any, session: Session, options: CopyOptions) -> CopyIn:
     columns = columns_of(node, relation)
     privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
     planner = Planner(session, transaction)
-    if relation.row_security and policy.applies(transaction.cursor, session.context.user, relation):
+    planner.writes(relation, [each.attnum for each in columns])
+    if relation.row_security and privilege.under_row_security(transaction.cursor, session.context.user, relation):
         raise not_supported("COPY FROM not supported with row-level security", hint="Use INSERT statements instead.")
     copy_option.check_forced(options, [each.name for each in columns], relation)
     passing = _where(node, planner, relation)
