@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from random import Random
 
 import psycopg
@@ -14,6 +15,7 @@ from headgate.errors import PostgresError
 from headgate.expression.functions.array import written
 from headgate.expression.functions.regex import functions, java
 from headgate.expression.functions.regex.parser import parse
+from headgate.expression.spark.functions.text import like
 
 ROUND = 1000
 QUANTIFIERS = ("*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{0,1}?", "{2,}", "{0}", "{1}", "{1,2}?", "{2}?")
@@ -112,6 +114,39 @@ def test_java_answers_as_the_matcher_does(spark: SparkSession) -> None:
     frame = spark.createDataFrame(pa.table(dict(zip(("text", "regex", "java", "expected"), zip(*rows, strict=True), strict=True))))
     wrong = frame.where(F.rlike("text", F.col("java")) != F.col("expected")).limit(5).collect()
     assert [row.asDict() for row in wrong] == []
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [
+        r"(.*)\1c",
+        "b[a-z]*[a-m]*x",
+        "^a*b*a*c",
+        "x[a-z]*1",
+        "c(a|aa)+b",
+        "^(a|aa)+$",
+        "c(ab)*d",
+        "(a|b|ab)(a|b|ab)" * 5,
+        "(?=a*b)c",
+        "(a{255}){255}b",
+    ],
+)
+def test_java_is_not_given_what_it_would_search_for_long(regex: str) -> None:
+    """A search of Java's heeds no cancel: `SELECT repeat('ab', 5000) ~ '(.*)\\1\\1c'` held its session for good, and a processor."""
+    assert java.written(parse(regex)) is None
+
+
+def test_what_java_is_given_takes_time_in_proportion_to_the_string(spark: SparkSession) -> None:
+    texts = spark.createDataFrame(pa.table({"text": ["a" * 1_000_000, "ab" * 500_000, "1" * 999_999 + "a"]}))
+    tests = [
+        java.written(parse(regex)) for regex in ("a.*b.*c.*d", "^[ab]+[0-9]+$", "[0-9]+x", "^a*c", "b[a-z]*", ".*a.*b.*1$", "a[0-9]{1,3}b")
+    ]
+    tests += [like(pattern) for pattern in ("%a%b%a%c", "a%b%a%b%", "%" + "a%" * 300 + "c")]
+    assert None not in tests
+    began = time.monotonic()
+    for row in texts.select(*[F.rlike("text", F.lit(each)).alias(f"c{place}") for place, each in enumerate(tests)]).collect():
+        assert len(row) == len(tests)
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

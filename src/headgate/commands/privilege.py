@@ -203,6 +203,16 @@ def check_table(cursor: Cursor, role: str, database: int, relation: int, name: s
             raise denied(cursor, database, relation, name)
 
 
+def under_row_security(cursor: Cursor, role: str, relation: Relation) -> bool:
+    """Whether row security counts for this role on this table (check_enable_rls)."""
+    if not relation.row_security:
+        return False
+    found = one(cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE rolname = ?", [role])
+    if found and found[0]:
+        return False
+    return relation.force_row_security or not owns(cursor, role, relation.owner)
+
+
 def denied(cursor: Cursor, database: int, relation: int, name: str) -> PostgresError:
     """`permission denied for table t`, or view, or sequence."""
     found = one(cursor, "SELECT relkind FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [database, relation])

@@ -19,6 +19,10 @@ _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
 _FROM_JAVA = "An error occurred while calling"
 """How Py4J begins the text of a Java exception; that follows in the next line."""
 _WORKER_FULL = re.compile(r"^(?:\w+\.)*(?:MemoryError|ArrowMemoryError)\b|spark\.driver\.maxResultSize", re.MULTILINE)
+_RECURSION = re.compile(r"^RecursionError\b", re.MULTILINE)
+"""How a worker of Python's says that a pattern, a document or an array is too deep."""
+_DIGITS = "for integer string conversion"
+"""Python's words for an integer of thousands of digits: it reads and writes none, as that takes the square of their number."""
 _BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
 _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
@@ -60,6 +64,10 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
     full = disk_full(exception)
     if full is not None:
         return full
+    if _RECURSION.search(text):
+        return PostgresError("54001", "stack depth limit exceeded")
+    if isinstance(exception, OverflowError) or _DIGITS in text:
+        return PostgresError("22003", "value out of range")
     if isinstance(exception, OSError) and exception.errno in (errno.EMFILE, errno.ENFILE):
         return PostgresError("53000", f"out of file descriptors: {exception.strerror}; release and retry")
     if isinstance(exception, RuntimeError) and text == "can't start new thread":

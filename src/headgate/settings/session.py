@@ -129,6 +129,10 @@ class SessionSettings(Values):
         given = self._given.get(name.lower()) or self.node.all().get(name.lower())
         return given if given is not None else Setting(definition, "")
 
+    def reset_text(self, name: str) -> str:
+        """The value to which RESET goes back."""
+        return self._reset_value(name, self.setting(name).definition).shown
+
     # ---- transactions -------------------------------------------------------------------------------------
 
     def remember(self) -> SettingValues:

@@ -148,8 +148,9 @@ class FromItems(FromFunctions):
         self.context = replace(kept, search_path=["pg_catalog"])
         self.view_depth += 1
         try:
-            query = self.select(statement.node, None)
-            return query.build([column.type_oid for column in found.columns])
+            with t.unguarded():
+                query = self.select(statement.node, None)
+                return query.build([column.type_oid for column in found.columns])
         finally:
             self.context = kept
             self.view_depth -= 1

@@ -18,6 +18,7 @@ from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, not_supported
+from headgate.sql.names import split_identifiers
 from headgate.types import registry as t
 
 _KINDS = {
@@ -27,6 +28,8 @@ _KINDS = {
     "column": ("pg_class", "oid", "relowner", "relacl", "r", t.REGCLASS),
     "schema": ("pg_namespace", "oid", "nspowner", "nspacl", "n", t.REGNAMESPACE),
     "database": ("pg_database", "oid", "datdba", "datacl", "d", t.OID),
+    "function": ("pg_proc", "oid", "proowner", "proacl", "f", t.OID),
+    "type": ("pg_type", "oid", "typowner", "typacl", "T", t.REGTYPE),
 }
 
 
@@ -41,7 +44,7 @@ _WAYS = {
 
 READ_ALL = 6181
 """The oid of pg_read_all_data."""
-_OPEN = frozenset({"function", "language", "type"})
+_OPEN = frozenset({"language"})
 """Everybody may use these."""
 
 
@@ -211,9 +214,27 @@ def _target(session: InquiryContext, kind: str, target: TypedSql, regtype: int) 
         if name is not None and not one(session.cursor, "SELECT 1 FROM hg.pg_database WHERE datname = ?", [name]):
             raise PostgresError("3D000", f'database "{name}" does not exist')
         return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {target.sql})"
+    if kind == "function" and (target.unknown or target.type in (t.TEXT, t.NAME)):
+        return _function(session, str(_constant(session, "has_function_privilege", target)))
     if target.type in (t.TEXT, t.NAME):
         target = TypedSql("", t.UNKNOWN, literal=str(_constant(session, f"has_{kind}_privilege", target)))
     return coerce(target, regtype if target.unknown else target.type, session.names).sql
+
+
+def _function(session: InquiryContext, text: str) -> str:
+    """The oid of a function that is named with its arguments; of several of one name any, as what one may do with them is the same."""
+    name, opened, _ = text.partition("(")
+    if not opened:
+        raise PostgresError("22P02", "expected a left parenthesis")
+    called = (split_identifiers(name, ".") or [name])[-1]
+    found = rows(
+        session.cursor, "SELECT oid, proacl FROM hg.pg_proc WHERE dbid IN (0, ?) AND proname = ?", [session.context.database, called]
+    )
+    if not found:
+        raise PostgresError("42883", f'function "{text}" does not exist')
+    if any(given != found[0][1] for _, given in found):
+        raise not_supported(f'has_function_privilege of "{text}" is not supported', hint="Give the function's oid.")
+    return str(found[0][0])
 
 
 def _allowed(session: InquiryContext, kind: str, role: acl.RoleRights, rights: Iterable[tuple[str, bool]]) -> set[int]:

@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, ForeignKey, Relation
+from headgate.commands import disclosure
 from headgate.commands.constraint import reference_key
 from headgate.commands.constraint.deferral import Deferrable
 from headgate.commands.constraint.reference_key import Rows
@@ -102,10 +103,12 @@ def _check_new(session: Session, transaction: Transaction, relation: Relation, k
     missing = reference_key.missing(transaction, relation, key.columns, target, key.target_columns, complete)
     if missing is None:
         return
+    told = disclosure.tells_key(session, transaction.cursor, relation, key.columns)
+    shown = f"{reference_key.shown(relation, key.columns, missing)} " if told else ""
     raise PostgresError(
         "23503",
         f'insert or update on table "{relation.name}" violates foreign key constraint "{key.name}"',
-        detail=f'Key {reference_key.shown(relation, key.columns, missing)} is not present in table "{target.name}".',
+        detail=f'Key {shown}is not present in table "{target.name}".',
         schema=relation.schema, table=relation.name, constraint=key.name,
     )  # fmt: skip
 
@@ -200,11 +203,12 @@ def _refuse(
         return
     value = reference_key.of_struct(first, "old", reference_key.column_names(child, key.columns))
     assert isinstance(value, pa.Table)
-    named = reference_key.shown(relation, key.target_columns, value, child, key.columns)
+    told = disclosure.tells_key(session, transaction.cursor, relation, key.target_columns)
+    named = f"{reference_key.shown(relation, key.target_columns, value, child, key.columns)} " if told else ""
     raise PostgresError(
         "23503",
         f'update or delete on table "{relation.name}" violates foreign key constraint "{key.name}" on table "{child.name}"',
-        detail=f'Key {named} is still referenced from table "{child.name}".',
+        detail=f'Key {named}is still referenced from table "{child.name}".',
         schema=child.schema, table=child.name, constraint=key.name,
     )  # fmt: skip
 

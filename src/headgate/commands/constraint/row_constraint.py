@@ -12,7 +12,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Check, Relation
-from headgate.commands import stored_expression
+from headgate.catalog.relation.relation import Column as TableColumn
+from headgate.commands import disclosure, stored_expression
+from headgate.commands.disclosure import RowShown
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import quoted
 from headgate.expression import failure
@@ -48,14 +50,14 @@ def checked(
     rows: DataFrame,
     checks: Sequence[Check] | None = None,
     *,
-    shown: Relation | None = None,
+    shown: RowShown | None = None,
     fence: Fence | None = None,
 ) -> DataFrame:
     """Rows (columns by name) that raise 23502 or 23514 when they are computed and violate a constraint of the table.
 
-    `shown`: the table whose columns messages show, where it is not the table itself (a root). `fence`: the bounds of a partition.
+    `shown`: what messages show of a row; all of it if None. `fence`: the bounds of a partition.
     """
-    whole = shown or relation
+    whole = shown or disclosure.whole_row(relation)
     found: list[tuple[Column, Column]] = []
     for each in relation.columns:
         if domain.constrained(each.type_oid):
@@ -88,24 +90,26 @@ def first_of(found: Sequence[tuple[Column, Column]]) -> Column | None:
     return made
 
 
-def not_null_violation(evaluation: Evaluation, relation: Relation, name: str, shown: Relation | None = None) -> Column:
+def not_null_violation(evaluation: Evaluation, relation: Relation, name: str, shown: RowShown) -> Column:
     """The message of a row that has NULL in a NOT NULL column."""
     text = f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint'
-    return _message("23502", _of(relation, text, column=name), evaluation, shown or relation)
+    return _message("23502", _of(relation, text, column=name), evaluation, shown)
 
 
 def _of(relation: Relation, text: str, **fields: str) -> str:
     return failure.with_fields(text, schema=relation.schema, table=relation.name, **fields)
 
 
-def _message(state: str, text: str, evaluation: Evaluation, relation: Relation) -> Column:
-    return F.concat(F.lit(failure.marked(state, f"{text}|DETAIL|Failing row contains (")), row_text(evaluation, relation), F.lit(")."))
+def _message(state: str, text: str, evaluation: Evaluation, shown: RowShown) -> Column:
+    if shown.opening is None:
+        return F.lit(failure.marked(state, text))
+    return F.concat(F.lit(failure.marked(state, f"{text}|DETAIL|{shown.opening}")), _row_text(evaluation, shown.columns), F.lit(")."))
 
 
-def row_text(evaluation: Evaluation, relation: Relation) -> Column:
+def _row_text(evaluation: Evaluation, columns: Sequence[TableColumn]) -> Column:
     """A row as "Failing row contains" shows it: the values in text form, joined by commas, NULL as null."""
     parts = []
-    for each in relation.columns:
+    for each in columns:
         reference = ColumnRef(type=stored_expression.type_of(each), name=each.name, attnum=each.attnum, key=each.name)
         text = coerce(reference, TypeRef(registry.TEXT, -1, 100), Reach.EXPLICIT, evaluation.context)
         shown = evaluation.column(text if text is not None else reference).cast("string")

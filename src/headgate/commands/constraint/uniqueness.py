@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.changes import lookup
-from headgate.commands import stored_expression
+from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import reference_key
 from headgate.commands.constraint.deferral import Deferrable
 from headgate.commands.query.plan import quoted
@@ -52,7 +52,7 @@ def put_off(session: Session, transaction: Transaction, relation: Relation, keys
         if _put_off(session, index):
             found = keys(index) if keys is not None and index.plain else None
             deferrable = Deferrable(index.constraint, index.deferred)
-            check = functools.partial(_check_again, transaction, relation, index.constraint, found)
+            check = functools.partial(_check_again, session, transaction, relation, index.constraint, found)
             session.deferral.put_off(deferrable, relation.oid, check)
 
 
@@ -60,14 +60,14 @@ def _put_off(session: Session, index: Index) -> bool:
     return index.deferrable and bool(session.deferral.deferred(Deferrable(index.constraint, index.deferred)))
 
 
-def _check_again(transaction: Transaction, before: Relation, constraint: int, keys: pa.Table | None) -> None:
+def _check_again(session: Session, transaction: Transaction, before: Relation, constraint: int, keys: pa.Table | None) -> None:
     """A deferred check: 23505 if one of the keys is in the table twice."""
     relation = relations.find(transaction.cursor, before.database, before.oid)
     index = None if relation is None else next((each for each in relation.indexes if each.constraint == constraint), None)
     if relation is None or index is None:
         return
     if keys is None:
-        check_applied(transaction, relation, index)
+        check_applied(transaction, relation, index, session)
         return
     found = lookup.find(transaction, relation, lookup.key_of(relation, index.attnums), keys)
     counted = found.group_by("i", use_threads=False).aggregate([("row", "count")])
@@ -76,7 +76,8 @@ def _check_again(transaction: Transaction, before: Relation, constraint: int, ke
         first = found.filter(pc.equal(found["i"], twice["i"][0])).slice(0, 1)
         values = reference_key.of_struct(first, "old", reference_key.column_names(relation, index.attnums))
         assert isinstance(values, pa.Table)
-        raise violated(relation, index, reference_key.shown(relation, index.attnums, values))
+        told = disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
+        raise violated(relation, index, reference_key.shown(relation, index.attnums, values) if told else None)
 
 
 @dataclass(frozen=True)
@@ -140,13 +141,14 @@ def check_table(transaction: Transaction, relation: Relation, index: Index) -> N
         )  # fmt: skip
 
 
-def check_applied(transaction: Transaction, relation: Relation, index: Index) -> None:
-    """23505 `duplicate key value` if the table has a key twice after a worker has written a batch."""
+def check_applied(transaction: Transaction, relation: Relation, index: Index, session: Session | None = None) -> None:
+    """23505 `duplicate key value` if the table has a key twice after a worker, or a session, has written rows."""
     with transaction.seeing_newest():
         rows = transaction.frame(relation)
     found = _twice(keyed(relation, index, rows), len(index.attnums))
     if found is not None:
-        raise violated(relation, index, _shown(relation, index, found))
+        told = session is None or disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
+        raise violated(relation, index, _shown(relation, index, found) if told else None)
 
 
 def _twice(rows: DataFrame, width: int) -> DataFrame | None:
@@ -160,12 +162,13 @@ def _twice(rows: DataFrame, width: int) -> DataFrame | None:
 
 
 def check_new(
-    transaction: Transaction, relation: Relation, rows: DataFrame, existing: DataFrame | None = None, indexes: Sequence[Index] | None = None
-) -> None:
+    session: Session, transaction: Transaction, relation: Relation, rows: DataFrame, existing: DataFrame | None = None,
+    *, indexes: Sequence[Index],
+) -> None:  # fmt: skip
     """23505 `duplicate key value` if the new rows (columns by name) repeat a key among themselves or one of `existing` (the table)."""
     with transaction.seeing_newest():
         stored = transaction.frame(relation) if existing is None else existing
-    for index in keys_of(relation) if indexes is None else indexes:
+    for index in indexes:
         width = len(index.attnums)
         new = keyed(relation, index, rows)
         there = keyed(relation, index, stored)
@@ -181,13 +184,15 @@ def check_new(
             if twice is None:
                 continue
             found = twice
-        raise violated(relation, index, _shown(relation, index, found))
+        told = disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
+        raise violated(relation, index, _shown(relation, index, found) if told else None)
 
 
-def violated(relation: Relation, index: Index, shown: str) -> PostgresError:
-    """23505 for a key, shown as ``(a)=(1)``."""
+def violated(relation: Relation, index: Index, shown: str | None = None) -> PostgresError:
+    """23505 for a key, shown as ``(a)=(1)``; None: not shown."""
     return PostgresError(
-        "23505", f'duplicate key value violates unique constraint "{index.name}"', detail=f"Key {shown} already exists.",
+        "23505", f'duplicate key value violates unique constraint "{index.name}"',
+        detail=None if shown is None else f"Key {shown} already exists.",
         schema=relation.schema, table=relation.name, constraint=index.name,
     )  # fmt: skip
 

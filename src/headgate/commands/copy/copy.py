@@ -21,7 +21,7 @@ from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
 from headgate.commands.dml.insert import writable
 from headgate.commands.dml.new_rows import NewRows
-from headgate.commands.query import rendering, row_security, select
+from headgate.commands.query import rendering, select
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
@@ -269,7 +269,8 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
     columns = columns_of(node, relation)
     privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
     planner = Planner(session, transaction)
-    if relation.row_security and row_security.applies(transaction.cursor, session.context.user, relation):
+    planner.writes(relation, [each.attnum for each in columns])
+    if relation.row_security and privilege.under_row_security(transaction.cursor, session.context.user, relation):
         raise not_supported("COPY FROM not supported with row-level security", hint="Use INSERT statements instead.")
     copy_option.check_forced(options, [each.name for each in columns], relation)
     passing = _where(node, planner, relation)

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import stored_expression
+from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
 from headgate.commands.dml import routed_rows, storage_error
 from headgate.commands.dml.new_rows import Clash, NewRows
@@ -278,7 +278,7 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
         gone = local_frame(spark, pa.table({FILE: changed["file"], ROW: changed["row"]}))
         left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
         new = local_frame(spark, rows, spark_columns(relation))
-        uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=special)
+        uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=left, indexes=special)
 
 
 def checked_changes(
@@ -295,7 +295,9 @@ def checked_changes(
         F.col("row").alias(ROW),
     )
     generated = row_constraint.with_generated(planner.evaluation, relation, flat)
-    checked = row_constraint.checked(planner.evaluation, relation, generated, shown=shown, fence=fence)
+    checked = row_constraint.checked(
+        planner.evaluation, relation, generated, shown=disclosure.of_row(planner, shown or relation), fence=fence
+    )
     new = F.struct(*[F.col(quoted(name)) for name in names])
     return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
 
@@ -316,7 +318,8 @@ def refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> No
     left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
     new = changed.where("new IS NOT NULL").select("new.*")
     uniqueness.put_off(planner.session, planner.transaction, relation)
-    uniqueness.check_new(planner.transaction, relation, new, existing=left, indexes=uniqueness.judged(planner.session, relation))
+    indexes = uniqueness.judged(planner.session, relation)
+    uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=left, indexes=indexes)
 
 
 def _newest(planner: Planner, relation: Relation) -> DataFrame:

@@ -47,8 +47,6 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         columns = target_columns(node, relation)
-        named = columns if node.cols or node.HasField("select_stmt") else []
-        privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in named])
         if node.HasField("on_conflict_clause"):
             on_conflict.permit(node, planner, relation)
         writer = NewRows(planner, relation)
@@ -124,9 +122,17 @@ def target_columns(node: pb.InsertStmt, relation: Relation) -> list[Column]:
     return found
 
 
+def _permit(planner: Planner, relation: Relation, given: Sequence[Column]) -> None:
+    """42501 without the right to INSERT the columns that get a value; those may be shown in errors."""
+    attnums = [each.attnum for each in given]
+    privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "INSERT", attnums)
+    planner.writes(relation, attnums)
+
+
 def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
     """The rows to insert, complete: an Arrow table, or a frame where there may be many."""
     if not node.HasField("select_stmt"):
+        _permit(planner, writer.relation, [])
         count = pa.table({NO_COLUMN: pa.array([True], pa.bool_())})
         rows = writer.completed(count)
         return rows if writer.relation.columns else count
@@ -134,6 +140,7 @@ def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Seq
     if select.values_lists and not select.sort_clause and not select.HasField("limit_count") and not select.HasField("with_clause"):
         return _values(select, node, planner, writer, columns)
     plan = planner.select(select, None, [stored_expression.type_of(each) for each in columns])
+    _permit(planner, writer.relation, columns if node.cols else columns[: len(plan.columns)])
     return _selected(plan, node, planner, writer, columns)
 
 
@@ -150,6 +157,7 @@ def _values(select: pb.SelectStmt, node: pb.InsertStmt, planner: Planner, writer
         raise PostgresError(
             "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[width]).location)
         )
+    _permit(planner, writer.relation, columns[:width])
     if len(lists) == 1 and any(_expands(item, planner) for item in lists[0]):
         return _expanded(lists[0], node, planner, writer, columns)
     arrays: dict[str, pa.Array] = {}

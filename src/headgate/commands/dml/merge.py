@@ -92,9 +92,11 @@ class _Merge:
                 named = {unwrap(target).name for target in each.target_list}
                 chosen = [column.attnum for column in self.relation.columns if column.name in named]
                 privilege.check_columns(cursor, role, self.relation, "UPDATE", chosen)
+                self.planner.writes(self.relation, chosen)
             elif each.command_type == _INSERT:
                 columns = insert.target_columns(_as_insert(each), self.relation) if each.target_list or each.values else []
                 privilege.check_columns(cursor, role, self.relation, "INSERT", [column.attnum for column in columns])
+                self.planner.writes(self.relation, [column.attnum for column in columns])
 
     def _check_policies(self, held: DataFrame) -> None:
         if self.relation.row_security:

@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
-from headgate.commands import stored_expression
+from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
 from headgate.commands.dml import first_error, routed_rows
 from headgate.commands.query.driver import values_list
@@ -165,7 +165,8 @@ class NewRows:
 
     def _checked_frame(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
         generated = row_constraint.with_generated(self.planner.evaluation, self.relation, rows)
-        return row_constraint.checked(self.planner.evaluation, self.relation, generated, shown=self.shown, fence=fence)
+        told = disclosure.of_row(self.planner, self.shown)
+        return row_constraint.checked(self.planner.evaluation, self.relation, generated, shown=told, fence=fence)
 
     def refuse_outside(self, rows: pa.Table) -> None:
         """23514 for the first row that does not belong into the partition that the statement names."""
@@ -174,7 +175,7 @@ class NewRows:
             relation = self.relation
             raise PostgresError(
                 "23514", f'new row for relation "{relation.name}" violates partition constraint',
-                detail=f"Failing row contains ({self.row_text(rows, row)}).", schema=relation.schema, table=relation.name,
+                detail=self._row_detail(rows, row), schema=relation.schema, table=relation.name,
             )  # fmt: skip
 
     def _refuse_null(self, rows: pa.Table, column: Column) -> None:
@@ -186,20 +187,20 @@ class NewRows:
         relation = self.relation
         raise PostgresError(
             "23502", f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
-            detail=f"Failing row contains ({self.row_text(rows, row)}).", schema=relation.schema, table=relation.name, column=column.name,
+            detail=self._row_detail(rows, row), schema=relation.schema, table=relation.name, column=column.name,
         )  # fmt: skip
 
-    def row_text(self, rows: pa.Table, row: int) -> str:
+    def _row_detail(self, rows: pa.Table, row: int) -> str | None:
         """A row as "Failing row contains" shows it."""
-        shown = []
-        for each in self.shown.columns:
+        shown, told = [], disclosure.of_row(self.planner, self.shown)
+        for each in told.columns:
             value = rows.column(each.name).slice(row, 1).combine_chunks()
             array = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
             text = write_text(array, each.type_oid, each.typmod, session=self.planner.evaluation.context.forms)[0].as_py()
             if text is not None and len(text.encode()) > row_constraint.ROW_TEXT:
                 text = text.encode()[: row_constraint.ROW_TEXT].decode(errors="ignore") + "..."
             shown.append("null" if text is None else text)
-        return ", ".join(shown)
+        return told.detail(shown)
 
     # ---- keys ------------------------------------------------------------------------------------------------
 
@@ -256,10 +257,12 @@ class NewRows:
         special = [each for each in indexes if not each.plain]
         if special:
             frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
-            uniqueness.check_new(self.transaction, self.relation, frame, indexes=special)
+            uniqueness.check_new(self.planner.session, self.transaction, self.relation, frame, indexes=special)
 
     def violated(self, rows: pa.Table, clash: Clash) -> PostgresError:
         """23505 with the key in its DETAIL."""
+        if not disclosure.tells_key(self.planner.session, self.transaction.cursor, self.relation, clash.index.attnums):
+            return uniqueness.violated(self.relation, clash.index)
         names, values = [], []
         for attnum in clash.index.attnums:
             column = self.relation.numbered(attnum)
@@ -350,7 +353,8 @@ class NewRows:
         self.transaction.lock(self.relation)
         held = checked.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            uniqueness.check_new(self.transaction, self.relation, held, indexes=uniqueness.judged(self.planner.session, self.relation))
+            indexes = uniqueness.judged(self.planner.session, self.relation)
+            uniqueness.check_new(self.planner.session, self.transaction, self.relation, held, indexes=indexes)
             count = self.transaction.append(self.relation, held)
             uniqueness.put_off(self.planner.session, self.transaction, self.relation)
             referential_action.inserted(self.planner.session, self.transaction, self.relation, held)

@@ -42,6 +42,7 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
     cursor, names = planner.transaction.cursor, _set_columns(clause.target_list)
     chosen = [column.attnum for column in relation.columns if column.name in names]
     privilege.check_columns(cursor, planner.role, relation, "UPDATE", chosen)
+    planner.writes(relation, chosen)
     if relation.kind != "p":
         replica_identity.check(cursor, relation, "update")
 

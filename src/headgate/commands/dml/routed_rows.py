@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Relation
+from headgate.commands import disclosure
 from headgate.commands.dml import first_error
 from headgate.commands.publication import replica_identity
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
@@ -67,8 +68,9 @@ def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, An
     writer.refuse_outside(rows)
     named = {name: _whole(rows[name]) for name in table.router.key_names()}
     places, homeless = table.router.route(named, rows.num_rows)
-    if homeless is not None:
-        raise table.router.refused(homeless, named)
+    with disclosure.routing(writer.planner, root, table.router.key_names()):
+        if homeless is not None:
+            raise table.router.refused(homeless, named)
     return [
         (NewRows(writer.planner, leaf, routed_from=root), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(places)
     ]
@@ -96,7 +98,8 @@ def append_frame(writer: NewRows, rows: DataFrame) -> int:
     try:
         numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
         if NOWHERE in numbers:
-            table.refuse_homeless(held, TO)
+            with disclosure.routing(writer.planner, root, table.router.key_names()):
+                table.refuse_homeless(held, TO)
         count = 0
         for number in numbers:
             writer.transaction.lock(table.leaves[number])
@@ -139,7 +142,8 @@ def _rewrite_few(
     if moves:
         rows = _rows(new)
         NewRows(planner, root).refuse_outside(rows)
-        there = table.places(rows)
+        with disclosure.routing(planner, root, table.router.key_names()):
+            there = table.places(rows)
     arriving = np.where(there == here, NOWHERE, there)
     for leaf, _ in table.parts(arriving):
         transaction.lock(leaf)
@@ -185,7 +189,8 @@ def _rewrite_many(
     try:
         flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
         if any(each[TO] == NOWHERE for each in flows):
-            table.refuse_homeless(held, TO, "new.")
+            with disclosure.routing(planner, root, table.router.key_names()):
+                table.refuse_homeless(held, TO, "new.")
         fence = NewRows(planner, root).fence if moves else None
         if fence is not None:
             _refuse_outside(planner, root, held)

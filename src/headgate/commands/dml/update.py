@@ -83,6 +83,7 @@ def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> s
     names = {unwrap(each).name for each in node.target_list}
     chosen = [column.attnum for column in relation.columns if column.name in names]
     privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "UPDATE", chosen)
+    planner.writes(relation, chosen)
     return names
 
 

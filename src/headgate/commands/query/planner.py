@@ -12,7 +12,7 @@ Traced: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -91,8 +91,14 @@ class Planner:
         """The locking clauses that count for the FROM that is planned."""
         self.frozen: dict[int, DataFrame] = {}
         """Tables as they were before the data-modifying statements of a WITH clause."""
+        self.written: dict[int, set[int]] = {}
+        """The columns that the statement itself gives to rows of tables: what errors may tell of them (`disclosure`)."""
         self._keys = 0
         self._depth = 0
+
+    def writes(self, relation: Relation, attnums: Iterable[int]) -> None:
+        """The statement gives rows of the table values in these columns."""
+        self.written.setdefault(relation.oid, set()).update(attnums)
 
     def nested(self) -> Planner:
         """The planner of a statement inside WITH: it sees the queries before it."""

@@ -16,7 +16,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.physical import Cursor, insert, rows, run, update
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl
 from headgate.commands import dependency, lookup, privilege, stored_expression
@@ -67,16 +67,6 @@ def of_relation(cursor: Cursor, relation: Relation) -> list[Policy]:
 
 
 # ---- what they let a role do ---------------------------------------------------------------------------------
-
-
-def applies(cursor: Cursor, role: str, relation: Relation) -> bool:
-    """Whether row security counts for this role on this table (check_enable_rls)."""
-    if not relation.row_security:
-        return False
-    found = one(cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE rolname = ?", [role])
-    if found and found[0]:
-        return False
-    return relation.force_row_security or not privilege.owns(cursor, role, relation.owner)
 
 
 def _require_row_security(planner: Planner, relation: Relation) -> None:
@@ -138,7 +128,7 @@ def visible(planner: Planner, relation: Relation, source: Source, command: str =
 
     `reading`: whether UPDATE or DELETE looks at columns, so that what SELECT does not show does not exist for it.
     """
-    if not applies(planner.transaction.cursor, planner.role, relation):
+    if not privilege.under_row_security(planner.transaction.cursor, planner.role, relation):
         return source
     _require_row_security(planner, relation)
     frame = source.frame
@@ -150,7 +140,7 @@ def visible(planner: Planner, relation: Relation, source: Source, command: str =
 
 def check_new(planner: Planner, relation: Relation, new: pa.Table | DataFrame, command: str) -> None:
     """42501 `new row violates row-level security policy` if a row (columns by name) may not be written."""
-    if not applies(planner.transaction.cursor, planner.role, relation):
+    if not privilege.under_row_security(planner.transaction.cursor, planner.role, relation):
         return
     _require_row_security(planner, relation)
     frame = new if isinstance(new, DataFrame) else local_frame(planner.session_spark, new, spark_columns(relation))
@@ -160,7 +150,7 @@ def check_new(planner: Planner, relation: Relation, new: pa.Table | DataFrame, c
 
 def check_old(planner: Planner, relation: Relation, source: Source, command: str) -> None:
     """42501 `target row violates row-level security policy` if MERGE has found a row that it may see and not UPDATE or DELETE."""
-    if applies(planner.transaction.cursor, planner.role, relation):
+    if privilege.under_row_security(planner.transaction.cursor, planner.role, relation):
         _require_row_security(planner, relation)
         _refuse(planner, relation, source, source.scope(None), command, new=False)
 

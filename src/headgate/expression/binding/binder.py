@@ -145,7 +145,7 @@ def _bits(text: str, context: BindContext, location: int) -> Const:
 
 def _number(text: str, location: int) -> Const:
     """An integer too long for the grammar's own, or a decimal: int8 if it fits, else numeric (manual, 4.1.2.6)."""
-    if text.lstrip("-").isdigit() and -_INT8_MAX - 1 <= int(text) <= _INT8_MAX:
+    if len(text) < 30 and text.lstrip("-").isdigit() and -_INT8_MAX - 1 <= int(text) <= _INT8_MAX:
         small = -_INT4_MAX - 1 <= int(text) <= _INT4_MAX  # -2147483648, which the grammar cannot make an integer of
         return Const(type=INTEGER if small else TypeRef(registry.INT8), value=str(int(text)), location=location)
     return Const(type=TypeRef(registry.NUMERIC), value=numeric.print_value(numeric.value_of(text, -1)), location=location)

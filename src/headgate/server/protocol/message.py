@@ -139,12 +139,12 @@ def authentication_sasl_final(data: bytes) -> bytes:
     return message(b"R", struct.pack("!i", 12) + data)
 
 
-def negotiate_protocol_version(minor: int, unknown: Sequence[str]) -> bytes:
-    """NegotiateProtocolVersion: the newest minor version spoken here and the options not known here.
+def negotiate_protocol_version(unknown: Sequence[str]) -> bytes:
+    """NegotiateProtocolVersion: the newest version spoken here and the options not known here.
 
-    PostgreSQL 15 writes the minor version alone although the manual calls it the protocol version.
+    The whole version, as 15.18 has it (before, the minor one alone): libpq 18 takes 0 for a version before 3.
     """
-    return message(b"v", struct.pack("!ii", minor, len(unknown)) + b"".join(_text(name) for name in unknown))
+    return message(b"v", struct.pack("!ii", PROTOCOL_3 << 16, len(unknown)) + b"".join(_text(name) for name in unknown))
 
 
 def parameter_status(name: str, value: str, encoding: Encoding = UTF8) -> bytes:

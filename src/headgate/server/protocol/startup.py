@@ -145,7 +145,7 @@ def _parameters(connection: Connection, version: int, body: bytes) -> dict[str, 
     parameters = message.startup_parameters(body)
     unknown = [name for name in parameters if name.startswith("_pq_.")]
     if minor or unknown:
-        connection.write(message.negotiate_protocol_version(0, unknown))
+        connection.write(message.negotiate_protocol_version(unknown))
     return {name: value for name, value in parameters.items() if not name.startswith("_pq_.")}
 
 
@@ -288,7 +288,7 @@ def _session(
     _give_stored(node, settings, role, database)
     given = _given(parameters)
     for name, value in given:
-        if name.lower() != "role":
+        if name.lower() not in session_role.NAMES:
             settings.give(name, value, "client", superuser=role.superuser)
     backend.application_name = settings.text("application_name")
     local = connection.socket.getsockname() if connection.peer[0] is not None else (None, None)
@@ -311,8 +311,8 @@ def _session(
     session = ClientSession(node, connection, backend, context, settings)
     session.taken_roles[role.name] = role
     for name, value in given:
-        if name.lower() == "role":
-            session_role.set_role(session, value, local=False)
+        if name.lower() in session_role.NAMES:
+            session_role.begin_with(session, name, value)
     return session
 
 
@@ -335,7 +335,7 @@ def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:
     words = _split_options(parameters.get("options", ""))
     at = 0
     while at < len(words):
-        word = words[at]
+        word, option = words[at], "-c "
         if word == "-c" and at + 1 < len(words):
             at += 1
             word = words[at]
@@ -343,13 +343,14 @@ def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:
             word = word[2:]
         elif word.startswith("--"):
             name, equals, value = word[2:].partition("=")
+            option = "--"
             word = name.replace("-", "_") + equals + value
         else:
             hint = 'Try "postgres --help" for more information.'
             raise fatal("42601", f"invalid command-line argument for server process: {word}", hint=hint)
         name, equals, value = word.partition("=")
         if not equals:
-            raise fatal("42601", f"-c {name} requires a value")
+            raise fatal("42601", f"{option}{name} requires a value")
         found.append((name, value))
         at += 1
     return found + [(name, value) for name, value in parameters.items() if name not in _OWN]

@@ -26,7 +26,7 @@ NAMES = ("role", "session_authorization")
 def set_to(session: ClientSession, setting: str, value: str | None, *, local: bool) -> None:
     """SET ROLE, SET SESSION AUTHORIZATION, and set_config of either; None for DEFAULT."""
     if setting.lower() == "role":
-        set_role(session, "none" if value is None else value, local=local)
+        set_role(session, session.settings.reset_text(setting) if value is None else value, local=local)
     else:
         set_session_authorization(session, value, local=local)
 
@@ -57,8 +57,22 @@ def set_session_authorization(session: ClientSession, name: str | None, *, local
         raise PostgresError("42501", f'permission denied to set session authorization "{name}"')
     session.taken_roles[wanted.name] = wanted
     session.settings.set("session_authorization", wanted.name, local=local)
-    session.settings.set("role", "none", local=local)
+    session.settings.set("role", session.settings.reset_text("role") if name is None else "none", local=local)
     follow(session)
+
+
+def begin_with(session: ClientSession, setting: str, value: str) -> None:
+    """What the start-up packet says: a role, to which RESET goes back; a session user only so that it is refused to who may not have it."""
+    if setting.lower() == "role":
+        set_role(session, value, local=False)
+        session.settings.give(setting, value, "client", superuser=True)
+        return
+    with _reading(session) as cursor:
+        wanted = roles.lookup(cursor, value)
+    if wanted is None:
+        raise PostgresError("22023", f'role "{value}" does not exist')
+    if wanted.oid != session.context.user_oid and not session.context.superuser:
+        raise PostgresError("42501", f'permission denied to set session authorization "{value}"')
 
 
 def discard(session: ClientSession) -> None:

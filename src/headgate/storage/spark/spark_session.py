@@ -97,6 +97,8 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.sql.ansi.enabled": "true",
         "spark.sql.caseSensitive": "true",
         "spark.sql.adaptive.enabled": "false",
+        # what stands twice behind AND is not computed before it: for rows that the first condition, a policy it may be, leaves out
+        "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
         "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, 8)),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",

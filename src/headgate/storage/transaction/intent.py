@@ -10,8 +10,8 @@
 entry is written. Backward, at a start or in a running session, goes only what cannot go forward: another Delta writer has changed the
 same rows (40001), or a step failed. First the intent is emptied, which is the decision; then the versions that were written are taken
 back by their inverse, on a full disk with what is kept for that (`disk_reserve`). Where even that fails the tables stay locked, and
-`settle` tries again. The empty intent stays until the inverse is there: a version whose transaction has no intent at all was written under a newer
-catalog (`lost_commits`).
+`settle` tries again. The empty intent stays until the inverse is there: a version whose transaction has no intent at all was written
+under a newer catalog (`lost_commits`).
 
 Traced: COMMIT of xid 712, which wrote a and b: intent 712; version 8 of a, marked ``headgate 712``; kill -9. At the next start
 version 8 of a bears the mark, b gets version 4 from the intent's actions, and the entry (a, 8), (b, 4) is written under the next LSN.

@@ -179,22 +179,26 @@ def _shown(value: Value) -> Callable[[Env], Column]:
 
 
 def like(pattern: str) -> str | None:
-    """A LIKE pattern as a Java regular expression over the whole string; None for one that ends in its escape character."""
-    parts, literal, place = [], "", 0
+    """A LIKE pattern as a Java regular expression over the whole string; None for one that ends in its escape character.
+
+    Between two per cent signs the first place that fits is as good as any: atomic groups, so that Java never tries another.
+    """
+    pieces, place = [""], 0
     while place < len(pattern):
         character = pattern[place]
         if character == "\\":
             place += 1
             if place == len(pattern):
                 return None
-            literal += pattern[place]
-        elif character in "%_":
-            parts.append(_quoted(literal) + (".*" if character == "%" else "."))
-            literal = ""
+            pieces[-1] += _quoted(pattern[place])
+        elif character == "%":
+            pieces.append("")
         else:
-            literal += character
+            pieces[-1] += "." if character == "_" else _quoted(character)
         place += 1
-    return "(?s)\\A" + "".join(parts) + _quoted(literal) + "\\z"
+    first, *others = pieces
+    shown = "".join(f"(?>.*?{each})" for each in others[:-1] if each) + "".join(f".*{each}" for each in others[-1:])
+    return f"(?s)\\A{first}{shown}\\z"
 
 
 def _quoted(text: str) -> str:
