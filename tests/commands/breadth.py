@@ -31,6 +31,16 @@ SELECT row_to_json(u) FROM u ORDER BY id
 SELECT to_jsonb(u) FROM u ORDER BY id
 SELECT json_object_agg(id, v ORDER BY id) FROM u
 SELECT jsonb_object_agg(id, v) FROM u
+SELECT array_agg(x) FROM (VALUES ('a'), (NULL), (''), ('null'), ('NuLL'), ('a b'), ('q"\x'), ('{,}'), (E'\t'), ('é')) v(x)
+SELECT json_agg(x), jsonb_agg(x), json_agg(DISTINCT x), string_agg(x, '"') FROM (VALUES ('a'), (NULL), ('q"\x'), (''), ('a')) v(x)
+SELECT json_agg(arr), jsonb_agg(arr) FROM (SELECT * FROM t ORDER BY id) s
+SELECT json_agg(s), jsonb_agg(s), array_agg(s) FROM (SELECT * FROM u ORDER BY id) s
+SELECT jsonb_agg(DISTINCT j), array_agg(DISTINCT j), json_agg(j ORDER BY j DESC, id) FROM t
+SELECT b, json_agg(arr ORDER BY id) FILTER (WHERE id < 4), json_object_agg(id, j ORDER BY id) FROM t GROUP BY b ORDER BY b
+SELECT id, array_agg(b) OVER (ORDER BY id), json_agg(arr) OVER (ORDER BY id), jsonb_agg(j) OVER (ORDER BY id) FROM t ORDER BY id
+SELECT array_agg(b), json_agg(b), jsonb_agg(b), json_agg(arr), string_agg(b, ','), json_object_agg(id, b) FROM t WHERE id < 0
+SELECT json_object_agg(b, id) FROM t
+SELECT jsonb_agg(1 / x) FROM (VALUES (1), (0)) v(x)
 SELECT bool_and(ok), bool_or(ok), every(ok) FROM t
 SELECT b, count(*), sum(a), avg(a), min(m), max(m), sum(n) FROM t GROUP BY b ORDER BY b
 SELECT count(DISTINCT b), count(DISTINCT n), count(a) FROM t

@@ -111,6 +111,15 @@ def test_a_group_that_fills_the_memory_fails_alone(node: Server, database: str) 
         assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregate", ["array_agg(g)", "array_agg(g::text)", "jsonb_agg(g)", "string_agg(g::text, ',')"])
+def test_a_million_values_are_one_value(node: Server, database: str, aggregate: str) -> None:
+    with connected(node, database) as session:
+        shown = session.execute(f"SELECT ({aggregate})::text FROM generate_series(1, 1000000) g").fetchone()  # type: ignore[arg-type]
+    assert shown is not None
+    assert sum(map(int, shown[0].strip("{}[]").split(","))) == 500000500000
+
+
 def test_temporary_files_beyond_the_limit_of_a_role_end_its_statement(node: Server, database: str) -> None:
     role = f"spiller_{database}"
     node.psql(database, f"CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET temp_file_limit = '1MB'; GRANT SELECT ON t TO {role}")

@@ -2,6 +2,9 @@
 
 Called by `aggregate`. The rows of a group become one array of structs, sorted by Spark itself: for each item of ORDER BY its
 rank among NULLs and its key (see `comparison.equal_keys`), then the keys of DISTINCT, then the arguments as text.
+
+Where nothing is sorted the texts are gathered bare, and what is joined of them (arrays of scalars, json) is written row by row before: each
+list of a group's values beside it is one more time the group in Java's heap, which Spark does not account for.
 """
 
 from __future__ import annotations
@@ -24,10 +27,13 @@ from headgate.expression.spark import row_value
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.comparison import equal_keys
 from headgate.expression.spark.value import BYTES, DIGITS, FLOAT8, TEXT, Env, Value, arrow_function, fail, refuse, rep_of, settle
+from headgate.expression.spark.vectorised import call
 from headgate.types import registry
 from headgate.types.text import array
 from headgate.types.text.json_text import load, print_value
 
+_ODD_ELEMENT = r"""\A\z|[\x09-\x0d "\\{},]|\A(?i:null)\z"""
+_COMMA, _NEW_LINE = ", ", ", \n "
 Make = Callable[[Env], Column]
 Kept = Callable[[Make], Make]
 
@@ -100,18 +106,28 @@ class _Group:
         return make
 
     def _once(self, rows: Column) -> Column:
-        """Of neighbours with equal arguments the first."""
+        """Of neighbours with equal arguments the first.
+
+        Each row meets the one before it as an argument: Spark takes no lambda that holds the rows themselves where Python makes a key.
+        """
         first = len(self.order)
         places = range(first, first + len(self.values))
 
-        def differs(row: Column, index: Column) -> Column:
-            before = F.get(rows, index - 1)
-            made = F.lit(False)
+        def differing(row: Column, before: Column) -> Column:
+            made = F.isnull(before)
             for place in places:
                 made = made | ~row[f"k{place}"].eqNullSafe(before[f"k{place}"])
-            return (index == 0) | made
+            return F.when(made, row)
 
-        return F.filter(rows, differs)
+        return F.filter(F.zip_with(rows, F.concat(F.array(F.lit(None)), rows), differing), F.isnotnull)
+
+    def texts(self, item: Make, wanted: Make | None = None) -> Make:
+        """The array of the texts that `item` makes, which are not NULL where `wanted` holds."""
+        if self._sorting():
+            rows = self.rows([item], wanted)
+            return lambda env: _texts(rows(env))
+        bare = self.kept(item if wanted is None else lambda env: F.when(wanted(env), item(env)))
+        return lambda env: env.over(F.collect_list(bare(env)))
 
     def item(self, place: int = 0) -> Make:
         """An argument as text."""
@@ -169,19 +185,19 @@ def _gathered(group: _Group, function: Callable[..., str | None], *given: Any, i
 def _string(group: _Group) -> Value:
     """string_agg: NULL values are left out; each value but the first has its own delimiter before it."""
     value, delimiter = group.values[0].make, group.values[1]
-    rows = group.rows([value, delimiter.make], lambda env: F.isnotnull(value(env)))
     octets = group.values[0].rep == BYTES
+    if delimiter.constant is not None and not octets:
+        texts = group.texts(value, lambda env: F.isnotnull(value(env)))
+        return Value(group.values[0].rep, lambda env: _between(texts(env), "", str(delimiter.constant), ""))
+    rows = group.rows([value, delimiter.make], lambda env: F.isnotnull(value(env)))
 
     def make(env: Env) -> Column:
         found = rows(env)
-        if delimiter.constant is not None and not octets:
-            shown = F.array_join(_texts(found), delimiter.constant)
-        else:
-            nothing = F.lit(b"") if octets else F.lit("")
-            parts = F.transform(
-                found, lambda row, index: F.when(index == 0, row["v0"]).otherwise(F.concat(F.coalesce(row["v1"], nothing), row["v0"]))
-            )
-            shown = F.aggregate(parts, nothing, _joined) if octets else F.array_join(parts, "")
+        nothing = F.lit(b"") if octets else F.lit("")
+        parts = F.transform(
+            found, lambda row, index: F.when(index == 0, row["v0"]).otherwise(F.concat(F.coalesce(row["v1"], nothing), row["v0"]))
+        )
+        shown = F.aggregate(parts, nothing, _joined) if octets else F.array_join(parts, "")
         return F.when(F.size(found) > 0, shown)
 
     return Value(group.values[0].rep, make)
@@ -194,12 +210,22 @@ def _joined(whole: Column, part: Column) -> Column:
 def _array(group: _Group) -> Value:
     if registry.by_oid(group.kinds[0].oid).is_array:
         return _gathered(group, stacked)
-    return _gathered(group, listed)
+    item = group.item()
+    texts = group.texts(lambda env: _quoted(item(env)))
+    return Value(TEXT, lambda env: _between(texts(env), "{", ",", "}"))
 
 
-def listed(items: list[str | None]) -> str:
-    """array_agg of scalars."""
-    return arrays.written(items)
+def _between(texts: Column, opening: str, between: str, closing: str) -> Column:
+    """The texts in one, NULL for none."""
+    shown = F.array_join(texts, between)
+    return F.when(F.size(texts) > 0, F.concat(F.lit(opening), shown, F.lit(closing)) if opening else shown)
+
+
+def _quoted(item: Column) -> Column:
+    """An element as array_out prints it (`types.array.quoted`)."""
+    escaped = F.replace(F.replace(item, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('\\"'))
+    odd = item.rlike(_ODD_ELEMENT)
+    return F.when(F.isnull(item), "NULL").when(odd, F.concat(F.lit('"'), escaped, F.lit('"'))).otherwise(item)
 
 
 def stacked(items: list[str | None]) -> str:
@@ -214,26 +240,22 @@ def stacked(items: list[str | None]) -> str:
     return arrays.nested(items)
 
 
-def json_list(oid: int, items: list[str | None]) -> str:
-    """json_agg: structured values begin a new line."""
-    between = ", \n " if registry.builtin().find(oid) is None or registry.by_oid(oid).is_array or oid == registry.RECORD else ", "
-    shown = [json_building.to_json(oid, each) for each in items]
-    parts = [shown[0], *((", " if raw is None else between) + each for each, raw in zip(shown[1:], items[1:], strict=True))]
-    return "[" + "".join(parts) + "]"
+def json_item(oid: int, item: str | None) -> str:
+    """A value in json_agg: structured ones begin a new line, which the first of all has not."""
+    structured = registry.builtin().find(oid) is None or registry.by_oid(oid).is_array or oid == registry.RECORD
+    return (_NEW_LINE if structured and item is not None else _COMMA) + json_building.to_json(oid, item)
 
 
-def jsonb_list(oid: int, items: list[str | None]) -> str:
-    """jsonb_agg."""
-    return print_value([None if each is None else load(json_building.to_json(oid, each)) for each in items])
+def jsonb_item(oid: int, item: str | None) -> str:
+    """A value in jsonb_agg."""
+    return print_value(None if item is None else load(json_building.to_json(oid, item)))
 
 
-def json_pairs(key: int, oid: int, keys: list[str | None], items: list[str | None]) -> str:
-    """json_object_agg."""
-    if None in keys:
+def json_pair(key: int, oid: int, name: str | None, item: str | None) -> str:
+    """A field in json_object_agg."""
+    if name is None:
         raise PostgresError("22023", "field name must not be null")
-    pairs = zip(keys, items, strict=True)
-    shown = (f"{json_building.key_text(key, name or '')} : {json_building.to_json(oid, item)}" for name, item in pairs)
-    return "{ " + ", ".join(shown) + " }"
+    return f"{json_building.key_text(key, name)} : {json_building.to_json(oid, item)}"
 
 
 def jsonb_pairs(key: int, oid: int, keys: list[str | None], items: list[str | None]) -> str:
@@ -244,12 +266,38 @@ def jsonb_pairs(key: int, oid: int, keys: list[str | None], items: list[str | No
     return print_value({name: load(json_building.to_json(oid, item)) for name, item in zip(names, items, strict=True)})
 
 
-def _documents(function: Callable[..., str]) -> Callable[[_Group], Value]:
+def _documents(group: _Group) -> tuple[list[Value], tuple[int, ...]]:
+    """The arguments as json functions take them, and their types."""
+    items = [row_value.document(value, kind) for value, kind in zip(group.values, group.kinds, strict=True)]
+    return items, tuple(json_building.writable(each.oid) for each in group.kinds)
+
+
+def _written(function: Callable[..., str], opening: str, between: str, closing: str) -> Callable[[_Group], Value]:
+    """What is written row by row and joined."""
+
     def builder(group: _Group) -> Value:
-        items = [settle(row_value.document(value, kind)) for value, kind in zip(group.values, group.kinds, strict=True)]
-        return _gathered(group, function, *(json_building.writable(each.oid) for each in group.kinds), items=items)
+        items, oids = _documents(group)
+        texts = group.texts(settle(call(function, TEXT, items, given=oids, strict=False)))
+        return Value(TEXT, lambda env: _between(texts(env), opening, between, closing))
 
     return builder
+
+
+def _json_list(group: _Group) -> Value:
+    items, oids = _documents(group)
+    texts = group.texts(settle(call(json_item, TEXT, items, given=oids, strict=False)))
+
+    def make(env: Env) -> Column:
+        shown = _between(texts(env), "", "", "")
+        begin = F.when(shown.startswith(_NEW_LINE), len(_NEW_LINE) + 1).otherwise(len(_COMMA) + 1)
+        return F.concat(F.lit("["), F.substring(shown, begin, F.lit(2**31 - 1)), F.lit("]"))
+
+    return Value(TEXT, make)
+
+
+def _jsonb_pairs(group: _Group) -> Value:
+    items, oids = _documents(group)
+    return _gathered(group, jsonb_pairs, *oids, items=[settle(each) for each in items])
 
 
 def _percentile(group: _Group, *, continuous: bool) -> Value:
@@ -322,10 +370,10 @@ def most_frequent(items: list[str], keys: list[str]) -> str | None:
 _BUILDERS: dict[str, Callable[[_Group], Value]] = {
     "string_agg": _string,
     "array_agg": _array,
-    "json_agg": _documents(json_list),
-    "jsonb_agg": _documents(jsonb_list),
-    "json_object_agg": _documents(json_pairs),
-    "jsonb_object_agg": _documents(jsonb_pairs),
+    "json_agg": _json_list,
+    "jsonb_agg": _written(jsonb_item, "[", ", ", "]"),
+    "json_object_agg": _written(json_pair, "{ ", ", ", " }"),
+    "jsonb_object_agg": _jsonb_pairs,
     "percentile_cont": lambda group: _percentile(group, continuous=True),
     "percentile_disc": lambda group: _percentile(group, continuous=False),
     "mode": _mode,
