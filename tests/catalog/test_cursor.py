@@ -115,7 +115,7 @@ DEED = st.tuples(st.integers(0, 2), st.sampled_from(["begin", "commit", "rollbac
 
 
 @given(st.lists(DEED, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_three_transactions_are_answered_as_duckdb_answers_them(deeds: list[tuple[int, str]]) -> None:
     connection, answers = open_catalog()
     cursors = [CatalogCursor(connection.cursor(), answers) for _ in range(3)]

@@ -25,8 +25,8 @@ def gone(pids: set[int]) -> bool:
     return until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), f"{pids} live on", seconds=20)
 
 
-def test_a_node_serves_restarts_and_leaves_no_process_behind(own_node: Callable[..., Server]) -> None:
-    node = own_node()
+def test_a_node_serves_restarts_and_leaves_no_process_behind(spare_node: Callable[..., Server]) -> None:
+    node = spare_node()
     assert isinstance(node, NodeServer)
     assert node.psql("postgres", "SHOW server_version").startswith("15.18 (headgate ")
     assert node.psql("postgres", "SHOW port") == str(node.port)

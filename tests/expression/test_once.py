@@ -79,7 +79,9 @@ def length(expression: str) -> int:
     return len(str(compiler.compile(bound, {name: F.col(name) for name, _ in COLUMNS})))
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize(
+    "pattern", [pytest.param(each, marks=[pytest.mark.slow] if place % 2 else []) for place, each in enumerate(PATTERNS)]
+)
 def test_a_column_grows_with_the_text_of_its_expression(spark: SparkSession, pattern: str) -> None:
     assert length(spelled(pattern, 16)) < 3 * length(spelled(pattern, 8)) + 5_000
 

@@ -65,7 +65,7 @@ class Running:
             self.state = error.sqlstate
 
 
-@pytest.mark.parametrize("which", REFUSED)
+@pytest.mark.parametrize("which", [pytest.param(each, marks=[pytest.mark.slow] if each == "regexp_replace" else []) for each in REFUSED])
 def test_what_is_too_large_is_refused_before_it_is_made(node: Server, database: str, which: str) -> None:
     statement, state, message = REFUSED[which]
     with connected(node, database) as session:

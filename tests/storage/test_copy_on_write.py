@@ -149,6 +149,7 @@ def test_lost_vectors_are_undone_with_their_protocol(engine: Engine) -> None:
     assert table.frame(undone).count() == 1
 
 
+@pytest.mark.slow
 def test_a_column_that_needs_more_of_readers_is_told_in_the_protocol(engine: Engine) -> None:
     made(engine, PLAIN, (1, "x"))
     narrow = replace(PLAIN, all_columns=(Column(1, "id", INT8), Column(3, "w", INT4)))

@@ -20,6 +20,7 @@ def written(engine: Engine) -> list[int]:
     return sorted(int(file.name[:20]) for file in (engine.path(KEY) / "_delta_log").glob("*.checkpoint.*parquet"))
 
 
+@pytest.mark.slow
 def test_a_commit_waited_for_a_checkpoint_of_deltas_log(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     checkpoints = DeltaCheckpoints(engine, every=10)

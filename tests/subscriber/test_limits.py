@@ -55,6 +55,7 @@ def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retr
     assert subscriber.sql(STATES) == "i"
 
 
+@pytest.mark.slow
 def test_prepared_transactions_are_refused_where_there_may_be_none(publisher, spare) -> None:
     publisher.sql("CREATE TABLE a(i int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE a")
     subscriber = spare(**NO_ROOM)

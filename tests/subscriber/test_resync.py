@@ -167,7 +167,8 @@ def test_readers_see_the_old_rows_until_the_commit_and_writers_wait(pair: tuple[
     assert subscriber.sql(ROWS) == published(publisher)
 
 
-@pytest.mark.parametrize("end", [pytest.param("DISABLE", marks=pytest.mark.slow), "DROP"])
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["DISABLE", "DROP"])
 def test_a_subscription_that_is_altered_while_a_table_is_made_equal(postgres: PostgresServer, node: NodeServer, end: str) -> None:
     publisher, subscriber = Database.new(postgres), Database.new(node)
     publisher.sql(
