@@ -305,6 +305,17 @@ def folder_of_no_table(copy: Copy) -> list[str]:
     return [f'warning: "base/{copy.database}/4000003": it is of a table that does not exist (the next start moves it to "unknown")']
 
 
+def folder_of_a_later_table(copy: Copy) -> list[str]:
+    log = copy.data / "base" / str(copy.database) / "4000005" / "_delta_log"
+    log.mkdir(parents=True)
+    for version, mark in ((0, {}), (1, {"userMetadata": "headgate 999998"})):
+        (log / f"{version:020d}.json").write_text(json.dumps({"commitInfo": {"operation": "WRITE", **mark}}) + "\n")
+    return [
+        f'error: "base/{copy.database}/4000005": the catalog is older than it: it does not know transaction 999998'
+        " (restore the catalog with its log, or all from one backup)"
+    ]
+
+
 def folder_of_no_database(copy: Copy) -> list[str]:
     (copy.data / "base" / "4000004" / "1").mkdir(parents=True)
     return ['warning: "base/4000004": it is of a database that does not exist (look what is in it, and remove it)']
@@ -330,7 +341,8 @@ APART: dict[str, tuple[Damage, ...]] = {
     ),
     "catalogs": (
         repeated_name, column_of_nothing, published_nothing, unlogged_table, lost_folder, unlogged_version, slot_behind_the_end,
-        unknown_state, origin_behind_the_end, lost_prepared_frames, folder_of_no_table, folder_of_no_database, another_nodes_mark,
+        unknown_state, origin_behind_the_end, lost_prepared_frames, folder_of_no_table, folder_of_no_database, folder_of_a_later_table,
+        another_nodes_mark,
         frames_of_no_subscription,
     ),
     "owners": (lost_vector, lost_entry, strange_file, left_file),

@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.storage.tables import DATABASE, INT8, TEXT, made, relation
+from tests.storage.tables import DATABASE, INT8, TEXT, change, made, relation
 
 from headgate.changes import lookup
 from headgate.errors import PostgresError
+from headgate.expression.failure import from_spark
 from headgate.storage.delta import deletion_vector, parquet
 from headgate.storage.engine import Engine
 
@@ -71,3 +72,39 @@ def test_a_bit_of_a_data_file_made_a_key_another(engine: Engine) -> None:
         assert raised.value.sqlstate == "XX001"
         damage(path, at)
     assert found() == [7, 500]
+
+
+def test_a_file_that_spark_found_damaged_was_an_internal_error_without_its_name(engine: Engine) -> None:
+    stored = relation(20001, "b", id=INT8, v=TEXT)
+    made(engine, stored)
+    writer = engine.begin(DATABASE)
+    writer.append(stored, engine.spark.range(60_000).repartition(1).selectExpr("id", "sha2(string(id), 256) AS v"))
+    writer.commit()
+    writer = engine.begin(DATABASE)
+    change(writer, stored, "id % 3 = 0")
+    writer.commit()
+    folder = engine.path((DATABASE, stored.oid))
+    [data], [deleted] = folder.glob("part-*.parquet"), folder.glob("*.bin")
+
+    def error() -> PostgresError:
+        reader = engine.begin(DATABASE)
+        with pytest.raises(Exception) as raised:  # noqa: PT011 (Py4J's)
+            reader.frame(stored).selectExpr("sum(id)", "sum(length(v))").collect()
+        reader.rollback()
+        return from_spark(raised.value)
+
+    named = f'file "{data}" is damaged or cannot be read'
+    for beside, of_vector in (
+        (True, f'file "{deleted}" is damaged or cannot be read'),
+        (False, f'deletion vector of file "{data}" is damaged'),
+    ):
+        for path, at, message in ((data, -3000, named), (deleted, 500, of_vector)):
+            if not beside:  # Hadoop's checksums, which tables have that Spark has written
+                path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            damage(path, at)
+            found = error()
+            assert (found.sqlstate, found.message) == ("XX001", message)
+            damage(path, at)
+    data.rename(folder / "elsewhere")
+    found = error()
+    assert (found.sqlstate, found.message) == ("58P01", f'could not open file "{data}": No such file or directory')

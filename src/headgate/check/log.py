@@ -25,7 +25,7 @@ from headgate.storage.transaction import intent as intents
 from headgate.storage.transaction import prepared
 
 LOG = "transaction log"
-_OLDER = "restore the catalog with its log, or all from one backup"
+OLDER = "restore the catalog with its log, or all from one backup"
 _NO_ENTRY = "has no entry in the transaction log"
 
 
@@ -134,7 +134,7 @@ def _above(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
                 place, f"the commit file of version {version}, behind the last that is in the log, is torn", "a start sets it aside"
             )
         elif version in lost:
-            yield error(place, f"the catalog is older than version {version}: it does not know transaction {lost[version]}", _OLDER)
+            yield error(place, f"the catalog is older than version {version}: it does not know transaction {lost[version]}", OLDER)
         elif mark is None:
             yield notice(place, f"version {version} is another writer's and not yet in the log", "the node adopts it when it runs")
         elif not _is_undone(version, mark, folder.marks):

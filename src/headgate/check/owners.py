@@ -14,9 +14,10 @@ from pathlib import Path
 
 from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error, notice, warning
+from headgate.check.log import OLDER
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import directory_owner
+from headgate.storage import directory_owner, lost_commits
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
@@ -47,6 +48,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
     # whose folder is there although the log does not have them is told by `catalogs`
     dropped = set(rows(subject.cursor, "SELECT dbid, relid FROM hg.table_version WHERE dropped UNION SELECT dbid, oid FROM hg.pg_class"))
     staged, made = _awaited(subject)
+    lost = {} if subject.running else {each.key: each.xid for each in lost_commits.find(subject.engine)}
     for folder in sorted(base.glob("*")):
         if not folder.name.isdigit() or not folder.is_dir():
             if folder.name not in _OF_TABLES and not folder.name.startswith("."):
@@ -64,6 +66,8 @@ def findings(subject: Subject) -> Iterator[Finding]:
             if key is not None and key in subject.tables:
                 subject.progress(f"folder of {subject.title(key)}")
                 yield from _folder(subject, key, staged.get(key, set()))
+            elif key in lost:
+                yield error(f'"{table}"', f"the catalog is older than it: it does not know transaction {lost[key]}", OLDER)
             elif key is None or (key not in dropped and key not in made and not subject.running):
                 yield warning(
                     f'"{table}"', "it is of a table that does not exist", f'the next start moves it to "{directory_owner.UNKNOWN}"'

@@ -10,6 +10,7 @@ import errno
 import json
 import re
 from dataclasses import replace
+from urllib.parse import unquote
 
 from headgate.errors import PostgresError, disk_full
 
@@ -23,6 +24,8 @@ _RECURSION = re.compile(r"^RecursionError\b", re.MULTILINE)
 """How a worker of Python's says that a pattern, a document or an array is too deep."""
 _DIGITS = "for integer string conversion"
 """Python's words for an integer of thousands of digits: it reads and writes none, as that takes the square of their number."""
+_UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.?([A-Z_]*)\] Encountered error while reading file (?:file:(?://)?)?(\S+?)\.\s")
+_CHECKED = re.compile(r"Checksum error: (?:file:(?://)?)?(\S+) at \d+")
 _BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
 _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
@@ -80,11 +83,28 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
         return PostgresError("53200", "out of memory", detail="The Java virtual machine has used up its heap.")
     if isinstance(exception, MemoryError) or _WORKER_FULL.search(text):
         return PostgresError("53200", "out of memory", detail="A worker has used up the memory that a task may take.")
+    causes = [line.removeprefix("Caused by: ") for line in text.split("\n") if line.startswith("Caused by: ")]
+    file = _UNREADABLE.search(text)
+    if file is not None:
+        return _unreadable(unquote(file[2]), causes[-1] if causes else "", is_missing=file[1] == "FILE_NOT_EXIST")
     if text.startswith(_FROM_JAVA):
-        causes = [line.removeprefix("Caused by: ") for line in text.split("\n") if line.startswith("Caused by: ")]
         thrown = next((line[2:] for line in text.split("\n") if line.startswith(": ")), text)
         return PostgresError("XX000", causes[-1] if causes else thrown, detail=thrown if causes else None)
     return PostgresError("XX000", text.split("\n", maxsplit=1)[0])
+
+
+def _unreadable(path: str, cause: str, *, is_missing: bool) -> PostgresError:
+    """A file that Spark could not read; in the words of `storage.parquet` and `storage.vector`, which read small tables."""
+    if "Too many open files" in cause:
+        return PostgresError("53000", "out of file descriptors: Too many open files; release and retry")
+    if is_missing:
+        return PostgresError("58P01", f'could not open file "{path}": No such file or directory')
+    checked = _CHECKED.search(cause)
+    if checked is not None:  # also of a file that was read beside this one
+        path = unquote(checked[1])
+    if "DELETION_VECTOR" in cause:
+        return PostgresError("XX001", f'deletion vector of file "{path}" is damaged', detail=cause)
+    return PostgresError("XX001", f'file "{path}" is damaged or cannot be read', detail=cause or None)
 
 
 def with_fields(text: str, **fields: str) -> str:

@@ -8,7 +8,8 @@ folder that the log does not name may be left of a table that was dropped: there
 Traced: the node committed 734 as version 9 of t, was killed, and somebody removed the catalog's log. The catalog knows version 7 of t and
 no intent. Version 8 bears ``headgate 733`` and 9 ``headgate 734``, neither is undone: the node does not start.
 
-`refuse` is called by `engine.recover` before anything is changed; ``ignore_lost_commits = on`` leaves it out, and recovery takes them back.
+`refuse` is called by `engine.recover` before anything is changed (``ignore_lost_commits = on`` leaves it out, and recovery takes them
+back), the others by `check`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Lost:
 
 def refuse(engine: Engine) -> None:
     """XX001 where a table has commits that the catalog does not know."""
-    found = list(_find(engine))
+    found = list(find(engine))
     if not found or engine.settings.get(SETTING, "off") == "on":
         return
     first = found[0]
@@ -59,7 +60,7 @@ def refuse(engine: Engine) -> None:
     )
 
 
-def _find(engine: Engine) -> Iterator[Lost]:
+def find(engine: Engine) -> Iterator[Lost]:
     """One for each table that has some."""
     cursor = engine.catalog.cursor()
     intended = {xid for (xid,) in cursor.execute("SELECT xid FROM hg.intent").fetchall()}
