@@ -11,7 +11,7 @@ import pyarrow as pa
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
-from headgate.storage import job_group, spool
+from headgate.storage import job_group, planning, spool
 from headgate.storage.spill import Spill
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -72,6 +72,11 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
         session.check_cancel()
         spill.check()
 
-    job_group.enter(context, session.job_group, "headgate session")
-    with spill, session.cancelling(lambda: context.cancelJobGroup(session.job_group), in_java=True), translated(check):
+    thread = job_group.enter(context, session.job_group, "headgate session")
+
+    def stop() -> None:
+        context.cancelJobGroup(session.job_group)
+        planning.stop(context, thread)
+
+    with spill, session.cancelling(stop, in_java=True), translated(check):
         yield
