@@ -28,6 +28,8 @@ ALTER TABLE hidden ENABLE ROW LEVEL SECURITY;
 CREATE POLICY mine ON hidden USING (who = current_user);
 CREATE VIEW barrier WITH (security_barrier) AS SELECT * FROM hidden WHERE who = current_user;
 GRANT ALL ON hidden, barrier TO tells_reader;
+RESET ROLE;
+CREATE SCHEMA shut; CREATE TYPE shut.kind AS ENUM ('a'); CREATE VIEW of_kind AS SELECT 'a'::shut.kind AS k; GRANT SELECT ON of_kind TO tells_reader;
 """
 NOTHING = None
 TOLD = {
@@ -48,12 +50,7 @@ TOLD = {
     ("tells_owner", "UPDATE t SET b = 1000 WHERE a = 1"): "Failing row contains (1, alpha, 1000, 1).",
     ("tells_owner", "INSERT INTO t VALUES (1, 'x', 1)"): "Key (a)=(1) already exists.",
 }
-SEEN = (
-    "SELECT a FROM {} WHERE 1 / n > -1 ORDER BY 1",
-    "SELECT a FROM {} WHERE 1 / n > -1 AND 2 / n > -1 AND v::int > 0 ORDER BY 1",
-    "SELECT x.a FROM {} x, LATERAL (SELECT 1 / x.n AS q) y WHERE q >= 0 ORDER BY 1",
-    "SELECT a FROM {} WHERE 1 / (CASE WHEN v = 'topsecret' THEN 0 ELSE 1 END) > 0 ORDER BY 1",
-)
+SEEN = ("1 / n > -1", "1 / (CASE WHEN v = 'topsecret' THEN 0 ELSE 1 END) > 0")
 
 
 Scene: TypeAlias = tuple[Server, str]
@@ -88,9 +85,10 @@ def test_an_error_shows_what_may_be_read_or_was_given(scene: Scene) -> None:
 def test_a_hidden_row_makes_nothing_fail(scene: Scene) -> None:
     """Spark computed beforehand what stands twice in a condition, for the rows too that a policy hides: a division told of them."""
     with session(scene, "tells_reader") as connection:
-        for statement in SEEN:
+        for condition in SEEN:
             for name in ("hidden", "barrier"):
-                assert connection.execute(statement.format(name)).fetchall() == [(1,), (3,)], statement  # type: ignore[call-overload]
+                found = connection.execute(f"SELECT a FROM {name} WHERE {condition} ORDER BY 1").fetchall()  # type: ignore[call-overload]
+                assert found == [(1,), (3,)], condition
         assert connection.execute("SELECT a FROM hidden WHERE a = 2 AND 1 / n > 0").fetchall() == []
 
 
@@ -113,6 +111,12 @@ def test_who_may_call_a_function_is_told_by_its_acl(scene: Scene) -> None:
             assert connection.execute(asked.format(function)).fetchone() == (expected,), function  # type: ignore[call-overload]
         with pytest.raises(psycopg.errors.UndefinedFunction, match=r'function "nope\(int\)" does not exist'):
             connection.execute(asked.format("'nope(int)'"))  # type: ignore[call-overload]
+
+
+def test_a_view_names_a_type_for_who_may_not_use_its_schema(scene: Scene) -> None:
+    with session(scene, "tells_reader") as connection:
+        assert connection.execute("SELECT * FROM of_kind").fetchall() == [("a",)]
+        assert answered(connection, "SELECT 'a'::shut.kind") == "42501"
 
 
 def answered(connection: psycopg.Connection, statement: str) -> str:

@@ -32,6 +32,8 @@ ENDLESS = {
     "an insert": "INSERT INTO t SELECT g FROM generate_series(1, 1000000000000) g",
     "workers": r"SELECT count(*) FROM generate_series(1, 1000000000) g WHERE g::text ~ '(1|2).*\1\1\1x'",
     "conditions": "SELECT count(*) FROM t WHERE " + " AND ".join(f"a <> {number}" for number in range(20000)),
+    # Spark's planner computes what depends on no row
+    "the planner": "SELECT translate(repeat('a', 60000000), repeat('b', 10000) || 'a', repeat('c', 10001))",
     "the catalog": "SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c WHERE a.attname || b.attname < c.attname",
 }
 MOMENTS = 5.0
@@ -79,7 +81,7 @@ def test_what_is_too_large_is_refused_before_it_is_made(node: Server, database: 
 
 @pytest.mark.parametrize("how", ["cancel", pytest.param("terminate", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "which", [pytest.param(each, marks=[] if each in ("a group", "workers") else pytest.mark.slow) for each in ENDLESS]
+    "which", [pytest.param(each, marks=[] if each in ("a group", "workers", "the planner") else pytest.mark.slow) for each in ENDLESS]
 )
 def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(node: Server, database: str, which: str, how: str) -> None:
     with connected(node, database) as other, connected(node, database) as session:

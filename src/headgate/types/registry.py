@@ -271,6 +271,7 @@ def builtin() -> TypeRegistry:
 
 _in_force: ContextVar[TypeRegistry | None] = ContextVar("types in force", default=None)
 _guard: ContextVar[Callable[[str], None] | None] = ContextVar("guard of schemas", default=None)
+_elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 
 
 def use(types: TypeRegistry | None) -> None:
@@ -291,17 +292,17 @@ def guard(check: Callable[[str], None] | None) -> None:
 @contextlib.contextmanager
 def unguarded() -> Iterator[None]:
     """For a text that somebody else wrote, such as a view's: its types were looked up when it was made."""
-    before = _guard.set(None)
+    before = _elsewhere.set(True)  # beside the guard, which a statement within sets anew
     try:
         yield
     finally:
-        _guard.reset(before)
+        _elsewhere.reset(before)
 
 
 def check_schema(schema: str, types: TypeRegistry) -> None:
     """Asks the guard. Texts of the catalog are read with `anywhere`, which has no path: nobody asks."""
     check = _guard.get()
-    if check is not None and types.path is not None and schema != "pg_catalog":
+    if check is not None and not _elsewhere.get() and types.path is not None and schema != "pg_catalog":
         check(schema)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
+from headgate.storage import planning
 from headgate.storage.spark import job_group, result_spool
 from headgate.storage.spark.temp_file_limit import Spill
 from headgate.types import registry
@@ -72,6 +73,11 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
         session.check_cancel()
         spill.check()
 
-    job_group.enter(context, session.job_group, "headgate session")
-    with spill, session.cancelling(lambda: context.cancelJobGroup(session.job_group), in_java=True), translated(check):
+    thread = job_group.enter(context, session.job_group, "headgate session")
+
+    def stop() -> None:
+        context.cancelJobGroup(session.job_group)
+        planning.stop(context, thread)
+
+    with spill, session.cancelling(stop, in_java=True), translated(check):
         yield

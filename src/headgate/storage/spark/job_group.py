@@ -13,23 +13,27 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from headgate.storage import planning
+
 _told = threading.local()
 
 
-def enter(context: SparkContext, group: str, description: str) -> None:
-    """The jobs that this thread starts from here on are of the group."""
+def enter(context: SparkContext, group: str, description: str) -> Any:
+    """The jobs that this thread starts from here on are of the group; gives Java's thread in which its calls are done."""
     connection = _connection(context)
-    before, known = getattr(_told, "group", (None, None))
+    before, known, thread = getattr(_told, "group", (None, None, None))
     if known == group and connection is not None and before is not None and before() is connection:
-        return
+        return thread
     context.setJobGroup(group, description, interruptOnCancel=False)
+    thread = planning.thread(context)
     connection = _connection(context)
-    _told.group = (None if connection is None else weakref.ref(connection), group)
+    _told.group = (None if connection is None else weakref.ref(connection), group, thread)
+    return thread
 
 
 def leave(context: SparkContext) -> None:
     """They are of none."""
-    _told.group = (None, None)
+    _told.group = (None, None, None)
     context.setLocalProperty("spark.jobGroup.id", "")
 
 

@@ -16,10 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
+from headgate.interruption import look
 from headgate.types import normal_form, text_column
 
 _BOUNDS = re.compile(r"\s*\[\s*([+-]?[0-9]+)\s*(?::\s*([+-]?[0-9]+)\s*)?\]")
 _PLAIN_STOP = re.compile(r'[\\"{},;]')
+_AT_ONCE = 100_000
 MAX_DIMENSIONS = 6
 Convert = Callable[[pa.StringArray], pa.StringArray]
 
@@ -67,7 +69,10 @@ def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> st
     """array_out."""
     if not shape.lengths:
         return "{}"
-    level = [quoted(item, delimiter) for item in items]
+    level: list[str] = []
+    for first in range(0, len(items), _AT_ONCE):
+        look()  # millions of items take a while
+        level += [quoted(item, delimiter) for item in items[first : first + _AT_ONCE]]
     for length in reversed(shape.lengths):
         level = ["{" + delimiter.join(level[place : place + length]) + "}" for place in range(0, len(level), length)]
     if all(lower == 1 for lower in shape.lowers):
@@ -76,11 +81,17 @@ def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> st
     return f"{bounds}={level[0]}"
 
 
+@functools.cache
+def _special(delimiter: str) -> re.Pattern[str]:
+    """The characters for which an element is quoted."""
+    return re.compile(r'["\\{} \t\n\r\v\f' + re.escape(delimiter) + "]")
+
+
 def quoted(item: str | None, delimiter: str) -> str:
     """One element as array_out prints it."""
     if item is None:
         return "NULL"
-    if item and item.upper() != "NULL" and not any(char in item for char in '"\\{} \t\n\r\v\f' + delimiter):
+    if item and _special(delimiter).search(item) is None and item.upper() != "NULL":
         return item
     return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
