@@ -94,7 +94,7 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
 
 
 def _unreadable(path: str, cause: str, *, is_missing: bool) -> PostgresError:
-    """A file that Spark could not read; in the words of `storage.parquet` and `storage.vector`, which read small tables."""
+    """A file that Spark could not read; in the words of `storage.delta.parquet` and `deletion_vector`, which read small tables."""
     if "Too many open files" in cause:
         return PostgresError("53000", "out of file descriptors: Too many open files; release and retry")
     if is_missing:

@@ -11,8 +11,7 @@ import pyarrow as pa
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
-from headgate.storage import planning
-from headgate.storage.spark import job_group, result_spool
+from headgate.storage.spark import job_group, planning, result_spool
 from headgate.storage.spark.temp_file_limit import Spill
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from headgate.storage import planning
+from headgate.storage.spark import planning
 
 _told = threading.local()
 

@@ -1,9 +1,9 @@
 """Ends what Spark's planner computes: an expression over constants, or over the rows that it has at hand.
 
-That happens in the thread that asks for the plan, before there is a job to cancel, and takes as long as the expression does: minutes for a
-few values of 60 MB. Used by `commands.query.render` for a statement that was cancelled. What must hold: a thread is stopped only where it
-evaluates such an expression; there it has changed nothing, and holds nothing but its own plan. What it does else, a job, Delta's log, the
-compiler of generated classes, is let be.
+That happens in the thread that asks for the plan, before there is a job to cancel, and takes as long as the expression does: minutes
+for a few values of 60 MB. Used by `commands.query.rendering` for a statement that was cancelled. What must hold: a thread is stopped
+only where it evaluates such an expression; there it has changed nothing, and holds nothing but its own plan. What it does else, a job,
+Delta's log, the compiler of generated classes, is let be.
 """
 
 from __future__ import annotations
