@@ -15,6 +15,13 @@ from headgate.errors import PostgresError
 from headgate.sql.parser import ParseNode, parse
 
 
+def named(name: str) -> str:
+    """A name that may be given; 42601 for one of no length, which SQL cannot write and nothing below has a place for."""
+    if not name:
+        raise PostgresError("42601", "zero-length delimited identifier")
+    return name
+
+
 def strings(names: Iterable[str]) -> list[Any]:
     """Names as a list of String nodes."""
     return [pb.Node(string=pb.String(sval=name)) for name in names]
@@ -28,7 +35,7 @@ def type_name(schema: str, name: str, *, array: bool = False) -> Any:
 
 def relation(schema: str, name: str) -> Any:
     """The name of a table."""
-    return pb.RangeVar(schemaname=schema, relname=name, inh=True, relpersistence="p", location=-1)
+    return pb.RangeVar(schemaname=named(schema), relname=named(name), inh=True, relpersistence="p", location=-1)
 
 
 def constraint(kind: int, **fields: Any) -> Any:
@@ -43,7 +50,7 @@ def key(names: Iterable[str], kind: int = pb.CONSTR_PRIMARY) -> Any:
 
 def column(name: str, kind: ParseNode, constraints: Sequence[Any] = ()) -> Any:
     """The definition of a column."""
-    made = pb.ColumnDef(colname=name, type_name=kind, is_local=True, constraints=constraints, location=-1)
+    made = pb.ColumnDef(colname=named(name), type_name=kind, is_local=True, constraints=constraints, location=-1)
     return pb.Node(column_def=made)
 
 
@@ -76,12 +83,12 @@ def partition_bound(text: str) -> Any:
 
 def create_schema(name: str) -> Any:
     """CREATE SCHEMA."""
-    return pb.CreateSchemaStmt(schemaname=name)
+    return pb.CreateSchemaStmt(schemaname=named(name))
 
 
 def create_enum(schema: str, name: str, labels: Iterable[str]) -> Any:
     """CREATE TYPE … AS ENUM."""
-    return pb.CreateEnumStmt(type_name=strings((schema, name)), vals=strings(labels))
+    return pb.CreateEnumStmt(type_name=strings((named(schema), named(name))), vals=strings(labels))
 
 
 def add_label(schema: str, name: str, label: str, before: str | None) -> Any:
@@ -94,7 +101,7 @@ def add_label(schema: str, name: str, label: str, before: str | None) -> Any:
 
 def create_domain(schema: str, name: str, base: ParseNode, constraints: Sequence[Any]) -> Any:
     """CREATE DOMAIN."""
-    return pb.CreateDomainStmt(domainname=strings((schema, name)), type_name=base, constraints=constraints)
+    return pb.CreateDomainStmt(domainname=strings((named(schema), named(name))), type_name=base, constraints=constraints)
 
 
 def alter_table(schema: str, name: str, commands: Sequence[Any]) -> Any:
@@ -123,7 +130,7 @@ def replica_identity_full() -> Any:
 def rename_column(schema: str, name: str, before: str, after: str) -> Any:
     """ALTER TABLE … RENAME COLUMN."""
     return pb.RenameStmt(
-        rename_type=pb.OBJECT_COLUMN, relation_type=pb.OBJECT_TABLE, relation=relation(schema, name), subname=before, newname=after,
+        rename_type=pb.OBJECT_COLUMN, relation_type=pb.OBJECT_TABLE, relation=relation(schema, name), subname=before, newname=named(after),
         behavior=pb.DROP_RESTRICT,
     )  # fmt: skip
 

@@ -51,6 +51,7 @@ from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import CaseTest, Expression, RowExpr, SubLink, TypeRef
+from headgate.interruption import look
 from headgate.sql import command_tag, names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.sql.parser import walk as walk_tree
@@ -315,7 +316,10 @@ class Planner:
             )
             columns.append(PlanColumn(f"column{place + 1}", type_ref, self.key(f"column{place + 1}")))
             cells.append([self.column(value) for value in values])
-        structs = [F.struct(*[cells[place][row].alias(columns[place].key) for place in range(len(columns))]) for row in range(len(rows))]
+        structs = []
+        for row in range(len(rows)):
+            look()  # thousands of rows are thousands of calls of Java
+            structs.append(F.struct(*[cells[place][row].alias(columns[place].key) for place in range(len(columns))]))
         frame = self.one_row().select(F.explode(F.array(*structs)).alias("row")).select("row.*")
         return Plan(frame, tuple(columns))
 
