@@ -24,12 +24,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.server.judgement import Arrangement, Outcome, Step, Verdict, judge
-from tests.server.play import Play
+from tests.server.play import STEADY, Play
 
 READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE = "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"
 _log = logging.getLogger("tests.permutation")
 
 LEVELS = (READ_COMMITTED, REPEATABLE_READ, SERIALIZABLE)
+SLOW_SECONDS = 1.5
+"""Who seems to wait for a lock so long, when nobody has it, waits for ever: nobody is that slow on a busy machine."""
 
 CATALOG = (
     "SELECT relname::text, relkind::text FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1",
@@ -160,6 +162,8 @@ class Stage:
         played = _Played(self.play, self.spec, arrangement.outside)
         for step in arrangement.order:
             played.add(step)
+        if played.asked:
+            played.hear_out(arrangement.order[-1])
         for step in played.asked.values():
             played.answers[step] = "stuck"
         left = self.play.rest()
@@ -184,7 +188,14 @@ class _Played:
     def add(self, step: Step) -> None:
         """Says a step, or defers it, and what was deferred where that is possible now; returns when all who were asked wait."""
         self._deferred.append(step)
-        said = True
+        self._go_on(step, said=True)
+
+    def hear_out(self, last: Step) -> None:
+        """Hears who is not stuck but slow, before it is said who is."""
+        while self.asked and self._hear(last, SLOW_SECONDS):
+            self._go_on(last, said=True)
+
+    def _go_on(self, step: Step, *, said: bool) -> None:
         while said or self._hear(step):
             said = False
             for each in list(self._deferred):
@@ -213,9 +224,9 @@ class _Played:
         self.events.append((step, True))
         self.play.send(self._name(step), *begin, sql)
 
-    def _hear(self, new: Step) -> bool:
+    def _hear(self, new: Step, least: float = STEADY) -> bool:
         """Whether somebody was answered. Who has just let others go on is answered before them, whoever hears it first."""
-        heard = self.play.settle()
+        heard = self.play.settle(least)
         for name, answer in heard:
             step = self.asked.pop(name)
             self.answers[step] = _comparable(answer)

@@ -89,8 +89,11 @@ class Play:
         ask = speaker.say if speaker else lambda sql: _answer(session, sql)
         self._answers[name] = self._pool.submit(lambda: [ask(sql) for sql in statements][-1])
 
-    def settle(self) -> list[tuple[str, Any]]:
-        """Who is answered now, and what: returns as soon as somebody is, or when all who were asked wait for locks (nobody)."""
+    def settle(self, least: float = STEADY) -> list[tuple[str, Any]]:
+        """Who is answered now, and what: returns as soon as somebody is, or when all who were asked wait for locks (nobody).
+
+        `least`: for so many seconds; on a busy machine who has its lock may seem to wait for a moment more.
+        """
         steady: dict[str, float] = {}
         while self._answers:
             done, _ = wait_for(self._answers.values(), 0.02, "FIRST_COMPLETED")
@@ -99,7 +102,7 @@ class Play:
                 return [(name, self._answers.pop(name).result()) for name in answered]
             now = time.monotonic()
             steady = {name: steady.get(name, now) for name in self._answers if self._waits(name)}
-            if len(steady) == len(self._answers) and all(now - since >= STEADY for since in steady.values()):
+            if len(steady) == len(self._answers) and all(now - since >= least for since in steady.values()):
                 return []
         return []
 
