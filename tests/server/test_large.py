@@ -102,9 +102,10 @@ def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(nod
 
 
 @pytest.mark.slow
-def test_a_group_that_fills_the_memory_fails_alone(node: Server, database: str) -> None:
+@pytest.mark.parametrize("aggregate", ["array_agg(g)", "jsonb_object_agg(g, g)", "array_agg(ARRAY[g])"])
+def test_a_group_that_fills_the_memory_fails_alone(node: Server, database: str, aggregate: str) -> None:
     with connected(node, database) as other, connected(node, database) as session:
-        running = Running(session, "SELECT array_agg(g) FROM generate_series(1, 1000000000) g")
+        running = Running(session, f"SELECT {aggregate} FROM generate_series(1, 1000000000) g")
         while running.thread.is_alive():
             asked = time.monotonic()
             other.execute("SELECT 1")

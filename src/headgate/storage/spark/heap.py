@@ -18,6 +18,8 @@ GROWN = 0.1
 """Share by which it grows after a collection that found room, before it is worth another: a collection stops all that Java does."""
 UNMANAGED = 0.4
 """Share that may be alive beside what Spark accounts for; the rest is for the rows that a task still takes before it sees that it ends."""
+FILLED = 0.9
+"""Share that may be alive at all: Spark's own accounts end below it, and beyond it Java collects and does nothing else."""
 REST = 3.0
 """Times as long as a collection took, that Java works before the next: what is told to end gets nowhere while it collects."""
 OWN = 0.2
@@ -44,6 +46,12 @@ class Heap:
         pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
         old = [pool for pool in pools if "Old" in pool.getName() or "Tenured" in pool.getName()]
         self._old = old[0] if old else None
+        collectors = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+        name = self._old.getName() if self._old else ""
+        whole = [each for each in collectors if name in list(each.getMemoryPoolNames())]
+        self._collector = whole[0] if whole else None
+        self._collections = 0
+        """How many collections of the old generation the last look knew of."""
         self._alive = self._kept = 0.0
         self._was_short = False
         self._not_before = 0.0
@@ -53,20 +61,32 @@ class Heap:
         """Whether it is; takes a millisecond while there is room."""
         if self._old is None:
             return False
+        if self._has_collected():  # of its own accord: what is alive is known without another collection
+            self._alive = self._share(self._old.getCollectionUsage())
+            return self._judged(self._alive - self._managed())
         if time.monotonic() < self._not_before:
             return self._was_short
-        used = self._share(0)
+        used = self._share(self._old.getUsage())
         self._alive = min(self._alive, used)
         if not self._was_short and used < max(FULL, self._alive + GROWN):
             return False
-        unmanaged = self._unmanaged()
+        return self._judged(self._unmanaged())
+
+    def _judged(self, unmanaged: float) -> bool:
         self._kept = min(self._kept, unmanaged)
-        self._was_short = unmanaged > max(UNMANAGED, self._kept + OWN)
+        self._was_short = unmanaged > max(UNMANAGED, self._kept + OWN) or self._alive > FILLED
         return self._was_short
+
+    def _has_collected(self) -> bool:
+        """Whether Java has collected the old generation since the last look."""
+        if self._collector is None:
+            return False
+        before, self._collections = self._collections, int(self._collector.getCollectionCount())
+        return self._collections != before
 
     def rest(self) -> None:
         """Nothing computes: what is alive now stays."""
-        if self._old is not None and self._share(0) >= FULL:
+        if self._old is not None and self._share(self._old.getUsage()) >= FULL:
             self.keep()
 
     def keep(self) -> None:
@@ -76,16 +96,23 @@ class Heap:
 
     def _unmanaged(self) -> float:
         """The share that is alive after a collection, beside what Spark accounts for."""
+        assert self._old is not None
         began = time.monotonic()
         self._jvm.java.lang.System.gc()
         ended = time.monotonic()
         self._not_before = ended + REST * (ended - began)
-        self._alive = self._share(0)
-        manager = self._jvm.org.apache.spark.SparkEnv.get().memoryManager()
-        return self._share(int(manager.executionMemoryUsed()) + int(manager.storageMemoryUsed()))
+        self._has_collected()
+        self._alive = self._share(self._old.getUsage())
+        return self._alive - self._managed()
 
-    def _share(self, without: int) -> float:
+    def _managed(self) -> float:
+        """The share that Spark accounts for."""
         assert self._old is not None
-        usage = self._old.getUsage()
+        manager = self._jvm.org.apache.spark.SparkEnv.get().memoryManager()
+        most = int(self._old.getUsage().getMax())
+        return (int(manager.executionMemoryUsed()) + int(manager.storageMemoryUsed())) / most if most > 0 else 0.0
+
+    @staticmethod
+    def _share(usage: Any) -> float:
         most = int(usage.getMax())
-        return (int(usage.getUsed()) - without) / most if most > 0 else 0.0
+        return int(usage.getUsed()) / most if most > 0 else 0.0

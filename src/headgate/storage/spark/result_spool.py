@@ -1,12 +1,14 @@
 """Results of Spark as Arrow batches, in bounded memory.
 
 A result that its plan says is small is collected at once; any other is written by the tasks as Parquet files under
-``DIR/pgsql_tmp`` and read back one batch at a time, in order; the files go when the iteration ends, however it ends.
+``DIR/pgsql_tmp`` and read back one batch at a time, in order, each file as soon as it and all before it are there: a thread waits for the
+job meanwhile. The files go when the iteration ends, however it ends, and what is still computed then is told to end.
 Called by `commands` and the publisher for whatever leaves Spark row by row.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import InheritableThread
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import NullType
@@ -24,6 +27,8 @@ SMALL_ROWS = 20_000
 SMALL_BYTES = 2 << 20
 """As files, which may be a fiftieth of the rows in memory."""
 BATCH_ROWS = 16_384
+LOOK_SECONDS = 0.02
+"""How often it is looked whether there is another file."""
 
 
 def batches(frame: DataFrame, directory: Path, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
@@ -61,14 +66,56 @@ def _collected(frame: DataFrame, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 def _spooled(frame: DataFrame, directory: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
     place = directory / f"result-{uuid.uuid4()}"
+    job = _Job(frame, place)
     try:
-        # not as_uri(): Hadoop takes %20 as it stands, and the files would lie where nobody looks for them
-        frame.write.option("compression", "snappy").parquet(f"file:{place}")
-        if not (place / "_SUCCESS").exists():
-            raise PostgresError("XX000", f'Spark has not written a result into "{place}"')
-        for part in sorted(place.glob("part-*.parquet")):
+        for part in job.parts():
             with pq.ParquetFile(part) as file:
                 yield from file.iter_batches(batch_size=batch_rows)
             part.unlink()
     finally:
+        job.stop()
         shutil.rmtree(place, ignore_errors=True)
+
+
+class _Job:
+    """The job that writes a frame's rows, in a thread of its own: one file for each task that has any."""
+
+    def __init__(self, frame: DataFrame, place: Path) -> None:
+        self._context = frame.sparkSession.sparkContext
+        self._frame, self._place = frame, place
+        self._error: Exception | None = None
+        # its jobs belong to whom this thread's belong to
+        self._thread = InheritableThread(target=self._run, session=frame.sparkSession, name="result")
+        self._thread.daemon = True
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._context.addJobTag(self._place.name)
+            # a file is in its place when its task has ended, not when all have
+            writer = self._frame.write.option("mapreduce.fileoutputcommitter.algorithm.version", "2").option("compression", "snappy")
+            # not as_uri(): Hadoop takes %20 as it stands, and the files would lie where nobody looks for them
+            writer.parquet(f"file:{self._place}")
+        except Exception as error:  # noqa: BLE001 (raised where it is read)
+            self._error = error
+
+    def parts(self) -> Iterator[Path]:
+        """The files in the order of the rows; raises what the job has raised."""
+        given = 0
+        while self._thread.is_alive():
+            self._thread.join(LOOK_SECONDS)
+            while self._thread.is_alive() and (part := next(self._place.glob(f"part-{given:05}-*.parquet"), None)) is not None:
+                yield part
+                given += 1
+        if self._error is not None:
+            raise self._error
+        if not (self._place / "_SUCCESS").exists():
+            raise PostgresError("XX000", f'Spark has not written a result into "{self._place}"')
+        yield from sorted(self._place.glob("part-*.parquet"))
+
+    def stop(self) -> None:
+        """Has the job ended, if it has not."""
+        while self._thread.is_alive():
+            with contextlib.suppress(Exception):  # Java is gone: so is the job
+                self._context.cancelJobsWithTag(self._place.name)
+            self._thread.join(LOOK_SECONDS)

@@ -3,11 +3,14 @@
 Called by `select` before the planner. The rows are those of a key that WHERE fixes (`key_lookup`), those of a small table, the first of a
 table that LIMIT asks for, or none (``count(*)``). WHERE and the SELECT list are evaluated column by column (`table_rows`). Whatever is not
 so simple makes the answer None, and the query goes its usual way, which also says what is wrong with it.
+
+All rows of a large table, as they are stored, are read while they are sent (decision 0009): Spark would write all of them once more, and
+the first would be sent when the last of its task is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -22,7 +25,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.expression.binding import binder
 from headgate.expression.columnwise import NotColumnwise
-from headgate.expression.node import Const, Expression, TypeRef
+from headgate.expression.node import ColumnRef, Const, Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import unwrap, walk
 from headgate.types import registry
@@ -44,10 +47,40 @@ def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
     try:
         with usual_way_says():
             table = _table(planner, unwrap(node.from_clause[0]))
-        columns, found = _count(table, node) if counted else _rows(table, node)
+        if counted:
+            columns, found = _count(table, node)
+        elif (whole := _whole(table, node)) is not None:
+            return whole
+        else:
+            columns, found = _rows(table, node)
     except NotColumnwise:
         return None
     return table_rows.result(columns, found, session)
+
+
+def _whole(table: HeldTable, node: pb.SelectStmt) -> ResultSet | None:
+    """All rows of a table that is not small, where the SELECT list names columns and no more."""
+    planner, relation = table.planner, table.relation
+    if node.HasField("where_clause") or node.HasField("limit_count"):
+        return None
+    with usual_way_says():
+        targets = select_list.resolve_unknown(
+            select_list.expand(node.target_list, table.source, table.scope, planner.context), planner.context
+        )
+        wanted = [table.prepared(each.expression) for each in targets]
+    if not wanted or not all(isinstance(each, ColumnRef) for each in wanted) or planner.transaction.held(relation) is not None:
+        return None
+    by_key = dict(zip([each.key for each in table.star], [each.name for each in relation.columns], strict=True))
+    names = [by_key[each.key] for each in wanted if isinstance(each, ColumnRef)]
+    read = planner.transaction.pieces(relation, list(dict.fromkeys(names)))
+    columns, session = table_rows.plan_columns(targets), planner.session
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in read:
+            session.check_cancel()
+            yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names=[each.key for each in columns])
+
+    return table_rows.streamed(columns, batches(), session)
 
 
 def columns(node: pb.SelectStmt, session: Session, known: dict[int, int]) -> tuple[ResultColumn, ...] | None:

@@ -99,6 +99,12 @@ def result(columns: tuple[PlanColumn, ...], values: Sequence[pa.Array], session:
     return ResultSet(rendering.result_columns(plan), [rendering.text_batch(batch, plan, session)], tag)
 
 
+def streamed(columns: tuple[PlanColumn, ...], batches: Iterator[pa.RecordBatch], session: Session) -> ResultSet:
+    """An answer whose rows are read while they are sent."""
+    plan = _plan(columns)
+    return ResultSet(rendering.result_columns(plan), (rendering.text_batch(batch, plan, session) for batch in batches))
+
+
 def _plan(columns: tuple[PlanColumn, ...]) -> Plan:
     return Plan(None, columns)  # type: ignore[arg-type]  # its frame is not asked for
 
