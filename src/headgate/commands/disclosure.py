@@ -1,6 +1,7 @@
 """What an error may tell of a table's rows: no more than may be read by who caused it.
 
-Called where rows are refused: by `constraint` and `new_rows` ("Failing row contains"), `uniqueness`, `reference` and `routed_rows` (keys).
+Called where rows are refused: by `row_constraint` and `new_rows` ("Failing row contains"), `uniqueness`, `referential_action` and
+`routed_rows` (keys).
 As in PostgreSQL (ExecBuildSlotValueDescription, BuildIndexValueDescription, RI_ReportViolation): nothing where row security counts; all
 with the right to SELECT the table; else of a row the columns that may be read or that the statement itself gives, and a key only where
 each of its columns may be read. What cannot be told is left out of the DETAIL, the error stays what it is.
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
@@ -20,6 +21,7 @@ from headgate.errors import PostgresError
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
+    from headgate.commands.session import Session
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def of_row(planner: Planner, relation: Relation) -> RowShown:
     return RowShown(tuple(each for each in relation.columns if each.attnum in told), named=True)
 
 
-def tells_key(session: Any, cursor: Cursor, relation: Relation, attnums: Sequence[int]) -> bool:
+def tells_key(session: Session, cursor: Cursor, relation: Relation, attnums: Sequence[int]) -> bool:
     """Whether the session's user may be shown a key of these columns, 0 for an expression."""
     role = session.context.user
     if privilege.under_row_security(cursor, role, relation):
