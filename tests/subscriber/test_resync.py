@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
 from tests.conftest import NodeServer, PostgresServer, SqlError
 from tests.system.chain import Database, arrived, meanwhile, subscribe
+
+from headgate.catalog.cursor import CatalogCursor
+from headgate.catalog.replication import subscription_resync
+from headgate.catalog.replication.subscription_resync import Method
+from headgate.storage.engine import Engine
+from headgate.subscriber.report import _again
 
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(12,2)); CREATE TABLE other (id int PRIMARY KEY)"
 FILL = """
@@ -194,3 +201,26 @@ def test_a_subscription_that_is_altered_while_a_table_is_made_equal(postgres: Po
         subscriber.unsubscribe()
     left = "SELECT count(*) FROM pg_replication_origin o LEFT JOIN pg_subscription s ON roname ~ ('^pg_' || s.oid || '(_|$)') WHERE s.oid IS NULL"
     subscriber.wait(f"{left} AND roname ~ '^pg_'", "0")
+
+
+class Meanwhile:
+    """A cursor behind whose first query something happens."""
+
+    def __init__(self, cursor: CatalogCursor, happens: Callable[[], object]) -> None:
+        self._cursor, self._happens = cursor, happens
+
+    def rows(self, query: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+        answer = self._cursor.rows(query, parameters)
+        self._happens()
+        self._happens = lambda: None
+        return answer
+
+
+def test_a_table_that_was_being_taken_was_said_to_be_as_its_stream_had_left_it(engine: Engine) -> None:
+    """pg_stat_subscription_rel asked first for what is taken and then for what is requested, and found neither."""
+    catalog = engine.catalog
+    catalog.change(lambda cursor: subscription_resync.request(cursor, 5, 16400, 16500, Method.DIFFERENCE))
+    taken = lambda: catalog.change(lambda cursor: subscription_resync.take(cursor, 16400, 16500))  # noqa: E731
+    assert _again(Meanwhile(catalog.cursor(), taken), 16400) == {16500: "difference"}
+    catalog.change(lambda cursor: subscription_resync.request(cursor, 5, 16400, 16500, Method.COPY))
+    assert _again(catalog.cursor(), 16400) == {16500: "copy"}

@@ -113,8 +113,7 @@ def _table(
 
 def _again(cursor: CatalogCursor, subscription: int) -> dict[int, str]:
     """The tables that are synchronized again, or are asked to be, with how."""
-    found = subscription_resync.taken(cursor, subscription) | subscription_resync.requested(cursor, subscription)
-    return {oid: method.value for oid, method in found.items()}
+    return {oid: method.value for oid, method in subscription_resync.pending(cursor, subscription).items()}
 
 
 def _entry(launcher: Launcher, cursor: CatalogCursor, subscription: Subscription) -> dict[str, Any]:

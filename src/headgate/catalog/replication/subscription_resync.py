@@ -51,6 +51,14 @@ def taken(cursor: Cursor, subscription: int) -> dict[int, Method]:
     return _found(cursor, subscription, "taken")
 
 
+def pending(cursor: Cursor, subscription: int) -> dict[int, Method]:
+    """What is asked for or being done, by relation; of both what is asked for.
+
+    One query: of two, one for each state, neither finds a table that is taken between them.
+    """
+    return _found(cursor, subscription, "true ORDER BY NOT taken")
+
+
 def done(cursor: Cursor, subscription: int, relation: int) -> None:
     """Removes what was taken."""
     run(cursor, "DELETE FROM hg.subscription_resync WHERE subid = ? AND relid = ? AND taken", [subscription, relation])
