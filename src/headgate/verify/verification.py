@@ -12,6 +12,7 @@ thread.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,9 @@ SHOWN = 1_000
 FETCHED = 50_000
 """Rows that are fetched from either side at a time."""
 PAUSE = 0.05
+
+_ROUNDS = itertools.count(1)
+"""Numbers of the rounds of all verifications, which their slots have."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,8 @@ class Verification:
         """The verdicts, table by table; `opening` is given each publisher before it is opened (its `stop` ends its waits)."""
         for last in (False,) * (ROUNDS - 1) + (True,):
             folder = self.node.data_dir / "pg_replication" / self.name
-            publisher = Publisher(self.subscription, self.name, folder, self.limits)
+            # a name of its own: the publisher drops the slot of the round before when it notices that its connection has gone
+            publisher = Publisher(self.subscription, f"{self.name}_{next(_ROUNDS)}", folder, self.limits)
             opening(publisher)
             with publisher:
                 again = yield from self._round(publisher, last=last)
