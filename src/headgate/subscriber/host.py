@@ -16,7 +16,7 @@ from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.settings.node import Settings
 from headgate.storage.engine import Engine
-from headgate.storage.lock import Patience
+from headgate.storage.lock import Mode, Patience
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.evolution import Told
 from headgate.subscriber.apply.relation_map import Mapping
@@ -29,6 +29,7 @@ from headgate.walreceiver.remote import RemoteRelation
 class Backend(Protocol):
     """A row of pg_stat_activity, as a worker fills it in."""
 
+    pid: int
     database: int | None
     database_name: str | None
     role: int | None
@@ -38,12 +39,16 @@ class Backend(Protocol):
     at_rest: tuple[str, str] | None
     wake: Callable[[], None] | None
 
+    def waits_for(self, mode: Mode | None) -> None:
+        """The lock that it waits for now, None for none."""
+        ...
+
 
 class Activity(Protocol):
     """Who works in the node."""
 
-    def enter(self, kind: str) -> Any:
-        """A `Backend` for a worker of this kind; 53300 where there is no room."""
+    def enter(self, kind: str) -> Backend:
+        """The entry of a worker of this kind; 53300 where there is no room."""
         ...
 
     def leave(self, backend: Any) -> None:

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
 from headgate.catalog.relation.relation import Index, Relation
@@ -45,6 +45,7 @@ from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
+    from headgate.subscriber.host import Backend
     from headgate.subscriber.launcher import Launcher
 
 _log = logging.getLogger("headgate.subscriber")
@@ -75,7 +76,7 @@ class Worker:
         self.error: PostgresError | None = None
         self.progress: StreamProgress | None = None
         self.spool: Spool | None = None
-        self.backend: Any = None
+        self.backend: Backend | None = None
         self.advanced = False
         """Whether something has been applied since the worker started."""
         self._streaming = False
