@@ -15,7 +15,7 @@ from headgate.catalog.relation.index import IndexKey, add_key
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.replication import origin, publication, slot, subscription
 from headgate.catalog.replication.publication import Member, Publication
-from headgate.catalog.replication.subscription import Subscription, SubscriptionRel
+from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.catalog.security import role
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -154,9 +154,9 @@ def test_history_tells_what_held_at_a_place_in_the_log(empty_catalog: Catalog, d
 def test_subscriptions_slots_and_origins_keep_their_state(empty_catalog: Catalog, database: int) -> None:
     cursor = empty_catalog.cursor()
     made = subscription.create(cursor, Subscription(empty_catalog.next_oid(), database, "s", 10, "host=x", ("p", "q"), slot_name="s"))
-    subscription.add_table(cursor, database, SubscriptionRel(made.oid, 77, "i"))
-    assert subscription.set_table(cursor, SubscriptionRel(made.oid, 77, "s", Lsn(7)))
-    assert subscription.tables(cursor, made.oid) == [SubscriptionRel(made.oid, 77, "s", Lsn(7))]
+    subscription.add_table(cursor, database, SubscriptionRel(made.oid, 77, SyncState.INIT))
+    assert subscription.set_table(cursor, SubscriptionRel(made.oid, 77, SyncState.SYNCDONE, Lsn(7)))
+    assert subscription.tables(cursor, made.oid) == [SubscriptionRel(made.oid, 77, SyncState.SYNCDONE, Lsn(7))]
     subscription.change(cursor, made.oid, enabled=False, publications=("r",), slot_name=None)
     found = subscription.get(cursor, database, "s")
     assert (found.enabled, found.publications, found.slot_name) == (False, ("r",), None)

@@ -18,6 +18,7 @@ from typing import Any
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication.publication import Publication
 
@@ -79,7 +80,7 @@ def current(cursor: Cursor, database: int, among: AbstractSet[int] | None = None
     if among is None:
         found = relations.all_tables(cursor, database)
     else:
-        found = [each for each in relations.load_many(cursor, database, sorted(among)) if each.kind in "rp"]
+        found = [each for each in relations.load_many(cursor, database, sorted(among)) if each.kind in TABLE_KINDS]
     return PublishedState(
         {each.oid: each for each in found},
         {each.name: each for each in publications.all_publications(cursor, database)},
@@ -92,7 +93,7 @@ def touched(*relations_seen: Relation) -> set[int] | None:
 
     A foreign key is told with both of its tables, a partition with all above and below it.
     """
-    if any(each.kind != "r" or each.parent for each in relations_seen):
+    if any(each.kind != RelationKind.TABLE or each.parent for each in relations_seen):
         return None
     keys = [key for each in relations_seen for key in (*each.foreign_keys, *each.referenced)]
     return {each.oid for each in relations_seen} | {oid for key in keys for oid in (key.relation, key.target)}

@@ -178,7 +178,7 @@ def find(transaction: Transaction, relation: Relation, key: RowKey, wanted: pa.T
     Columns: `i` the row of `wanted`, `old` struct, `file` string, `row` bigint (as `Transaction.positions` gives them).
     NULL in a key meets NULL.
     """
-    if relation.kind == "p":
+    if relation.is_partitioned:
         return _find_in_leaves(transaction, relation, key, wanted)
     return find_in(transaction, relation, transaction.newest(relation), key, wanted)
 

@@ -98,11 +98,11 @@ class _Table:
         self.empty = not any(subject.files(key) for key in keys if key in subject.tables)
 
     def _leaves(self) -> list[Relation]:
-        return list(self.transaction.partitioned(self.relation).leaves) if self.relation.kind == "p" else [self.relation]
+        return list(self.transaction.partitioned(self.relation).leaves) if self.relation.is_partitioned else [self.relation]
 
     def questions(self) -> Iterator[Question]:
         """Keys that are there twice, rows without what they must have, rows in the wrong partition."""
-        if self.relation.kind == "p":  # the keys of its leaves contain the partition key
+        if self.relation.is_partitioned:  # the keys of its leaves contain the partition key
             yield from self._misplaced()
             return
         for index in uniqueness.keys_of(self.relation):

@@ -14,6 +14,7 @@ import numpy as np
 from headgate.catalog.physical import rows
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication.subscription import SyncState
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.subject import Subject
 
@@ -32,7 +33,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
         for table in subscriptions.tables(subject.cursor, oid):
             if table.state not in STATES:
                 yield error(place, f'a table has the unknown state "{table.state}"', "refresh the subscription without it, then with it")
-            elif table.state == "s" and table.lsn is None:
+            elif table.state == SyncState.SYNCDONE and table.lsn is None:
                 yield error(place, "a synchronized table has no position", "refresh the subscription without it, then with it")
     for progress in origins.all_progress(subject.cursor):
         if progress.local_lsn > subject.end:

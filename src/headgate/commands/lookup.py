@@ -15,6 +15,7 @@ from headgate.catalog import namespace as namespaces
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
 from headgate.commands.session import Session
@@ -127,7 +128,7 @@ def source(cursor: Cursor, context: SessionContext, node: pb.RangeVar, *, check:
 def table(cursor: Cursor, context: SessionContext, node: ParseNode) -> Relation:
     """As `target`, and it must be a table (plain or partitioned): 42809 `"x" is not a table`."""
     found = target(cursor, context, node)
-    if found.kind not in "rp":
+    if found.kind not in TABLE_KINDS:
         raise PostgresError("42809", f'"{found.name}" is not a table')
     return found
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
+
 
 class ValueKind(enum.IntEnum):
     """How a column of a tuple is sent."""
@@ -132,7 +134,7 @@ class Relation:
     relation: int
     schema: str
     name: str
-    replica_identity: str
+    replica_identity: ReplicaIdentity
     columns: tuple[RelationColumn, ...]
     xid: int | None = None
 

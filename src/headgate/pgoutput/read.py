@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
 
@@ -174,10 +175,10 @@ def _origin(r: MessageReader, _: bool) -> m.Origin:
 def _relation(r: MessageReader, streamed: bool) -> m.Relation:
     xid = _xid(r, streamed)
     relation, schema, name, identity = r.uint32(), r.string(), r.string(), chr(r.byte())
-    if identity not in "dnfi":
+    if identity not in frozenset(ReplicaIdentity):
         raise violation(f'invalid replica identity "{identity}" in message')
     columns = tuple(m.RelationColumn(bool(r.byte() & 1), r.string(), r.uint32(), r.int32()) for _ in range(r.count()))
-    return m.Relation(relation, schema, name, identity, columns, xid)
+    return m.Relation(relation, schema, name, ReplicaIdentity(identity), columns, xid)
 
 
 def _type(r: MessageReader, streamed: bool) -> m.Type:

@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from headgate.catalog.history import PublishedState
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication.publication import Publication
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
@@ -84,7 +85,7 @@ def crossings(state: PublishedState, before: Sequence[Publication], now: Sequenc
     Not a table for which the publications disagree (0A000 in a stream): it is logged.
     """
     for relation in state.relations.values():
-        if relation.kind != "r" or relation.persistence != "p":
+        if relation.kind != RelationKind.TABLE or relation.persistence != "p":
             continue
         try:
             one, other = _sent(state, before, relation), _sent(state, now, relation)

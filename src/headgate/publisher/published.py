@@ -8,8 +8,8 @@ get_rel_sync_entry, pgoutput_row_filter_init and pgoutput_column_list_init do in
     lists P, not via root                                        L         none
     lists P, via root                                            P         P in this publication
     A lists P via root; B lists L                                P         P in A (B only adds its actions)
-    FOR ALL TABLES, via root                                     topmost   none
-    FOR ALL TABLES or IN SCHEMA (of the relation sent as)        …         none: every row, all columns
+    FOR ALL TABLE_KINDS, via root                                     topmost   none
+    FOR ALL TABLE_KINDS or IN SCHEMA (of the relation sent as)        …         none: every row, all columns
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 
 from headgate.catalog.history import PublishedState
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.replication.publication import Publication
 from headgate.errors import PostgresError
 
@@ -80,7 +82,7 @@ def named(state: PublishedState, names: Iterable[str]) -> list[Publication]:
 def published(state: PublishedState, publications: Sequence[Publication], oid: int) -> Published | None:
     """How changes of the relation are sent; None if it is not a table at this place (or no more). 0A000 for column lists that differ."""
     relation = state.relations.get(oid)
-    if relation is None or relation.kind not in "rp" or relation.persistence != "p":
+    if relation is None or relation.kind not in TABLE_KINDS or relation.persistence != "p":
         return None
     ancestors = state.ancestors(oid)
     actions: set[PublishedAction] = set()
@@ -89,7 +91,7 @@ def published(state: PublishedState, publications: Sequence[Publication], oid: i
     names: list[str] = []
     for publication in publications:
         found = _sent_as(state, publication, relation, ancestors)
-        if found is None or (relation.kind == "p" and not publication.via_root):
+        if found is None or (relation.is_partitioned and not publication.via_root):
             continue
         at, as_oid = found
         names.append(publication.name)
@@ -134,7 +136,7 @@ def publishes(publication: Publication) -> set[PublishedAction]:
 
 
 def _whole(publication: Publication, target: Relation) -> bool:
-    """Whether the publication has the target without a filter or list of its own: FOR ALL TABLES or by schema."""
+    """Whether the publication has the target without a filter or list of its own: FOR ALL TABLE_KINDS or by schema."""
     return publication.all_tables or target.namespace_oid in publication.schemas
 
 
@@ -182,6 +184,6 @@ def truncated(published_as: Published) -> bool:
 
 def identity_columns(relation: Relation) -> frozenset[int] | None:
     """attnums of the old row that the log has: None = all (FULL), empty = none."""
-    if relation.replica_identity == "f":
+    if relation.replica_identity == ReplicaIdentity.FULL:
         return None
     return frozenset(relation.identity_key() or ())

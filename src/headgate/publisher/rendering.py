@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.pgoutput import encode
 from headgate.pgoutput.encode import Frames
 from headgate.publisher import gate
@@ -200,7 +201,7 @@ def _old_values(
     form: ValueForm,
 ) -> tuple[list[pa.Array], npt.NDArray[np.uint8]]:
     """The old tuples' values, and per row what precedes them: K, O, or nothing (an update that leaves the key as it was)."""
-    tag = encode.ROW if plan.target.replica_identity == "f" else encode.KEY
+    tag = encode.ROW if plan.target.replica_identity == ReplicaIdentity.FULL else encode.KEY
     updated = op == encode.UPDATE
     with_old = op == encode.DELETE
     names = {column.attnum: column.name for column in plan.relation.columns}

@@ -14,6 +14,7 @@ from headgate.catalog import database as databases
 from headgate.catalog import user_type
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.lock import Key
@@ -47,7 +48,7 @@ def tables(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], onl
 def of_database(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[InventoryTable]:
     """The tables of one database."""
     types = user_type.registry_of(cursor, database, None)
-    found = [each for each in relations.all_tables(cursor, database, "r") if each.persistence != "t"]
+    found = [each for each in relations.all_tables(cursor, database, {RelationKind.TABLE}) if each.persistence != "t"]
     for each in sorted(found, key=lambda each: (each.schema, each.name)):
         key = (database, each.oid)
         if key in versions:

@@ -55,7 +55,7 @@ class Router:
 
     def key_names(self) -> list[str]:
         """The columns that decide, of all levels."""
-        return list(dict.fromkeys(column.name for each in self.branch.walk() if each.relation.kind == "p" for column in each.key))
+        return list(dict.fromkeys(column.name for each in self.branch.walk() if each.relation.is_partitioned for column in each.key))
 
     def route(self, rows: Mapping[str, pa.Array], count: int) -> tuple[Places, Homeless | None]:
         """The number of each row's leaf, and the first row that has none (NOWHERE). `rows`: the columns by name, stored form."""
@@ -65,7 +65,7 @@ class Router:
         return found, min(lost, key=lambda each: each.row) if lost else None
 
     def _descend(self, branch: Branch, rows: Mapping[str, pa.Array], at: Numbers, found: Places, lost: list[Homeless]) -> None:
-        if branch.relation.kind != "p":
+        if not branch.relation.is_partitioned:
             found[at] = self._first[branch.relation.oid]
             return
         chosen = children_of(branch, {column.name: rows[column.name] for column in branch.key}, len(at))
@@ -75,7 +75,9 @@ class Router:
             mine = np.flatnonzero(chosen == number)
             if not len(mine):
                 continue
-            part = rows if len(mine) == len(at) or child.relation.kind != "p" else {n: v.take(pa.array(mine)) for n, v in rows.items()}
+            part = (
+                rows if len(mine) == len(at) or not child.relation.is_partitioned else {n: v.take(pa.array(mine)) for n, v in rows.items()}
+            )
             self._descend(child, part, at[mine], found, lost)
 
     def refused(self, homeless: Homeless, rows: Mapping[str, pa.Array]) -> PostgresError:

@@ -17,7 +17,7 @@ from typing import Any
 
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.replication.subscription import COPIED, Subscription
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
 from headgate.subscriber.apply.apply_worker import ApplyWorker
@@ -303,7 +303,7 @@ class Launcher:
             self._cleaned.add(oid)
         cursor = self.node.catalog.cursor()
         try:
-            done = [rel.relation for rel in subscriptions.tables(cursor, oid) if rel.state in ("s", "r")]
+            done = [rel.relation for rel in subscriptions.tables(cursor, oid) if rel.state in COPIED]
             left = [relation for relation in done if origins.find(cursor, f"pg_{oid}_{relation}") is not None]
         finally:
             cursor.close()

@@ -16,7 +16,7 @@ from headgate.catalog import database as databases
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_resync
-from headgate.catalog.replication.subscription import Subscription, SubscriptionRel
+from headgate.catalog.replication.subscription import COPIED, Subscription, SubscriptionRel, SyncState
 from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
 from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advice
@@ -35,7 +35,13 @@ STATES = (
     "waiting for a publication", "streaming, no tables",
 )  # fmt: skip
 """Of a subscription."""
-TABLE_STATES = {"i": "initializing", "d": "copying", "f": "copied", "s": "synchronized", "r": "ready"}
+TABLE_STATES = {
+    SyncState.INIT: "initializing",
+    SyncState.DATASYNC: "copying",
+    SyncState.FINISHEDCOPY: "copied",
+    SyncState.SYNCDONE: "synchronized",
+    SyncState.READY: "ready",
+}
 """By pg_subscription_rel.srsubstate."""
 
 Titles = Mapping[int, tuple[str, str]]
@@ -49,7 +55,7 @@ class TableReport:
     relation: int
     schema: str
     name: str
-    state: str | None
+    state: SyncState | None
     lsn: Lsn | None
     applied: int
     copied: int
@@ -121,7 +127,7 @@ def _entry(launcher: Launcher, cursor: CatalogCursor, subscription: Subscription
     workers = [worker for worker in launcher.workers() if worker.subscription.oid == subscription.oid]
     apply = next((worker for worker in workers if worker.relation is None), None)
     tables = subscriptions.tables(cursor, subscription.oid)
-    waiting = [rel for rel in tables if rel.state not in ("s", "r")]
+    waiting = [rel for rel in tables if rel.state not in COPIED]
     copies = [worker.copy for worker in workers if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running]
     streaming = apply is not None and apply.progress is not None
     known = account.known(streaming=streaming)

@@ -28,7 +28,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.lsn import Lsn
 from headgate.storage.transaction.transaction import Transaction
 from headgate.verify.changed import Changed
@@ -104,7 +104,9 @@ class Verification:
                 transaction.isolate(None, serializable=False)
                 known = origins.progress(transaction.cursor, f"pg_{self.subscription.oid}")
             wanted = [local for local in self._published(publisher, transaction) if (local.schema, local.name) not in self._done]
-            ready = {each.relation for each in subscriptions.tables(transaction.cursor, self.subscription.oid) if each.state == "r"}
+            ready = {
+                each.relation for each in subscriptions.tables(transaction.cursor, self.subscription.oid) if each.state == SyncState.READY
+            }
             tables = [self._described(publisher, transaction, local) for local in wanted if local.oid in ready]
             changes = {(table.schema, table.name): Changed(table) for table in tables}
             if known is not None and known.remote_lsn > publisher.lsn:

@@ -20,6 +20,8 @@ from headgate.catalog.relation.constraint import NewCheck, add_check
 from headgate.catalog.relation.index import IndexKey, add_key
 from headgate.catalog.relation.object_name import require_free
 from headgate.catalog.relation.relation import Column, PartitionKey, Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 
 HEAP = 2
@@ -33,7 +35,7 @@ class Definition:
     name: str
     columns: Sequence[Column]
     owner: int = 10
-    kind: str = "r"
+    kind: RelationKind = RelationKind.TABLE
     persistence: str = "p"
     keys: Sequence[IndexKey] = ()
     checks: Sequence[NewCheck] = ()
@@ -49,11 +51,12 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
     row_type = _create_row_type(cursor, oids, database, definition, oid)
     insert(
         cursor, "pg_class", dbid=database, oid=oid, relname=definition.name, relnamespace=definition.namespace, reltype=row_type,
-        relowner=definition.owner, relam=HEAP if definition.kind in "rt" else 0, relfilenode=oid if definition.kind != "p" else 0,
+        relowner=definition.owner, relam=HEAP if definition.kind in {RelationKind.TABLE, RelationKind.TOAST_TABLE} else 0,
+        relfilenode=oid if definition.kind != RelationKind.PARTITIONED_TABLE else 0,
         reltuples=-1.0, relpersistence=definition.persistence, relkind=definition.kind, relnatts=len(definition.columns),
-        relispopulated=True, relreplident="d" if definition.kind in "rp" else "n",
+        relispopulated=True, relreplident=ReplicaIdentity.DEFAULT if definition.kind in TABLE_KINDS else ReplicaIdentity.NOTHING,
         reloptions=list(definition.options) or None,
-        relfrozenxid=700 if definition.kind == "r" else 0, relminmxid=1 if definition.kind == "r" else 0,
+        relfrozenxid=700 if definition.kind == RelationKind.TABLE else 0, relminmxid=1 if definition.kind == RelationKind.TABLE else 0,
     )  # fmt: skip
     columns = [(column, place) for place, column in enumerate(definition.columns, 1)]
     attribute.write_columns(cursor, oids, database, oid, columns)
@@ -75,11 +78,12 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
 def _made(cursor: Cursor, database: int, oid: int, definition: Definition) -> Relation:
     """The relation; what was written of a plain one is known, so that it need not be read again (four queries)."""
     schema = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [definition.namespace, database])
-    if definition.kind != "r" or definition.keys or definition.checks or schema is None:
+    if definition.kind != RelationKind.TABLE or definition.keys or definition.checks or schema is None:
         return relations.get(cursor, database, oid)
     columns = tuple(replace(column, attnum=place, dropped=False) for place, column in enumerate(definition.columns, 1))
     return Relation(
-        oid, database, definition.namespace, schema[0], definition.name, "r", columns, definition.owner, definition.persistence,
+        oid, database, definition.namespace, schema[0], definition.name, RelationKind.TABLE, columns, definition.owner,
+        definition.persistence,
         options=tuple(definition.options),
     )  # fmt: skip
 

@@ -66,7 +66,7 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
     name = key.name or choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, label)
     require_free(cursor, relation.database, relation.namespace_oid, name)
     oid = oids()
-    partitioned = relation.kind == "p"
+    partitioned = relation.is_partitioned
     insert(
         cursor, "pg_class", dbid=relation.database, oid=oid, relname=name, relnamespace=relation.namespace_oid, relowner=relation.owner,
         relam=key.method, relfilenode=0 if partitioned else oid, relpersistence=relation.persistence, relkind="I" if partitioned else "i",

@@ -152,7 +152,7 @@ class Branch:
 
     def leaves(self) -> Iterator[Relation]:
         """The tables that hold rows."""
-        if self.relation.kind != "p":
+        if not self.relation.is_partitioned:
             yield self.relation
         for child in self.children:
             yield from child.leaves()

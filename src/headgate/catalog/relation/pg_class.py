@@ -11,6 +11,7 @@ from headgate.catalog.physical import Cursor, run, update
 from headgate.catalog.relation import sequence
 from headgate.catalog.relation.object_name import require_free
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.security import acl
 
 
@@ -52,7 +53,7 @@ def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:
         run(cursor, "UPDATE hg.pg_type SET typowner = ? WHERE dbid = ? AND typrelid = ?", [owner, relation.database, oid])
 
 
-def set_replica_identity(cursor: Cursor, relation: Relation, identity: str, index: int = 0) -> None:
+def set_replica_identity(cursor: Cursor, relation: Relation, identity: ReplicaIdentity, index: int = 0) -> None:
     """ALTER TABLE … REPLICA IDENTITY; `index` with 'i'."""
     set_class(cursor, relation, "relreplident", identity)
     run(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.settings.definition import read_bool
 
@@ -136,11 +139,11 @@ class Relation:
     namespace_oid: int
     schema: str
     name: str
-    kind: str
+    kind: RelationKind
     all_columns: tuple[Column, ...]
     owner: int = 10
     persistence: str = "p"
-    replica_identity: str = "d"
+    replica_identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
     indexes: tuple[Index, ...] = ()
     checks: tuple[Check, ...] = ()
     parent: int = 0
@@ -152,6 +155,11 @@ class Relation:
     force_row_security: bool = False
     options: tuple[str, ...] = ()
     """pg_class.reloptions: ``name=value``."""
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether its rows are in partitions, none in itself."""
+        return self.kind == RelationKind.PARTITIONED_TABLE
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -170,10 +178,10 @@ class Relation:
 
     def identity_key(self) -> tuple[int, ...] | None:
         """attnums of the replica identity's key; None with FULL, NOTHING, or no key to use (RelationGetReplicaIndex)."""
-        if self.replica_identity == "d":
+        if self.replica_identity == ReplicaIdentity.DEFAULT:
             primary = next((index for index in self.indexes if index.primary), None)
             return primary.attnums if primary is not None and primary.immediate else None
-        if self.replica_identity == "i":
+        if self.replica_identity == ReplicaIdentity.INDEX:
             return self.identity_index
         return None
 
@@ -197,7 +205,7 @@ class Relation:
     @classmethod
     def load(cls, value: dict[str, Any]) -> Relation:
         """The relation that `dump` wrote."""
-        read = dict(value)
+        read = {**value, "kind": RelationKind(value["kind"]), "replica_identity": ReplicaIdentity(value["replica_identity"])}
         read["all_columns"] = tuple(Column(**each) for each in value["all_columns"])
         read["indexes"] = tuple(_tupled(Index, each) for each in value["indexes"])
         for field in ("foreign_keys", "referenced"):
@@ -251,13 +259,13 @@ def lookup(cursor: Cursor, database: int, schema: str | None, name: str, search_
     return None if oid is None else find(cursor, database, oid)
 
 
-def in_schema(cursor: Cursor, database: int, namespace: int, kinds: str = "rp") -> list[Relation]:
+def in_schema(cursor: Cursor, database: int, namespace: int, kinds: AbstractSet[RelationKind] = TABLE_KINDS) -> list[Relation]:
     """The relations of a schema, by name."""
     found = rows(cursor, "SELECT oid, relkind FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? ORDER BY relname", [database, namespace])
     return load_many(cursor, database, [oid for oid, kind in found if kind in kinds])
 
 
-def all_tables(cursor: Cursor, database: int, kinds: str = "rp") -> list[Relation]:
+def all_tables(cursor: Cursor, database: int, kinds: AbstractSet[RelationKind] = TABLE_KINDS) -> list[Relation]:
     """All user relations of a database, by oid."""
     found = rows(cursor, "SELECT oid, relkind FROM hg.pg_class WHERE dbid = ? ORDER BY oid", [database])
     return load_many(cursor, database, [oid for oid, kind in found if kind in kinds])
@@ -301,8 +309,8 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     found = {}
     for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, secured, forced, options, *key in classes:
         found[oid] = Relation(
-            oid, database, namespace, schema, name, kind, tuple(columns.get(oid, ())), owner, persistence, identity,
-            tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parent or 0, bound,
+            oid, database, namespace, schema, name, RelationKind(kind), tuple(columns.get(oid, ())), owner, persistence,
+            ReplicaIdentity(identity), tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parent or 0, bound,
             _partition_key(*key) if key[0] else None,
             tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda each: each.oid)), secured, forced,
             tuple(options or ()),

@@ -14,6 +14,7 @@ from headgate.catalog.relation import attribute, definition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 
 RULE, RELATION = 2618, 1259
 Uses = Iterable[tuple[int, int]]
@@ -35,7 +36,9 @@ def create(
     given: Sequence[str] = (), persistence: str = "p",
 ) -> Relation:  # fmt: skip
     """Makes a view; 42P07 if the name is in use."""
-    made = definition.create(cursor, oids, database, Definition(namespace, name, columns, owner, kind="v", persistence=persistence))
+    made = definition.create(
+        cursor, oids, database, Definition(namespace, name, columns, owner, kind=RelationKind.VIEW, persistence=persistence)
+    )
     run(
         cursor,
         "UPDATE hg.pg_class SET relhasrules = true, relfilenode = 0, reloptions = ? WHERE dbid = ? AND oid = ?",

@@ -7,6 +7,7 @@ apply worker writes r. The row of one table has one writer at a time, so writers
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,13 +48,33 @@ class Subscription:
     schema_evolution: str = "none"
 
 
+class SyncState(enum.StrEnum):
+    """How far the synchronization of a table is: pg_subscription_rel.srsubstate, in the order in which a table goes through them.
+
+    (PostgreSQL's CATCHUP and SYNCWAIT are between its processes alone and never in the catalog.)
+    """
+
+    INIT = "i"
+    DATASYNC = "d"
+    """Rows are being copied."""
+    FINISHEDCOPY = "f"
+    """The copy is committed, what has come since is being caught up."""
+    SYNCDONE = "s"
+    """Caught up with `lsn`; the apply worker takes over where it passes that."""
+    READY = "r"
+
+
+COPIED = frozenset({SyncState.SYNCDONE, SyncState.READY})
+"""The states of a table whose rows are all here."""
+
+
 @dataclass(frozen=True)
 class SubscriptionRel:
-    """The state of one table of a subscription; `lsn` None until state s."""
+    """The state of one table of a subscription; `lsn` None until SYNCDONE."""
 
     subscription: int
     relation: int
-    state: str
+    state: SyncState
     lsn: Lsn | None = None
 
 
@@ -150,7 +171,7 @@ _STATES = "SELECT srsubid, srrelid, srsubstate, srsublsn FROM hg.pg_subscription
 
 
 def _state(row: tuple[Any, ...]) -> SubscriptionRel:
-    return SubscriptionRel(row[0], row[1], row[2], None if row[3] is None else Lsn(row[3]))
+    return SubscriptionRel(row[0], row[1], SyncState(row[2]), None if row[3] is None else Lsn(row[3]))
 
 
 def titles(cursor: Cursor, database: int, oids: Collection[int]) -> dict[int, tuple[str, str]]:

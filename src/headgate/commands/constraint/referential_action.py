@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, ForeignKey, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import disclosure
 from headgate.commands.constraint import reference_key
 from headgate.commands.constraint.deferral import Deferrable
@@ -81,7 +82,7 @@ def updated(session: Session, transaction: Transaction, relation: Relation, chan
 
 def check_table(session: Session, transaction: Transaction, relation: Relation, key: ForeignKey) -> None:
     """Checks all rows of a table against a constraint that is new."""
-    if relation.kind == "r":
+    if relation.kind == RelationKind.TABLE:
         transaction.lock(relations.get(transaction.cursor, relation.database, key.target))
         transaction.lock(relation)
         if not any(state.files for state in transaction.states(relation)):

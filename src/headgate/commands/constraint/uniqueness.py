@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import reference_key
@@ -128,7 +129,7 @@ def keyed(relation: Relation, index: Index, rows: DataFrame) -> DataFrame:
 
 def check_table(transaction: Transaction, relation: Relation, index: Index) -> None:
     """23505 `could not create unique index` if the table has a key twice."""
-    if relation.kind != "r":
+    if relation.kind != RelationKind.TABLE:
         return
     transaction.lock(relation)
     if not any(state.files for state in transaction.states(relation)):

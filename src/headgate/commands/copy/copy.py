@@ -15,6 +15,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.copy import copy_option
 from headgate.commands.copy.copy_option import CopyOptions
@@ -120,10 +121,10 @@ def _table_plan(
     relation = lookup.target(cursor, context, node.relation)
     privilege.readable(cursor, context.user, relation)
     hint = "Try the COPY (SELECT ...) TO variant."
-    if relation.kind in "vmfp":
+    if relation.kind in {RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW, RelationKind.FOREIGN_TABLE, RelationKind.PARTITIONED_TABLE}:
         kind = {"v": "view", "m": "materialized view", "f": "foreign table", "p": "partitioned table"}[relation.kind]
         raise PostgresError("42809", f'cannot copy from {kind} "{relation.name}"', hint=hint)
-    if relation.kind != "r":
+    if relation.kind != RelationKind.TABLE:
         raise PostgresError("42809", f'cannot copy from non-table relation "{relation.name}"')
     wanted = columns_of(node, relation)
     copy_option.check_forced(options, [each.name for each in wanted], relation)

@@ -8,6 +8,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import slot as slots
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import privilege
@@ -51,7 +52,7 @@ def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
         raise PostgresError("3D000", f'template database "{template}" does not exist')
     if source.oid != context.database:
         _refuse_others(session, source, "source database")
-    if relations.all_tables(cursor, source.oid, "r"):
+    if relations.all_tables(cursor, source.oid, {RelationKind.TABLE}):
         raise not_supported(f'database "{template}" cannot be a template because it has tables')
     databases.create(cursor, transaction.engine.catalog.next_oid(), node.dbname, owner_oid, template)
     return CommandResult("CREATE DATABASE")
@@ -89,7 +90,7 @@ def drop(node: pb.DropdbStmt, session: Session) -> CommandResult:
         session.node.terminate_database(found.oid)
     _refuse_others(session, found, "database")
     transaction.database = found.oid  # the log's entry is one of the database whose tables go
-    for relation in relations.all_tables(cursor, found.oid, "r"):
+    for relation in relations.all_tables(cursor, found.oid, {RelationKind.TABLE}):
         transaction.drop_table(relation)
     databases.drop(cursor, found.oid)
     slots.drop_database(cursor, found.oid)

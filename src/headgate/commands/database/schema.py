@@ -11,6 +11,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS, RelationKind
 from headgate.commands import dependency, privilege
 from headgate.commands.database import schema_element
 from headgate.commands.result import CommandResult
@@ -83,12 +84,12 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     for _, kind in kinds:
         transaction.lock_object("pg_type", kind.oid)
     dependency.settle(transaction, dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
-    tables = [each for _, each in held if each.kind in "rp"]
+    tables = [each for _, each in held if each.kind in TABLE_KINDS]
     for each in tables:
         subscription_state.refuse_unfinished_sync(cursor, each)
     table.drop_all(transaction, [each for each in tables if not each.parent or all(each.parent != other.oid for other in tables)])
     for _, each in held:
-        if each.kind not in "rp" and relations.find(cursor, context.database, each.oid) is not None:
+        if each.kind not in TABLE_KINDS and relations.find(cursor, context.database, each.oid) is not None:
             removal.drop(cursor, context.database, each.oid)
     if kinds:
         user_type.drop_all(session, transaction, [each for _, each in kinds], cascade=True)
@@ -101,7 +102,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
 def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
     cursor, database = session.begin_statement().cursor, session.context.database
-    held = sorted(relations.in_schema(cursor, database, schema.oid, "rpvmS"), key=lambda each: each.oid)
+    held = sorted(relations.in_schema(cursor, database, schema.oid, NAMED_KINDS), key=lambda each: each.oid)
     owned = {
         oid
         for (oid,) in run(
@@ -125,7 +126,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     namespace.require_free(cursor, context.database, node.newname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     transaction.lock_object("pg_namespace", schema.oid)
-    held = relations.in_schema(cursor, context.database, schema.oid, "rpv")
+    held = relations.in_schema(cursor, context.database, schema.oid, TABLE_KINDS | {RelationKind.VIEW})
     for relation in held:
         view.hold_readers(transaction, relation)
     with sequences.followed(cursor, context.database):

@@ -139,7 +139,7 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
 
     Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark.
     """
-    if relation.kind == "p":
+    if relation.is_partitioned:
         return routed_rows.rewrite(planner, relation, changed, set_columns, keep=keep)
     transaction = planner.transaction
     referential_action.lock(transaction, relation)

@@ -10,6 +10,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.dml import on_conflict, returning, routed_rows, storage_error
 from headgate.commands.dml.new_rows import NewRows
@@ -57,7 +58,7 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
                     return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
                 rows = rows.toArrow()
         if node.HasField("on_conflict_clause"):
-            stored = (routed_rows if relation.kind == "p" else on_conflict).insert(node, planner, writer, rows)
+            stored = (routed_rows if relation.is_partitioned else on_conflict).insert(node, planner, writer, rows)
         else:
             stored = writer.append(rows)
         writer.check_references()
@@ -75,15 +76,15 @@ def target(node: ParseNode, session: Session, doing: str, *rights: str) -> Relat
 def writable(relation: Relation, session: Session, doing: str, *rights: str) -> Relation:
     """The relation, with the checks of PostgreSQL's CheckValidResultRel."""
     cursor, context = session.begin_statement().cursor, session.context
-    if relation.kind == "v":
+    if relation.kind == RelationKind.VIEW:
         raise view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT")
-    if relation.kind in "iIc":
+    if relation.kind in {RelationKind.INDEX, RelationKind.PARTITIONED_INDEX, RelationKind.COMPOSITE_TYPE}:
         raise PostgresError(
             "42809",
             f'cannot open relation "{relation.name}"',
             detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
         )
-    if relation.kind == "S":
+    if relation.kind == RelationKind.SEQUENCE:
         raise PostgresError("42809", f'cannot change sequence "{relation.name}"')
     for right in rights:
         _check_right(cursor, context.user, relation, right)

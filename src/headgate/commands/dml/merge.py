@@ -47,7 +47,7 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
     clauses = [unwrap(each) for each in node.merge_when_clauses]
     kinds = dict.fromkeys(each.command_type for each in clauses if each.command_type in _RIGHTS)
     relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[each] for each in kinds])
-    if relation.kind == "p":
+    if relation.is_partitioned:
         raise not_supported("MERGE into a partitioned table is not supported")
     planner = Planner(session, transaction)
     with rendering.running(session, transaction):

@@ -276,7 +276,7 @@ class NewRows:
 
     def append(self, rows: pa.Table) -> pa.Table:
         """Checks rows and adds them; gives them as they were stored."""
-        if self.relation.kind == "p":
+        if self.relation.is_partitioned:
             return routed_rows.append(self, rows)
         return self.store(first_error.checked(rows, self.accepted))
 
@@ -343,7 +343,7 @@ class NewRows:
 
     def append_frame(self, rows: DataFrame) -> int:
         """Checks the rows of a frame and adds them; the number of rows."""
-        if self.relation.kind == "p":
+        if self.relation.is_partitioned:
             return routed_rows.append_frame(self, rows)
         checked = self.checked_frame(rows)
         self._check_policies(checked)

@@ -43,7 +43,7 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
     chosen = [column.attnum for column in relation.columns if column.name in names]
     privilege.check_columns(cursor, planner.role, relation, "UPDATE", chosen)
     planner.writes(relation, chosen)
-    if relation.kind != "p":
+    if not relation.is_partitioned:
         replica_identity.check(cursor, relation, "update")
 
 

@@ -28,7 +28,7 @@ def plan_returning(
 ) -> Plan:
     """The plan of RETURNING over rows of the relation (columns by name); `others`: what it was joined with (columns by key)."""
     keep = [each.key for each in others.star] if others is not None else []
-    if relation.kind == "p":
+    if relation.is_partitioned:
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).place_oid())
     source = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=keep)
     if others is not None:

@@ -114,7 +114,7 @@ def keeps_keys_of(relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bo
 
 def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Any) -> Sequence[Any]:
     """The tables that an UPDATE or DELETE can change: the table, or leaves of it."""
-    return partition_pruning.leaves(planner, relation, node, items) if relation.kind == "p" else [relation]
+    return partition_pruning.leaves(planner, relation, node, items) if relation.is_partitioned else [relation]
 
 
 def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Any) -> DataFrame:
@@ -140,12 +140,12 @@ def changed_source(planner: Planner, relation: Relation, node: pb.DeleteStmt | p
     """(the table with its rows' positions, the same joined with FROM or USING)."""
     if planner.describing:
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
-    elif relation.kind == "p":
+    elif relation.is_partitioned:
         leaves = partition_pruning.leaves(planner, relation, node, items)
         frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(relation, node))
     else:
         frame = _positions(planner, relation, node, items)
-    if relation.kind == "p":
+    if relation.is_partitioned:
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
     table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
     from_clause.restrict(planner, relation, table.star, named(relation, node)[0])

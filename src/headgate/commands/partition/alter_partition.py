@@ -18,6 +18,7 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.relation import Check, Column, Relation
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import stored_expression
 from headgate.commands.partition import partition as partitions
 from headgate.commands.partition import partition_constraint, partition_index
@@ -35,7 +36,7 @@ NO_ONLY = "Do not specify the ONLY keyword."
 
 def attach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ATTACH PARTITION."""
-    if alteration.relation.kind in "iI":
+    if alteration.relation.kind in INDEX_KINDS:
         _attach_index(alteration, command)
     else:
         partitions.attach(command, alteration.relation, alteration.session, alteration.transaction)
@@ -52,9 +53,9 @@ def _attach_index(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
     cursor, parent = alteration.cursor, alteration.relation
     child = lookup.target(cursor, alteration.session.context, unwrap(getattr(command, "def")).name)
-    if parent.kind != "I":
+    if parent.kind != RelationKind.PARTITIONED_INDEX:
         raise PostgresError("42809", f'"{parent.name}" is not a partitioned index')
-    if child.kind not in "iI":
+    if child.kind not in INDEX_KINDS:
         raise PostgresError("42809", f'"{child.name}" is not an index')
     if partition.index_parents(cursor, parent.database).get(child.oid) != parent.oid:
         partition.attach_index(cursor, parent.database, child.oid, parent.oid)
@@ -69,7 +70,7 @@ def check(alteration: Alteration, command: pb.AlterTableCmd, *, only: bool) -> N
     relation, cursor = alteration.relation, alteration.cursor
     if relation.parent:
         _check_partition(cursor, relation, command)
-    if relation.kind == "p":
+    if relation.is_partitioned:
         if only and (children := partition_index.children(cursor, relation)):
             _check_only(command, children)
         if command.subtype == pb.AT_SetRelOptions:
@@ -136,7 +137,7 @@ def check_rename(cursor: Cursor, relation: Relation, column: Column, *, only: bo
     """42P16 for a column that a partition has from above, or that partitions have."""
     if relation.parent and column.attnum in partition.inherited_columns(cursor, relation):
         raise PostgresError(INVALID_TABLE, f'cannot rename inherited column "{column.name}"')
-    if only and relation.kind == "p" and partition_index.children(cursor, relation):
+    if only and relation.is_partitioned and partition_index.children(cursor, relation):
         raise PostgresError(INVALID_TABLE, f'inherited column "{column.name}" must be renamed in child tables too')
 
 
@@ -214,8 +215,8 @@ def renamed(transaction: Transaction, relation: Relation) -> None:
     cursor = transaction.cursor
     tree = partition.load(cursor, relation.database, partition.root_of(cursor, relation))
     for branch in tree.walk():
-        if branch.relation.kind == "p":
+        if branch.relation.is_partitioned:
             sql = "UPDATE hg.pg_partitioned_table SET partkeydef = ? WHERE dbid = ? AND partrelid = ?"
             run(cursor, sql, [partitions.key_text(branch.strategy, branch.key), relation.database, branch.relation.oid])
-    if tree.relation.kind == "p":
+    if tree.relation.is_partitioned:
         partition_constraint.rewrite(cursor, relation)

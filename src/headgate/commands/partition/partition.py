@@ -19,6 +19,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.partition import WORDS, Bound, Branch, Strategy
 from headgate.catalog.relation.relation import Column, PartitionKey, Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.partition import partition_bound, partition_constraint, partition_index
 from headgate.commands.query.planner import Planner
@@ -107,7 +108,7 @@ def parent_of(node: pb.CreateStmt, session: Session, transaction: Transaction) -
     target = unwrap(node.inh_relations[0])
     parent = lookup.target(cursor, context, target)
     transaction.change_object("pg_class", parent.oid)
-    if parent.kind not in "rpf":
+    if parent.kind not in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'inherited relation "{parent.name}" is not a table or foreign table')
     privilege.check_owner(cursor, context.user, parent.owner, "table", parent.name)
     if parent.persistence != "t" and node.relation.relpersistence == "t":
@@ -117,7 +118,7 @@ def parent_of(node: pb.CreateStmt, session: Session, transaction: Transaction) -
 
 def new_bound(node: pb.PartitionBoundSpec, name: str, parent: Relation, session: Session, transaction: Transaction) -> Bound:
     """The bound of a new partition, which fits beside the others."""
-    if parent.kind != "p":
+    if not parent.is_partitioned:
         raise PostgresError("42P17", f'"{parent.name}" is not partitioned')
     table = partition.load(transaction.cursor, parent.database, parent.oid)
     bound, places = partition_bound.read(node, table, Planner(session, transaction))
@@ -155,12 +156,12 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     """ALTER TABLE … ATTACH PARTITION."""
     cursor, context = transaction.cursor, session.context
     wanted = unwrap(getattr(command, "def"))
-    if parent.kind != "p":
+    if not parent.is_partitioned:
         raise PostgresError("42P17", f'table "{parent.name}" is not partitioned')
     table = partition.load(cursor, parent.database, parent.oid)
     bound, places = partition_bound.read(wanted.bound, table, Planner(session, transaction))
     child = lookup.target(cursor, context, wanted.name)
-    if child.kind not in "rp":
+    if child.kind not in TABLE_KINDS:
         raise PostgresError(
             "42809", f'ALTER action ATTACH PARTITION cannot be performed on relation "{child.name}"',
             detail=f"This operation is not supported for {lookup.PLURALS[child.kind]}.",
@@ -218,7 +219,7 @@ def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     cursor, context = transaction.cursor, session.context
     wanted = unwrap(getattr(command, "def"))
     finalize = command.subtype == pb.AT_DetachPartitionFinalize
-    if parent.kind != "p":
+    if not parent.is_partitioned:
         raise PostgresError("42P17", f'table "{parent.name}" is not partitioned')
     table = partition.load(cursor, parent.database, parent.oid)
     if wanted.concurrent:

@@ -21,7 +21,7 @@ from headgate.storage.transaction.transaction import Transaction
 
 def require_partition_columns(relation: Relation, key: IndexKey) -> None:
     """0A000 for a unique key of a partitioned table without one of its partition columns: no leaf could tell that it is unique."""
-    if relation.kind != "p" or not key.unique or relation.partition_key is None:
+    if not relation.is_partitioned or not key.unique or relation.partition_key is None:
         return
     word = "PRIMARY KEY" if key.primary else "UNIQUE"
     for attnum in relation.partition_key.attnums:
@@ -40,7 +40,7 @@ def add(transaction: Transaction, relation: Relation, key: IndexKey, *, only: bo
     if key.unique:
         uniqueness.check_table(transaction, relation, key.index(key.name or _chosen(transaction.cursor, relation, key)))
     oid = indexes.add_key(transaction.cursor, transaction.engine.catalog.next_oid, relation, key)
-    below = children(transaction.cursor, relation) if relation.kind == "p" else []
+    below = children(transaction.cursor, relation) if relation.is_partitioned else []
     if only and below:
         indexes.set_valid(transaction.cursor, relation.database, oid, valid=False)
         return oid
@@ -84,7 +84,7 @@ def _follow(transaction: Transaction, parent: Relation, child: Relation, key: In
         oid = add(transaction, child, own)
     else:
         oid = found.oid
-        for below in children(cursor, child) if child.kind == "p" else ():
+        for below in children(cursor, child) if child.is_partitioned else ():
             _follow(transaction, child, below, own, oid)
     partition.attach_index(cursor, child.database, oid, above)
 

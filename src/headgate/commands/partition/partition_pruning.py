@@ -131,7 +131,7 @@ def _same_values(one: int, other: int) -> bool:
 
 
 def _left(branch: Branch, limits: Sequence[Limit]) -> Iterator[Relation]:
-    if branch.relation.kind != "p":
+    if not branch.relation.is_partitioned:
         yield branch.relation
         return
     exact = _exact(branch, limits)

@@ -132,7 +132,7 @@ def _alter_options(node: pb.AlterPublicationStmt, publication: Publication, tran
             if member.filter is None and member.columns is None:
                 continue
             relation = relations.find(cursor, database, member.relation)
-            if relation is not None and relation.kind == "p":
+            if relation is not None and relation.is_partitioned:
                 what = "WHERE clause" if member.filter is not None else "column list"
                 article = f"a {what}"
                 raise PostgresError(

@@ -16,6 +16,7 @@ from headgate.catalog import hold
 from headgate.catalog.physical import Cursor, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
 from headgate.errors import PostgresError
@@ -65,9 +66,9 @@ def open_tables(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -
     for node in nodes:
         relation = lookup.target(cursor, context, node.relation)
         hold.use(cursor, "pg_class", relation.oid)
-        if relation.kind in "iI":
+        if relation.kind in INDEX_KINDS:
             raise PostgresError("42809", f'"{relation.name}" is an index')
-        if relation.kind == "c":
+        if relation.kind == RelationKind.COMPOSITE_TYPE:
             raise PostgresError("42809", f'"{relation.name}" is a composite type')
         where = node.where_clause if node.HasField("where_clause") else None
         columns = tuple(names.strings(node.columns)) if node.columns else None
@@ -76,7 +77,7 @@ def open_tables(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -
             _refuse_conflict(relation, known, where, columns)
             continue
         found[relation.oid] = TableObject(relation, where, columns)
-        if node.relation.inh and relation.kind != "p":
+        if node.relation.inh and not relation.is_partitioned:
             for child in _children(cursor, context.database, relation.oid):
                 known = found.get(child.oid)
                 if known is not None:
@@ -116,7 +117,7 @@ def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSetti
     for table in tables:
         if table.where is None:
             continue
-        if table.relation.kind == "p" and not via_root:
+        if table.relation.is_partitioned and not via_root:
             raise PostgresError(
                 "22023",
                 f'cannot use publication WHERE clause for relation "{table.relation.name}"',
@@ -133,9 +134,9 @@ def check_column_lists(publication: str, tables: Iterable[TableObject], with_sch
         message = f'cannot use column list for relation "{table.relation.schema}.{table.relation.name}" in publication "{publication}"'
         if with_schemas:
             raise PostgresError(
-                "22023", message, detail="Column lists cannot be specified in publications containing FOR TABLES IN SCHEMA elements."
+                "22023", message, detail="Column lists cannot be specified in publications containing FOR TABLE_KINDS IN SCHEMA elements."
             )
-        if table.relation.kind == "p" and not via_root:
+        if table.relation.is_partitioned and not via_root:
             raise PostgresError(
                 "22023", message, detail="Column lists cannot be specified for partitioned tables when publish_via_partition_root is false."
             )
@@ -144,9 +145,11 @@ def check_column_lists(publication: str, tables: Iterable[TableObject], with_sch
 def check_table(table: TableObject, cursor: Cursor, role: str) -> None:
     """Ownership, the kind of relation, and the names in the column list (which become attnums)."""
     relation = table.relation
-    privilege.check_owner(cursor, role, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name)
+    privilege.check_owner(
+        cursor, role, relation.owner, "table" if relation.kind in TABLE_KINDS else lookup.KINDS[relation.kind], relation.name
+    )
     refused = None
-    if relation.kind not in "rp":
+    if relation.kind not in TABLE_KINDS:
         refused = lookup.PLURALS[relation.kind]
     elif relation.oid < FIRST_USER_OID and relation.schema != "information_schema":
         refused = "system tables"

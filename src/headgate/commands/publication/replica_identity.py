@@ -20,6 +20,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import partition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication.publication import Publication
 from headgate.errors import PostgresError
@@ -40,7 +41,7 @@ def check(cursor: Cursor, relation: Relation, action: str) -> None:
     if relation.persistence != "p" or relation.oid < FIRST_USER_OID or relation.kind != "r":
         return
     key = relation.identity_key()
-    full = relation.replica_identity == "f"
+    full = relation.replica_identity == ReplicaIdentity.FULL
     broken = _broken(cursor, relation, key or (), full=full)
     if action not in broken.published:
         return

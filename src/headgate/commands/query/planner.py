@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
 from headgate.commands.query import engine_choice
 from headgate.commands.query.clause import (
@@ -133,11 +134,11 @@ class Planner:
 
         Behind the columns of a partitioned table stands `from_clause.LEAF`, the leaf of each row.
         """
-        if self.describing and relation.kind == "r":
+        if self.describing and relation.kind == RelationKind.TABLE:
             return local_frame(self.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
         if relation.oid in self.frozen and not only and not skipped:
             return self.frozen[relation.oid]
-        if relation.kind == "p":
+        if relation.is_partitioned:
             table = self.transaction.partitioned(relation)
             leaves = [] if only else [each for each in table.leaves if each.oid not in skipped]
             return table.frame(leaves, leaf=from_clause.LEAF)

@@ -14,6 +14,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.security import acl
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
@@ -126,10 +127,10 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
     database = session.context.database
     if kind in "rs":
         for relation in _relations(node, session, cursor):
-            own = "s" if relation.kind == "S" else "r"
+            own = "s" if relation.kind == RelationKind.SEQUENCE else "r"
             if kind == "s" and own == "r":
                 raise PostgresError("42809", f'"{relation.name}" is not a sequence')
-            if relation.kind in "iIc":
+            if relation.kind in {RelationKind.INDEX, RelationKind.PARTITIONED_INDEX, RelationKind.COMPOSITE_TYPE}:
                 article = {"i": "an index", "I": "an index", "c": "a composite type"}[relation.kind]
                 raise PostgresError("42809", f'"{relation.name}" is {article}')
             whole, columns = _letters(node, own)
@@ -206,7 +207,7 @@ def _letter(item: pb.AccessPriv, kind: str) -> str:
 def _relations(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[Relation]:
     context = session.context
     if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
-        kinds = "S" if node.objtype == pb.OBJECT_SEQUENCE else "rpv"
+        kinds = {RelationKind.SEQUENCE} if node.objtype == pb.OBJECT_SEQUENCE else TABLE_KINDS | {RelationKind.VIEW}
         schemas = [lookup.namespace(cursor, context.database, unwrap(item).sval) for item in node.objects]
         for schema in schemas:
             privilege.check_use_of_schema(cursor, context.user, context.database, schema)
@@ -290,6 +291,6 @@ def default_acl(cursor: Cursor, database: int, owner: str, schema: int, kind: st
 
 def apply_default(cursor: Cursor, relation: Relation, owner: str) -> None:
     """Gives a new table, view or sequence the ACL that ALTER DEFAULT PRIVILEGES asked for."""
-    items = default_acl(cursor, relation.database, owner, relation.namespace_oid, "s" if relation.kind == "S" else "r")
+    items = default_acl(cursor, relation.database, owner, relation.namespace_oid, "s" if relation.kind == RelationKind.SEQUENCE else "r")
     if items is not None:
         run(cursor, "UPDATE hg.pg_class SET relacl = ? WHERE dbid = ? AND oid = ?", [items, relation.database, relation.oid])

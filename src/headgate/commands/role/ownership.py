@@ -16,6 +16,7 @@ from headgate.catalog import user_type as usertypes
 from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
+from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.security import acl
 from headgate.catalog.session import SessionContext
@@ -192,7 +193,7 @@ def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     schemas = [each for each in owned if each.catalog == "pg_namespace"]
     for schema in schemas:
         label = lookup.namespace_name(cursor, context.database, schema.oid)
-        for relation in relations.in_schema(cursor, context.database, schema.oid, "rpvS"):
+        for relation in relations.in_schema(cursor, context.database, schema.oid, NAMED_KINDS):
             on = f"schema {names.quote_ident(label)}"
             dependants.append(_inside(session, relation, on))
     for relation in found:
@@ -247,7 +248,7 @@ def _inside(session: Session, relation: relations.Relation, on: str) -> dependen
 def _gone(transaction: Transaction, relation: relations.Relation) -> None:
     if relations.find(transaction.cursor, relation.database, relation.oid) is None:
         return
-    if relation.kind in "rp":
+    if relation.kind in TABLE_KINDS:
         table.drop_all(transaction, [relation])
     else:
         removal.drop(transaction.cursor, relation.database, relation.oid)

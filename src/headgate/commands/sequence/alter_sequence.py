@@ -16,6 +16,7 @@ from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.relation import attribute, key_text, pg_class, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.sequence import sequence
@@ -44,7 +45,7 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
             lookup.target(cursor, context, node.sequence)
         session.notices.notice(f'relation "{node.sequence.relname}" does not exist, skipping')
         return CommandResult("ALTER SEQUENCE")
-    if found.kind != "S":
+    if found.kind != RelationKind.SEQUENCE:
         raise PostgresError("42809", f'"{found.name}" is not a sequence')
     privilege.check_owner(cursor, context.user, found.owner, "sequence", found.name)
     transaction.lock_object("pg_class", found.oid)
@@ -132,7 +133,7 @@ def own(cursor: Cursor, session: Session, found: Relation, parts: Sequence[str])
     table = relations.lookup(cursor, found.database, schema, path[-1], lookup.search_path(cursor, session.context))
     if table is None:
         raise PostgresError("42P01", f'relation "{".".join(path)}" does not exist')
-    if table.kind not in "rpvf":
+    if table.kind not in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.VIEW, RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'sequence cannot be owned by relation "{table.name}"')
     if table.owner != found.owner:
         raise PostgresError("55000", "sequence must have same owner as table it is linked to")

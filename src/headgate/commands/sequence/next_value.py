@@ -21,6 +21,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
 from headgate.commands.sequence import sequence
@@ -131,7 +132,7 @@ def with_next_values(expression: Expression, session: Session, transaction: Tran
 def of_name(name: str, session: Session, transaction: Transaction, rows: int, *, key: str = own_name("_nextval")) -> Numbers:
     """Numbers of the sequence of this name; 42809 if it is none, 42501 without USAGE or UPDATE on it."""
     found = _named(transaction.cursor, session.context, name)
-    if found.kind != "S":
+    if found.kind != RelationKind.SEQUENCE:
         raise PostgresError("42809", f'"{found.name}" is not a sequence')
     cursor, role = transaction.cursor, session.context.user
     if not any(privilege.may_on_table(cursor, role, found.database, found.oid, right) for right in ("USAGE", "UPDATE")):

@@ -144,7 +144,7 @@ class Maker:
         """Makes a partitioned table that is not there; False where a node could not put its rows where the publisher puts them."""
         here = relations.lookup(self.session.begin_statement().cursor, self.session.context.database, table.schema, table.name)
         if here is not None:
-            return here.kind == "p"
+            return here.is_partitioned
         if depth > len(self.remote.tables) or not self._routes_alike(table):
             return False
         self.types.make_schema(table.schema)

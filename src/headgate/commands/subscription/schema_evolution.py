@@ -22,9 +22,10 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_resync
-from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.catalog.replication.subscription_column import FollowedColumn
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands.session import NodeParts, Session
@@ -292,13 +293,13 @@ class _Follower:
             self.warnings.append(
                 f'{table}: column "{column.name}" is not filled in the {rows} rows that were here before it; the publisher has values'
             )
-        elif state.state not in ("i", "d"):  # else a copy that has yet to begin brings them
+        elif state.state not in {SyncState.INIT, SyncState.DATASYNC}:  # else a copy that has yet to begin brings them
             subscription_resync.request(cursor, subscription.database, subscription.oid, self.local.oid, Method.DIFFERENCE)
             self.done.append(f'{table}: the {rows} rows that were here before column "{column.name}" are filled from the publisher')
 
     def _rows(self) -> int:
         transaction, table = self.session.transaction, self._whole
-        held = transaction.held(table) if table.kind == "r" else None
+        held = transaction.held(table) if table.kind == RelationKind.TABLE else None
         return held.num_rows if held is not None else int(transaction.frame(table).count())
 
     # ---- statements -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_resync
-from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands import privilege
 from headgate.commands.result import CommandResult
@@ -83,7 +83,7 @@ def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
 def _connect_and_add(session: Session, transaction: Transaction, subscription: Subscription, options: SubscriptionOptions) -> None:
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         warn_missing(session, connection, subscription.publications)
-        state = "i" if options.copy_data else "r"
+        state = SyncState.INIT if options.copy_data else SyncState.READY
         added = subscription_tables.add_all(session, transaction, connection, subscription, state)
         if not options.create_slot:
             return
@@ -258,7 +258,7 @@ def _do_refresh(session: Session, transaction: Transaction, subscription: Subscr
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         if validate:
             warn_missing(session, connection, validate)
-        subscription_tables.refresh(session, transaction, connection, subscription, "i" if copy_data else "r")
+        subscription_tables.refresh(session, transaction, connection, subscription, SyncState.INIT if copy_data else SyncState.READY)
 
 
 def _skip(node: pb.AlterSubscriptionStmt, session: Session, transaction: Transaction, subscription: Subscription) -> None:
@@ -293,12 +293,12 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
     session.after_commit(lambda: _removed(session, oid))
     session.after_rollback(lambda: _released(launcher, oid))
     launcher.hold(oid, session.check_cancel)
-    tables = [each for each in subscriptions.tables(cursor, oid) if each.state != "r"]
+    tables = [each for each in subscriptions.tables(cursor, oid) if each.state != SyncState.READY]
     subscriptions.drop(cursor, oid)
     for each in tables:
         origins.drop(cursor, f"pg_{oid}_{each.relation}", missing_ok=True)
     origins.drop(cursor, f"pg_{oid}", missing_ok=True)
-    unfinished = [each for each in tables if each.state != "s"]
+    unfinished = [each for each in tables if each.state != SyncState.SYNCDONE]
     if subscription.slot_name is not None or unfinished:
         subscription_tables.drop_slots(session, subscription, [each.relation for each in unfinished])
     return CommandResult("DROP SUBSCRIPTION")

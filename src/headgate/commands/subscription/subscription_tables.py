@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column
-from headgate.catalog.replication.subscription import Subscription, SubscriptionRel
+from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.commands import lookup
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -48,7 +49,7 @@ def _published(connection: PublisherConnection, subscription: Subscription, know
     return _Published(tables, definition.read(connection, tables) if wanted else None)
 
 
-def _add(session: Session, transaction: Transaction, subscription: Subscription, published: _Published, state: str) -> list[Relation]:
+def _add(session: Session, transaction: Transaction, subscription: Subscription, published: _Published, state: SyncState) -> list[Relation]:
     """The local tables of the published ones, made with create_tables where they are missing; new ones join the subscription in `state`."""
     from headgate.commands.subscription.create_tables import Maker, followed  # it imports what imports this module
 
@@ -94,7 +95,7 @@ def _local(session: Session, transaction: Transaction, table: remote.PublishedTa
         error.hint = MISSING
         raise
     transaction.use_object("pg_class", relation.oid)
-    if relation.kind not in "rp":
+    if relation.kind not in TABLE_KINDS:
         raise PostgresError(
             "42809",
             f'cannot use relation "{schema}.{name}" as logical replication target',
@@ -103,7 +104,9 @@ def _local(session: Session, transaction: Transaction, table: remote.PublishedTa
     return relation
 
 
-def add_all(session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: str) -> int:
+def add_all(
+    session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: SyncState
+) -> int:
     """Adds the published tables in `state`; how many there are."""
     return len(_add(session, transaction, subscription, _published(connection, subscription), state))
 
@@ -127,11 +130,13 @@ def has_new(catalog: Catalog, connection: PublisherConnection, subscription: Sub
 def join(session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription) -> list[str]:
     """Adds the published tables that are not in the subscription yet, to be copied; which they are."""
     published = _published(connection, subscription, _names(transaction.cursor, subscription))
-    _add(session, transaction, subscription, published, "i")
+    _add(session, transaction, subscription, published, SyncState.INIT)
     return [f"{each.schema}.{each.name}" for each in published.tables]
 
 
-def refresh(session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: str) -> None:
+def refresh(
+    session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: SyncState
+) -> None:
     """Makes the tables of the subscription those that its publications contain now."""
     cursor = transaction.cursor
     known = {each.relation: each for each in subscriptions.tables(cursor, subscription.oid)}
@@ -141,10 +146,10 @@ def refresh(session: Session, transaction: Transaction, connection: PublisherCon
             continue
         session.node.launcher.stop_table(subscription.oid, oid, session.check_cancel)
         subscriptions.drop_table(cursor, subscription.oid, oid)
-        if each.state == "r":
+        if each.state == SyncState.READY:
             continue
         origins.drop(cursor, f"pg_{subscription.oid}_{oid}", missing_ok=True)
-        if each.state != "s":
+        if each.state != SyncState.SYNCDONE:
             connection.drop_slot(session.node.launcher.sync_slot_name(subscription.oid, oid), missing_ok=True)
 
 

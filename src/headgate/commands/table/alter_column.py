@@ -12,6 +12,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import hold
 from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.commands import dependency, stored_expression
 from headgate.commands.constraint import uniqueness
 from headgate.commands.partition import alter_partition
@@ -154,7 +155,7 @@ def drop_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         raise PostgresError("42P16", f'column "{column.name}" is in a primary key')
     if column.identity:
         raise PostgresError("42601", f'column "{column.name}" of relation "{relation.name}" is an identity column')
-    if relation.replica_identity == "i" and column.attnum in (relation.identity_index or ()):
+    if relation.replica_identity == ReplicaIdentity.INDEX and column.attnum in (relation.identity_index or ()):
         raise PostgresError("42P16", f'column "{column.name}" is in index used as replica identity')
     attribute.set_not_null(alteration.cursor, relation, column.attnum, not_null=False)
     for child in alteration.children():

@@ -19,6 +19,8 @@ from headgate.catalog.relation import pg_class
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.replication import publication as publications
 from headgate.commands import lookup, privilege
 from headgate.commands.partition import alter_partition
@@ -44,17 +46,17 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
             lookup.target(cursor, context, node.relation)
         session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
         return CommandResult(f"ALTER {word}")
-    kinds, shown = KINDS.get(word, (relation.kind, ""))
+    kinds, shown = KINDS.get(word, (frozenset(RelationKind), ""))
     if relation.kind not in kinds:
         raise PostgresError("42809", f'"{relation.name}" is not {shown}')
     commands = [unwrap(each) for each in node.cmds]
     privilege.check_owner(
-        cursor, context.user, relation.owner, "table" if relation.kind in "rp" else lookup.KINDS[relation.kind], relation.name
+        cursor, context.user, relation.owner, "table" if relation.kind in TABLE_KINDS else lookup.KINDS[relation.kind], relation.name
     )
     session.deferral.refuse_waiting(cursor, relation, "ALTER TABLE")
     for command in commands:
         _check_kind(command, relation)
-    if relation.kind == "p" and all(command.subtype == pb.AT_AttachPartition for command in commands):
+    if relation.is_partitioned and all(command.subtype == pb.AT_AttachPartition for command in commands):
         # as CREATE TABLE … PARTITION OF: the partitions that are there stay what they are, but for a default one, which `attach` locks
         transaction.change_object("pg_class", relation.oid)
     else:
@@ -128,15 +130,19 @@ _SPELLED = {
 
 
 def _check_kind(command: pb.AlterTableCmd, relation: Relation) -> None:
-    if relation.kind in "rp" or (relation.kind in "SvmiI" and command.subtype == pb.AT_ChangeOwner):
+    if relation.kind in TABLE_KINDS or (
+        relation.kind
+        in {RelationKind.SEQUENCE, RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW, RelationKind.INDEX, RelationKind.PARTITIONED_INDEX}
+        and command.subtype == pb.AT_ChangeOwner
+    ):
         return
-    if relation.kind == "S" and command.subtype in (pb.AT_SetLogged, pb.AT_SetUnLogged):
+    if relation.kind == RelationKind.SEQUENCE and command.subtype in (pb.AT_SetLogged, pb.AT_SetUnLogged):
         return
-    if relation.kind == "m" and command.subtype == pb.AT_ReplicaIdentity:
+    if relation.kind == RelationKind.MATERIALIZED_VIEW and command.subtype == pb.AT_ReplicaIdentity:
         return
-    if relation.kind == "I" and command.subtype == pb.AT_AttachPartition:
+    if relation.kind == RelationKind.PARTITIONED_INDEX and command.subtype == pb.AT_AttachPartition:
         return
-    if relation.kind in "vi" and command.subtype in (pb.AT_SetRelOptions, pb.AT_ResetRelOptions):
+    if relation.kind in {RelationKind.VIEW, RelationKind.INDEX} and command.subtype in (pb.AT_SetRelOptions, pb.AT_ResetRelOptions):
         return
     raise PostgresError(
         "42809",
@@ -150,7 +156,7 @@ def replica_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     relation = alteration.relation
     wanted = unwrap(getattr(command, "def"))
     if wanted.identity_type != "i":
-        pg_class.set_replica_identity(alteration.cursor, relation, wanted.identity_type)
+        pg_class.set_replica_identity(alteration.cursor, relation, ReplicaIdentity(wanted.identity_type))
         return
     oid = relations.find_oid(alteration.cursor, relation.database, relation.schema, wanted.name)
     if oid is None:
@@ -171,7 +177,7 @@ def replica_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         if column is not None and not column.not_null:
             message = f'index "{wanted.name}" cannot be used as replica identity because column "{column.name}" is nullable'
             raise PostgresError("42809", message)
-    pg_class.set_replica_identity(alteration.cursor, relation, "i", index.oid)
+    pg_class.set_replica_identity(alteration.cursor, relation, ReplicaIdentity.INDEX, index.oid)
 
 
 def change_owner(alteration: Alteration, command: pb.AlterTableCmd) -> None:
@@ -179,12 +185,12 @@ def change_owner(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     context, cursor = alteration.session.context, alteration.cursor
     new_owner, oid = privilege.new_owner(cursor, context, command.newowner)
     relation = alteration.relation
-    if relation.kind in "iI":
+    if relation.kind in INDEX_KINDS:
         if oid != relation.owner:
             hint = "Change the ownership of the index's table, instead."
             alteration.session.notices.warning(f'cannot change owner of index "{relation.name}"', sqlstate="42809", hint=hint)
         return
-    if relation.kind == "S":
+    if relation.kind == RelationKind.SEQUENCE:
         _refuse_linked(cursor, relation)
     if oid == relation.owner:
         return
@@ -235,7 +241,7 @@ def set_logged(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             raise PostgresError(
                 "42P16", f'could not change table "{relation.name}" to {word} because it references {state} table "{other.name}"'
             )
-    if relation.kind == "p":  # PostgreSQL changes it with the rewrite, and there is nothing to rewrite
+    if relation.is_partitioned:  # PostgreSQL changes it with the rewrite, and there is nothing to rewrite
         return
     for oid in (relation.oid, *[each.oid for each in relation.indexes]):
         pg_class.set_class(cursor, replace(relation, oid=oid), "relpersistence", wanted)
@@ -253,9 +259,9 @@ def triggers(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 def set_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """SET (…) and RESET (…); those of an index are about PostgreSQL's storage."""
-    if alteration.relation.kind == "v":
+    if alteration.relation.kind == RelationKind.VIEW:
         view_option.alter(alteration, command)
-    elif alteration.relation.kind in "rp":
+    elif alteration.relation.kind in TABLE_KINDS:
         storage_parameter.alter(alteration, command)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands.partition import partition_index
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -51,9 +52,9 @@ class Alteration:
 
     def children(self) -> list[Alteration]:
         """The same statement on each partition directly below."""
-        return [self.child(each) for each in partition_index.children(self.cursor, self.relation)] if self.relation.kind == "p" else []
+        return [self.child(each) for each in partition_index.children(self.cursor, self.relation)] if self.relation.is_partitioned else []
 
     def stored_columns_changed(self, old: Relation) -> None:
         """Tells the storage of added, dropped or renamed columns."""
-        if self.relation.kind == "r":
+        if self.relation.kind == RelationKind.TABLE:
             self.transaction.alter_table(old, self.relation)

@@ -12,6 +12,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.relation import foreign_key
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, ForeignKey, Index, Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup, privilege
 from headgate.commands.constraint import referential_action
 from headgate.commands.session import Session
@@ -47,7 +48,7 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
     cursor, context, node = transaction.cursor, session.context, declared.node
     target = lookup.target(cursor, context, node.pktable)
     transaction.use_object("pg_class", target.oid)
-    if target.kind not in "rp":
+    if target.kind not in TABLE_KINDS:
         raise PostgresError("42809", f'referenced relation "{target.name}" is not a table')
     privilege.refuse_system(target)
     if "p" in (relation.kind, target.kind) or relation.parent or target.parent:

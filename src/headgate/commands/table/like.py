@@ -13,6 +13,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import hold
 from headgate.catalog.physical import one, rows
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import SOURCES
 from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -47,7 +48,7 @@ def _elements(clause: pb.TableLikeClause, session: Session, target: ParseNode, l
     cursor, context = session.begin_statement().cursor, session.context
     source = lookup.source(cursor, context, clause.relation)
     hold.use(cursor, "pg_class", source.oid)
-    if source.kind not in "rpvmfc":
+    if source.kind not in SOURCES:
         raise PostgresError(
             "42809",
             f'relation "{source.name}" is invalid in LIKE clause',

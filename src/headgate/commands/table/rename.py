@@ -5,6 +5,8 @@ Called by `execute` for RenameStmt and AlterObjectSchemaStmt.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import rows
@@ -13,6 +15,7 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.publication import membership
@@ -27,7 +30,12 @@ from headgate.storage.transaction.transaction import Transaction
 WORDS = {pb.OBJECT_INDEX: "INDEX", pb.OBJECT_VIEW: "VIEW", pb.OBJECT_SEQUENCE: "SEQUENCE"}
 
 
-KINDS = {"INDEX": ("iI", "an index"), "VIEW": ("v", "a view"), "SEQUENCE": ("S", "a sequence")}
+KINDS: dict[str, tuple[AbstractSet[RelationKind], str]] = {
+    "INDEX": (INDEX_KINDS, "an index"),
+    "VIEW": (frozenset({RelationKind.VIEW}), "a view"),
+    "SEQUENCE": (frozenset({RelationKind.SEQUENCE}), "a sequence"),
+}
+"""What ALTER INDEX, VIEW and SEQUENCE take; ALTER TABLE takes all."""
 
 
 def _named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: Session, transaction: Transaction) -> Relation | None:
@@ -39,10 +47,10 @@ def _named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: S
             lookup.target(cursor, context, node.relation)
         session.notices.notice(f'relation "{node.relation.relname}" does not exist, skipping')
         return None
-    kinds, shown = KINDS.get(word, ("rpvmfciIS", ""))
+    kinds, shown = KINDS.get(word, (frozenset(RelationKind), ""))
     if relation.kind not in kinds:
         raise PostgresError("42809", f'"{relation.name}" is not {shown}')
-    if relation.kind == "S" and getattr(node, "rename_type", None) == pb.OBJECT_COLUMN:
+    if relation.kind == RelationKind.SEQUENCE and getattr(node, "rename_type", None) == pb.OBJECT_COLUMN:
         raise PostgresError(
             "42809",
             f'cannot rename columns of relation "{relation.name}"',
@@ -78,7 +86,10 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     else:
         with sequences.followed(cursor, relation.database):
             pg_class.rename(cursor, relation, node.newname)
-    if relation.kind in "rpv" and node.rename_type != pb.OBJECT_TABCONSTRAINT:
+    if (
+        relation.kind in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.VIEW}
+        and node.rename_type != pb.OBJECT_TABCONSTRAINT
+    ):
         view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
     return tag
@@ -88,13 +99,13 @@ def _rename_column(transaction: Transaction, relation: Relation, name: str, new_
     cursor = transaction.cursor
     column = relation.column(name)
     assert column is not None
-    for child in partition_index.children(cursor, relation) if relation.kind == "p" else ():
+    for child in partition_index.children(cursor, relation) if relation.is_partitioned else ():
         _rename_column(transaction, child, name, new_name)
     attribute.rename_column(cursor, relation, column.attnum, new_name)
     changed = relations.get(cursor, relation.database, relation.oid)
     stored_expression.rename_in_expressions(cursor, oids(transaction), relation, changed)
     membership.renamed(cursor, relation, changed)
-    if relation.kind == "r":
+    if relation.kind == RelationKind.TABLE:
         transaction.alter_table(relation, changed)
 
 

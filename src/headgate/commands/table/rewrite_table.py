@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import attribute
 from headgate.catalog.relation.relation import Check, Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import stored_expression
 from headgate.commands.query import rendering
 from headgate.commands.query.evaluation import Evaluation
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 def check_no_nulls(transaction: Transaction, relation: Relation, column: Column) -> None:
     """23502 `column "a" of relation "t" contains null values`."""
-    if relation.kind != "r":
+    if relation.kind != RelationKind.TABLE:
         return
     transaction.lock(relation)
     frame = transaction.frame(relation)
@@ -47,7 +48,7 @@ def check_no_nulls(transaction: Transaction, relation: Relation, column: Column)
 
 def check_rows(transaction: Transaction, relation: Relation, check: Check) -> None:
     """23514 `check constraint "c" of relation "t" is violated by some row`."""
-    if relation.kind != "r":
+    if relation.kind != RelationKind.TABLE:
         return
     from headgate.expression.spark import compiler
 
@@ -64,7 +65,7 @@ def check_rows(transaction: Transaction, relation: Relation, check: Check) -> No
 
 def fill_added_column(session: Session, transaction: Transaction, relation: Relation, column: Column) -> None:
     """Gives the rows of a table the value of a column that was added: its default or what it is generated from."""
-    if relation.kind != "r":
+    if relation.kind != RelationKind.TABLE:
         return
     if column.default is None and column.generated is None and not column.identity:
         if column.not_null:
@@ -145,6 +146,6 @@ def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, us
     if default is not None:
         attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
     alteration.refresh()
-    if relation.kind == "r":
+    if relation.kind == RelationKind.TABLE:
         with rendering.running(session, transaction):
             transaction.change_type(relation, alteration.relation, column.name, evaluation.column(value))

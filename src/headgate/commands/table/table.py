@@ -16,6 +16,7 @@ from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.partition import partition, partition_constraint, partition_index
@@ -77,7 +78,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         next_oid,
         context.database,
         Definition(
-            namespace, target.relname, columns, owner, kind="p" if key else "r",
+            namespace, target.relname, columns, owner, kind=RelationKind.PARTITIONED_TABLE if key else RelationKind.TABLE,
             persistence="t" if temporary else target.relpersistence or "p",
             checks=list({each.name or place: each for place, each in enumerate(checks)}.values()), partition_key=key,
             options=given,
@@ -89,7 +90,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         column = relation.column(need.column)
         assert column is not None
         sequence.own(cursor, context.database, made[need.column], relation.oid, column.attnum, identity=bool(need.identity))
-    if relation.kind == "r":
+    if relation.kind == RelationKind.TABLE:
         transaction.create_table(relation)
     if parent is not None and bound is not None:
         partition.join(transaction, parent, relation, bound)
@@ -226,7 +227,7 @@ def drop_all(transaction: Transaction, found: list[Relation]) -> None:
 
 def _drop_one(transaction: Transaction, relation: Relation) -> None:
     removal.drop(transaction.cursor, relation.database, relation.oid)
-    if relation.kind == "r":
+    if relation.kind == RelationKind.TABLE:
         transaction.drop_table(relation)
 
 
@@ -240,7 +241,7 @@ def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
         relation = lookup.table(cursor, context, target)
         privilege.refuse_system(relation)
         privilege.check_table(cursor, context.user, context.database, relation.oid, relation.name, "TRUNCATE")
-        if relation.kind == "p" and not target.inh:
+        if relation.is_partitioned and not target.inh:
             raise PostgresError(
                 "42809",
                 "cannot truncate only a partitioned table",

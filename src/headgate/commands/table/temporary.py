@@ -15,6 +15,7 @@ from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
 from headgate.errors import PostgresError
@@ -113,7 +114,7 @@ def _drop_schemas(engine: Engine, database: int, names: list[str]) -> None:
         for name in names:
             found = namespace.lookup(transaction.cursor, database, name)
             if found is not None:
-                _drop(transaction, relations.in_schema(transaction.cursor, database, found.oid, "rpvS"))
+                _drop(transaction, relations.in_schema(transaction.cursor, database, found.oid, NAMED_KINDS))
                 namespace.drop(transaction.cursor, database, found.oid)
         transaction.commit()
     except BaseException:
@@ -128,7 +129,7 @@ def _drop(transaction: Transaction, found: list[Relation]) -> None:
         known = relations.find(transaction.cursor, each.database, each.oid)
         if known is None:
             continue
-        if known.kind in "rp":
+        if known.kind in TABLE_KINDS:
             table.drop_all(transaction, [known])
         else:
             removal.drop(transaction.cursor, known.database, known.oid)

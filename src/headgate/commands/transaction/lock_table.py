@@ -10,6 +10,7 @@ EXCLUSIVE, in which rows are written:
 from __future__ import annotations
 
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -26,14 +27,14 @@ def lock(node: ParseNode, session: Session) -> None:
     transaction = session.begin_command()
     for item in node.relations:
         relation = lookup.target(transaction.cursor, session.context, unwrap(item))
-        if relation.kind not in "rpv":
+        if relation.kind not in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.VIEW}:
             raise PostgresError(
                 "42809",
                 f'cannot lock relation "{relation.name}"',
                 detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
             )
         _check_right(transaction, session, relation, node.mode)
-        if relation.kind != "v" and node.mode >= SHARE:
+        if relation.kind != RelationKind.VIEW and node.mode >= SHARE:
             _take(transaction, relation, wait=not node.nowait)
 
 

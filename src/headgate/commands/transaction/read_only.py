@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup
 from headgate.errors import PostgresError
 from headgate.sql import command_tag
@@ -41,7 +42,7 @@ def check(node: ParseNode, session: Session) -> None:
         raise _refused(command_tag.of(node))
     named = list(_written(statement, session))
     if any(_is_permanent(each) for each in named):
-        if all(each.kind != "v" for each in named):
+        if all(each.kind != RelationKind.VIEW for each in named):
             _analyse(statement, session)
         raise _refused(_executed(statement))
 

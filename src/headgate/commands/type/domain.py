@@ -15,6 +15,7 @@ from headgate.catalog import hold
 from headgate.catalog import user_type as types
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.query.plan import quoted
 from headgate.commands.result import CommandResult
@@ -160,7 +161,7 @@ def _check_rows(session: Session, cursor: Cursor, found: types.TypeRow) -> None:
         raise not_supported(f'cannot alter type "{found.name}" because column "{relation.name}.{name}" uses it')
     for oid, name, _ in types.columns_of(cursor, database, domains):
         relation = relations.get(cursor, database, oid)
-        if relation.kind != "r":
+        if relation.kind != RelationKind.TABLE:
             continue
         transaction.lock(relation)
         with transaction.seeing_newest():

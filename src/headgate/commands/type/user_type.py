@@ -25,6 +25,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.user_type import TypeRow
 from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.query.plan import quoted
@@ -297,7 +298,7 @@ def _rename_stored(session: Session, transaction: Transaction, found: TypeRow, l
     for oid, name, kind in user_type.columns_of(transaction.cursor, session.context.database, [found.oid, found.array]):
         relation = relations.get(transaction.cursor, session.context.database, oid)
         column = relation.column(name)
-        if relation.kind != "r" or column is None:
+        if relation.kind != RelationKind.TABLE or column is None:
             continue
         value = F.col(quoted(name))
         if kind == found.oid:

@@ -19,6 +19,7 @@ from headgate.catalog.query import query as catalog_query
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import dependency, lookup, privilege
 from headgate.commands.query import engine_choice
 from headgate.commands.query.plan import Plan
@@ -127,7 +128,7 @@ def output(select: pb.SelectStmt, session: Session, transaction: Transaction) ->
 
 def _replace(existing: Relation, columns: Sequence[Column], session: Session, transaction: Transaction) -> None:
     """What CREATE OR REPLACE VIEW must keep: the columns that there are, with names and types (checkViewColumns)."""
-    if existing.kind != "v":
+    if existing.kind != RelationKind.VIEW:
         raise PostgresError("42809", f'"{existing.name}" is not a view')
     privilege.check_owner(transaction.cursor, session.context.user, existing.owner, "view", existing.name)
     if len(columns) < len(existing.columns):
@@ -225,7 +226,7 @@ def hold_readers(transaction: Transaction, relation: Relation) -> None:
 def renamed(session: Session, transaction: Transaction, old: Relation, new: Relation) -> None:
     """Writes the queries of the views that read a relation anew, after it or a column of it was renamed or its schema changed."""
     cursor, database = transaction.cursor, old.database
-    if old.kind == "v":
+    if old.kind == RelationKind.VIEW:
         [own] = parse(views.query(cursor, database, old.oid))
         _write_names(own.node, [each.name for each in new.columns])
         views.write_texts(cursor, database, old.oid, view_text.texts(own.node, cursor, database, registry.known()))

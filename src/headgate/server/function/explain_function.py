@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from headgate.catalog import history
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.publication import Publication
@@ -53,7 +54,7 @@ class ExplainFunction:
         transaction = session.begin_statement()
         cursor, database = transaction.cursor, session.context.database
         table = named_table(session, cursor, relation or "")
-        if table.kind not in "rp":
+        if table.kind not in TABLE_KINDS:
             raise PostgresError("42809", f'"{table.name}" is not a table')
         values = key_values(table, key)
         subscription = None if name is None else subscriptions.lookup(cursor, database, name)
@@ -82,7 +83,7 @@ class ExplainFunction:
             finally:
                 waker.close()
         here = self._local(transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {where} LIMIT 1")
-        leaves = transaction.partitioned(table).leaves if table.kind == "p" else (table,)
+        leaves = transaction.partitioned(table).leaves if table.is_partitioned else (table,)
         touch = last_touch(self.node.engine, leaves, values, self.session.interrupts.check)
         if touch is None:
             yield Explained("here", present=bool(here))

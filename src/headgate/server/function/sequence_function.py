@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headgate.catalog.physical import Cursor, one, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
 from headgate.commands.sequence import sequence
 from headgate.commands.transaction import read_only
@@ -32,7 +33,7 @@ class SequenceFunctions:
         found = relations.find(cursor, context.database, int(oid))
         if found is None:
             raise PostgresError("42P01", f"relation with OID {oid} does not exist")
-        if found.kind != "S":
+        if found.kind != RelationKind.SEQUENCE:
             raise PostgresError("42809", f'"{found.name}" is not a sequence')
         if not any(privilege.may_on_table(cursor, context.user, context.database, found.oid, right) for right in rights):
             raise PostgresError("42501", f"permission denied for sequence {found.name}")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.commands.privilege import READ_ALL_STATS, role_name
@@ -144,7 +145,7 @@ def _tables(node: Node, session: ClientSession) -> Iterator[Row]:
     """
     database = session.context.database
     with contextlib.closing(node.catalog.cursor()) as cursor:
-        found = relations.all_tables(cursor, database, "r")
+        found = relations.all_tables(cursor, database, {RelationKind.TABLE})
     for each in found:
         counts = node.engine.statistics.of_table((database, each.oid))
         shown = node.engine.visible.get((database, each.oid))

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog import history
 from headgate.catalog.hold import Hold
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
@@ -153,7 +154,7 @@ class Transaction(Uncommitted):
 
     def states(self, relation: Relation) -> list[TableState]:
         """The state of a table, of a partitioned one those of its leaves."""
-        return [self.state(each) for each in (self.partitioned(relation).leaves if relation.kind == "p" else (relation,))]
+        return [self.state(each) for each in (self.partitioned(relation).leaves if relation.is_partitioned else (relation,))]
 
     def partitioned(self, relation: Relation) -> PartitionedTable:
         """A partitioned table as the catalog of this transaction has it."""
@@ -164,7 +165,7 @@ class Transaction(Uncommitted):
 
     def lock(self, relation: Relation, *, wait: bool = True) -> None:
         """Takes the write lock of a table, of a partitioned one those of its leaves, until the transaction ends; 55P03 if not `wait`."""
-        for each in self.partitioned(relation).leaves if relation.kind == "p" else (relation,):
+        for each in self.partitioned(relation).leaves if relation.is_partitioned else (relation,):
             super().lock(each, wait=wait)
 
     def refuse_changed(self, relation: Relation) -> None:
@@ -189,9 +190,9 @@ class Transaction(Uncommitted):
 
     def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
         """As `Uncommitted.own`, of a partitioned table with all that is below it; 42501 for the system's own tables."""
-        if relation.kind == "r" and relation.oid < FIRST_USER_OID:
+        if relation.kind == RelationKind.TABLE and relation.oid < FIRST_USER_OID:
             raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
-        owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]
+        owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.is_partitioned else [relation]
         if len(owned) > 1:
             self._lock_together(owned, hold)
         for each in owned:
@@ -202,7 +203,7 @@ class Transaction(Uncommitted):
 
         `in_order`: those of a small table in the order in which they were written (`DeltaTable.frame`).
         """
-        if relation.kind == "p":
+        if relation.is_partitioned:
             return self.partitioned(relation).frame()
         held = self.held(relation)
         if held is not None:
@@ -253,7 +254,7 @@ class Transaction(Uncommitted):
 
         `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for.
         """
-        if relation.kind == "p":
+        if relation.is_partitioned:
             return self.partitioned(relation).positions(keeps_keys=keeps_keys)
         held = self.held_positions(relation, keeps_keys=keeps_keys)
         if held is not None:
@@ -327,7 +328,7 @@ class Transaction(Uncommitted):
 
     def append(self, relation: Relation, rows: DataFrame | pa.Table) -> int:
         """Adds rows (the relation's columns, in storage types); the number of rows."""
-        if relation.kind == "p":
+        if relation.is_partitioned:
             return self.partitioned(relation).append(rows)
         key = self._lock(relation)
         written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
@@ -390,7 +391,7 @@ class Transaction(Uncommitted):
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
         as `positions` gave it, each at most once. Order of the changes: the order of the frame.
         """
-        if relation.kind == "p":
+        if relation.is_partitioned:
             return self.partitioned(relation).rewrite(changed)
         key = self._lock(relation)
         room = self._open.held.room
@@ -412,10 +413,10 @@ class Transaction(Uncommitted):
         options = (CASCADE if cascade else 0) | (RESTART_IDENTITY if restart_identity else 0)
         emptied: dict[int, Any] = {}
         for relation in relations:
-            below = [each.relation for each in self.partitioned(relation).branch.walk()] if relation.kind == "p" else [relation]
+            below = [each.relation for each in self.partitioned(relation).branch.walk()] if relation.is_partitioned else [relation]
             emptied |= {each.oid: each for each in below if each.oid not in emptied}
         for relation in emptied.values():
-            if relation.kind == "p":
+            if relation.is_partitioned:
                 self._name_truncated(relation.oid, statement, options)
                 continue
             key = self._lock(relation)

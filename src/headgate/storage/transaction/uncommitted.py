@@ -20,6 +20,7 @@ from headgate.catalog import history, physical, unique
 from headgate.catalog.hold import Hold, is_pinned
 from headgate.catalog.relation import partition
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -256,7 +257,7 @@ class Uncommitted:
 
         With `Hold.CHANGE` others may use it.
         """
-        if relation.kind != "r":
+        if relation.kind != RelationKind.TABLE:
             self._hold_object("pg_class", relation.oid, hold)
             return
         self._pending.settle()

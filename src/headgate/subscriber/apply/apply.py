@@ -296,7 +296,7 @@ class Applier:
         if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
             self.place.message = "UPDATE"
         looked_up = [index for index in others if index.plain and not (cut and index.deferred)]
-        if relation.kind == "p":
+        if relation.is_partitioned:
             done = partitioned.apply(transaction, relation, key, frame, small=self.small())
         else:
             done = merge(transaction, relation, key, frame, small=self.small(), others=looked_up)
@@ -310,7 +310,7 @@ class Applier:
     @staticmethod
     def _others(relation: Relation, key: tuple[int, ...] | None) -> list[Index]:
         """The unique indexes of a table besides that of the key; those of partitioned tables are their key's."""
-        if relation.kind == "p":
+        if relation.is_partitioned:
             return []
         return [index for index in relation.indexes if index.unique and set(index.attnums) != set(key or ())]
 

@@ -15,7 +15,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_resync
-from headgate.catalog.replication.subscription import Subscription, SubscriptionRel
+from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.errors import PostgresError, Severity
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
@@ -113,7 +113,7 @@ class ApplyWorker(Worker):
             requested = subscription_resync.requested(cursor, self.subscription.oid)
         finally:
             cursor.close()
-        return bool(tables) and not requested and all(rel.state == "r" for rel in tables)
+        return bool(tables) and not requested and all(rel.state == SyncState.READY for rel in tables)
 
     def _step(self) -> bool:
         """Applies what has come, as the subscription is when it comes (it may have been altered meanwhile); whether to go on."""
@@ -282,13 +282,13 @@ class ApplyWorker(Worker):
         finally:
             cursor.close()
         if requested:
-            known = [self._taken_again(rel) if rel.state == "r" and rel.relation in requested else rel for rel in known]
-        tables = sorted((rel for rel in known if rel.state != "r"), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
+            known = [self._taken_again(rel) if rel.state == SyncState.READY and rel.relation in requested else rel for rel in known]
+        tables = sorted((rel for rel in known if rel.state != SyncState.READY), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
         self._unsettled = bool(tables) or bool(requested)
         self._restart = bool(known) and not self._unsettled and self.subscription.two_phase == "p"
         full = False
         for rel in tables:
-            if rel.state == "s":
+            if rel.state == SyncState.SYNCDONE:
                 self._make_ready(rel)
             elif (sync := self.launcher.sync_of(self.subscription.oid, rel.relation)) is not None:
                 self._lead(sync)
@@ -297,7 +297,7 @@ class ApplyWorker(Worker):
 
     def _taken_again(self, rel: SubscriptionRel) -> SubscriptionRel:
         """r → i: a table that is to be synchronized again, from here on without what this worker applies; later, if a slot is left."""
-        oid, again = self.subscription.oid, dataclasses.replace(rel, state="i", lsn=None)
+        oid, again = self.subscription.oid, dataclasses.replace(rel, state=SyncState.INIT, lsn=None)
 
         def take(cursor: Cursor) -> bool:
             if origins.find(cursor, f"pg_{oid}_{rel.relation}") is not None or not subscriptions.set_table(cursor, again):
@@ -311,7 +311,7 @@ class ApplyWorker(Worker):
         assert self.progress is not None
         position = self.progress.flushed
         if rel.lsn is not None and position >= rel.lsn:
-            ready = dataclasses.replace(rel, state="r", lsn=position)
+            ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
             self.catalog.change(lambda cursor: subscriptions.set_table(cursor, ready), Step.SYNCHRONIZATION)
 
     def _lead(self, sync: SyncWorker) -> None:

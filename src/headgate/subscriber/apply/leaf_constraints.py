@@ -40,7 +40,7 @@ def _further(root: Relation, leaf: Relation) -> Relation | None:
 
 def needed(transaction: Transaction, root: Relation) -> bool:
     """Whether `check_frame` and `check_rows` have anything to do."""
-    return root.kind == "p" and any(_further(root, leaf) is not None for leaf in transaction.partitioned(root).leaves)
+    return root.is_partitioned and any(_further(root, leaf) is not None for leaf in transaction.partitioned(root).leaves)
 
 
 def check_rows(rows: pa.Table, root: Relation, transaction: Transaction, factory: row_completion.Factory) -> None:
@@ -78,7 +78,7 @@ def _routed(table: PartitionedTable, rows: pa.Table, at: Any) -> Iterator[tuple[
 @contextmanager
 def unique(transaction: Transaction, root: Relation, check: Unique | None) -> Iterator[None]:
     """23505 if what is written inside repeats a key of a unique index of a leaf, other than that by which rows are found."""
-    watched = [(leaf, index) for leaf in transaction.partitioned(root).leaves for index in _others(leaf)] if root.kind == "p" else []
+    watched = [(leaf, index) for leaf in transaction.partitioned(root).leaves for index in _others(leaf)] if root.is_partitioned else []
     before = {leaf.oid: transaction.state(leaf).place for leaf, _ in watched}
     yield
     for leaf, index in watched:

@@ -150,7 +150,7 @@ def _no_move(root: Relation) -> PostgresError:
 
 def duplicate_key(transaction: Transaction, relation: Relation, key: pa.Table) -> PostgresError:
     """23505 for a row whose key (columns by name, one row) is there already: of the leaf, where the table is partitioned."""
-    if relation.kind == "p":
+    if relation.is_partitioned:
         table = transaction.partitioned(relation)
         if set(table.router.key_names()) <= set(key.column_names):
             relation = table.leaves[int(table.places(key)[0])]
@@ -160,12 +160,12 @@ def duplicate_key(transaction: Transaction, relation: Relation, key: pa.Table) -
 def tell_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table) -> None:
     """Logs, at DEBUG1, the changes whose row is not there, with the leaf in which it was looked for."""
     names = [relation.name] * skipped.num_rows
-    if relation.kind == "p":
+    if relation.is_partitioned:
         table = transaction.partitioned(relation)
         old, new = _padded(relation, skipped["old"]), ordered(relation, _whole(skipped["new"]))
         places = _placed(table, pc.if_else(old.is_valid(), old, new), _whole(skipped["op"]))
         names = [table.leaves[place].name for place in places.tolist()]
-    _tell(skipped, names, of_partition=relation.kind == "p")
+    _tell(skipped, names, of_partition=relation.is_partitioned)
 
 
 def _tell(skipped: pa.Table, names: list[str], *, of_partition: bool) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import TABLE_KINDS
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.pgoutput import message as m
 from headgate.subscriber.apply.row_identity import with_identity_of_leaves
@@ -80,7 +82,7 @@ def local_relation(cursor: Cursor, database: int, schema: str, name: str) -> Rel
 
 def check_kind(relation: Relation) -> None:
     """42809 unless changes can be applied to the relation."""
-    if relation.kind not in ("r", "p"):
+    if relation.kind not in TABLE_KINDS:
         raise PostgresError(
             "42809",
             f'cannot use relation "{shown(relation)}" as logical replication target',
@@ -109,7 +111,7 @@ def map_columns(local: Relation, names: tuple[str | None, ...]) -> tuple[int | N
 def map_relation(cursor: Cursor, database: int, remote: m.Relation, former: Former | None = None) -> Mapping:
     """The mapping of a published relation (PostgreSQL's logicalrep_rel_open)."""
     local = local_relation(cursor, database, remote.schema, remote.name)
-    found = with_identity_of_leaves(cursor, local, remote) if local.kind == "p" else local
+    found = with_identity_of_leaves(cursor, local, remote) if local.is_partitioned else local
     return mapping(found, remote, None if former is None else former(local))
 
 
@@ -126,7 +128,7 @@ def mapping(local: Relation, remote: m.Relation, former: dict[str, str | None] |
 def _refusal(local: Relation, remote: m.Relation, key: tuple[int, ...] | None, sent: set[str]) -> PostgresError | None:
     """Why rows cannot be updated or deleted; None if they can."""
     if key is None:
-        if remote.replica_identity == "f":
+        if remote.replica_identity == ReplicaIdentity.FULL:
             return None
         return PostgresError(
             "55000",

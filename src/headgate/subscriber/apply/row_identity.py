@@ -10,6 +10,7 @@ from dataclasses import replace
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import partition
 from headgate.catalog.relation.relation import Index, Relation
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.pgoutput import message as m
 
 
@@ -31,8 +32,8 @@ def with_identity_of_leaves(cursor: Cursor, root: Relation, remote: m.Relation) 
         return root
     keys = {key_names(leaf) for leaf in leaves}
     wanted: frozenset[str] = frozenset().union(*(key for key in keys if key is not None))
-    if not wanted or (None in keys and remote.replica_identity == "f"):
-        return replace(root, replica_identity="n", indexes=())
+    if not wanted or (None in keys and remote.replica_identity == ReplicaIdentity.FULL):
+        return replace(root, replica_identity=ReplicaIdentity.NOTHING, indexes=())
     attnums = tuple(column.attnum for column in root.columns if column.name in wanted)
     index = next((each for each in root.indexes if set(each.attnums) == set(attnums)), None) or Index(root.name, 0, attnums, unique=True)
-    return replace(root, replica_identity="i", indexes=(replace(index, replident=True, primary=False),))
+    return replace(root, replica_identity=ReplicaIdentity.INDEX, indexes=(replace(index, replident=True, primary=False),))

@@ -32,7 +32,7 @@ from pyspark.errors import PySparkException
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication.subscription import SubscriptionRel
+from headgate.catalog.replication.subscription import SubscriptionRel, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError
@@ -122,7 +122,7 @@ class InitialCopy:
         for index in self.relation.indexes:
             if index.unique and not index.plain:
                 self.worker.unique(transaction, self.relation, index)
-        done = SubscriptionRel(self.worker.subscription.oid, self.relation.oid, "f", position)
+        done = SubscriptionRel(self.worker.subscription.oid, self.relation.oid, SyncState.FINISHEDCOPY, position)
         if not subscriptions.set_table(transaction.cursor, done):
             raise PostgresError(
                 "XX000", f"subscription table {self.relation.oid} in subscription {self.worker.subscription.oid} does not exist"
@@ -197,7 +197,7 @@ class InitialCopy:
             transaction.append(self.relation, rows)
             return
         index, *others = [index for index in self.relation.indexes if index.unique and index.plain]
-        if self.relation.kind == "p":
+        if self.relation.is_partitioned:
             others = []
         try:
             done = merge(transaction, self.relation, index.attnums, target.as_inserts(rows), others=others)
@@ -269,7 +269,7 @@ class InitialCopy:
             target = self.target(transaction, remote)
             size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
             pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
-            if target.checked or target.completed or not remote.columns or self.relation.kind == "p" or self.relation.parent:
+            if target.checked or target.completed or not remote.columns or self.relation.is_partitioned or self.relation.parent:
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()
                     rows = target.of_text(piece, self.rows + 1)

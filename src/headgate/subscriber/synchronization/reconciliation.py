@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.pgoutput import message as m
@@ -135,7 +136,7 @@ def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
     """Where the columns go, as if the publisher sent each row whole: any key here will do. 42883 for whole rows that cannot be compared."""
     local, remote = target.local, target.remote
     columns = tuple(m.RelationColumn(key=True, name=each.name, type_oid=each.type_oid, typmod=-1) for each in remote.columns)
-    told = m.Relation(remote.oid, remote.schema, remote.name, "f", columns)
+    told = m.Relation(remote.oid, remote.schema, remote.name, ReplicaIdentity.FULL, columns)
     found = map_relation(transaction.cursor, local.database, told)
     if found.refusal is not None:
         raise found.refusal

@@ -41,7 +41,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_resync
-from headgate.catalog.replication.subscription import SubscriptionRel
+from headgate.catalog.replication.subscription import COPIED, SubscriptionRel, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
@@ -143,11 +143,11 @@ class SyncWorker(Worker):
             relation = relations.find(cursor, self.subscription.database, self.relation)
         finally:
             cursor.close()
-        return None if state is None or relation is None or state.state in ("s", "r") else (relation, state)
+        return None if state is None or relation is None or state.state in COPIED else (relation, state)
 
     def _copied(self, connection: PublisherConnection, relation: Relation, state: SubscriptionRel) -> Lsn:
         """The position of the finished copy: an earlier one in state f, else a new one. Raises 42704 if state f lost its origin."""
-        if state.state == "f" and not (self._is_gone(connection) and self._take_back(relation, state)):
+        if state.state == SyncState.FINISHEDCOPY and not (self._is_gone(connection) and self._take_back(relation, state)):
             cursor = self.catalog.cursor()
             try:
                 known = origins.progress(cursor, self.origin)
@@ -156,7 +156,7 @@ class SyncWorker(Worker):
             if known is None:
                 raise PostgresError("42704", f'replication origin "{self.origin}" does not exist')
             return known.remote_lsn
-        if state.state == "d":
+        if state.state == SyncState.DATASYNC:
             connection.drop_slot(self.slot, missing_ok=True)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
         self.copy = InitialCopy(self, relation, self.slot, self.origin, self._method(relation))
@@ -191,7 +191,7 @@ class SyncWorker(Worker):
                 transaction.rollback()
                 return False
             transaction.lock(relation)
-            parts = transaction.partitioned(relation).leaves if relation.kind == "p" else (relation,)
+            parts = transaction.partitioned(relation).leaves if relation.is_partitioned else (relation,)
             own = {part.oid for part in parts}
             later = log.entries(copied.end_lsn, relation.database, 1 << 30)
             if any(write.relation in own for entry in later if entry.origin != self.origin for write in entry.writes):
@@ -202,7 +202,7 @@ class SyncWorker(Worker):
                 transaction.truncate([part])
                 if not before.isEmpty():
                     transaction.append(part, before)
-            subscriptions.set_table(transaction.cursor, SubscriptionRel(self.subscription.oid, relation.oid, "i", None))
+            subscriptions.set_table(transaction.cursor, SubscriptionRel(self.subscription.oid, relation.oid, SyncState.INIT, None))
             transaction.commit()
         except BaseException:
             transaction.rollback()
@@ -214,7 +214,7 @@ class SyncWorker(Worker):
         origins.drop(cursor, self.origin, missing_ok=True)
         origins.create(cursor, self.origin)
         origins.check_room(cursor, self.origin, self.settings.integer("max_replication_slots"))
-        if not subscriptions.set_table(cursor, SubscriptionRel(self.subscription.oid, relation, "d", None)):
+        if not subscriptions.set_table(cursor, SubscriptionRel(self.subscription.oid, relation, SyncState.DATASYNC, None)):
             raise PostgresError("XX000", f"subscription table {relation} in subscription {self.subscription.oid} does not exist")
 
     def _wait_for_leader(self, start: Lsn) -> Lsn:
@@ -254,7 +254,7 @@ class SyncWorker(Worker):
     def _finish(self, end: Lsn) -> None:
         """CATCHUP → SYNCDONE, durable first; then the slot goes, and with it the origin."""
         assert self.relation is not None
-        done = SubscriptionRel(self.subscription.oid, self.relation, "s", end)
+        done = SubscriptionRel(self.subscription.oid, self.relation, SyncState.SYNCDONE, end)
 
         def finish(cursor: Cursor) -> None:
             subscriptions.set_table(cursor, done)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.query import evaluation
 from headgate.commands.query.clause import function_scan, row_locking, system_relation
@@ -102,7 +103,7 @@ def _range_var(planner: Planner, node: pb.RangeVar) -> Source:
     alias = node.alias.aliasname or relation.name
     schema = None if node.alias.aliasname else relation.schema
     locks = row_locking.permit(planner, relation, alias)
-    if relation.kind == "v" and relation.oid >= registry.FIRST_USER_OID:
+    if relation.kind == RelationKind.VIEW and relation.oid >= registry.FIRST_USER_OID:
         source = as_table(
             planner, planner.view(relation, row_locking.inside(locks, alias)), alias, names.strings(node.alias.colnames), schema
         )
@@ -110,13 +111,13 @@ def _range_var(planner: Planner, node: pb.RangeVar) -> Source:
         return source
     if relation.oid < registry.FIRST_USER_OID:
         return as_table(planner, system_relation.read(planner, node, relation), alias, names.strings(node.alias.colnames), schema)
-    if relation.kind in "iI":
+    if relation.kind in INDEX_KINDS:
         raise PostgresError("42809", f'cannot open relation "{relation.name}"', detail="This operation is not supported for indexes.")
-    if relation.kind == "S":
+    if relation.kind == RelationKind.SEQUENCE:
         source = as_table(planner, system_relation.sequence(planner, relation), alias, names.strings(node.alias.colnames), schema)
         restrict(planner, relation, source.star)
         return source
-    if relation.kind not in "rp":
+    if relation.kind not in TABLE_KINDS:
         raise not_supported(f"reading {lookup.PLURALS[relation.kind]} is not supported", position=position(node.location))
     skipped = row_locking.take(planner, relation, locks)
     frame = None if skipped else key_lookup.frame(planner, relation, alias, schema, names.strings(node.alias.colnames))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan
@@ -34,7 +35,7 @@ def freeze(planner: Planner, clause: pb.WithClause, statement: pb.SelectStmt) ->
             relation = lookup.source(cursor, context, each)
         except PostgresError:  # the name of a query in WITH, or one that is refused where it is read
             continue
-        if relation.oid >= FIRST_USER_OID and relation.kind in "rp" and relation.oid not in planner.frozen:
+        if relation.oid >= FIRST_USER_OID and relation.kind in TABLE_KINDS and relation.oid not in planner.frozen:
             planner.frozen[relation.oid] = planner.frame_of(relation)
 
 

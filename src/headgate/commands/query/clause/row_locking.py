@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
 from headgate.commands.query.clause.select_list import SelectItem
 from headgate.errors import PostgresError
@@ -144,7 +145,7 @@ def refuse_nullable(locks: Sequence[RowLock], node: pb.JoinExpr) -> None:
 def permit(planner: Planner, relation: Relation, alias: str) -> tuple[RowLock, ...]:
     """The clauses that lock an item of FROM; 42809 for a sequence, 42501 without the right to UPDATE."""
     found = tuple(each for each in planner.locks if each.of(alias))
-    if found and relation.kind == "S":
+    if found and relation.kind == RelationKind.SEQUENCE:
         raise PostgresError("42809", f'cannot lock rows in sequence "{relation.name}"')
     if found and relation.oid >= FIRST_USER_OID:
         cursor, role = planner.transaction.cursor, planner.role
@@ -160,7 +161,7 @@ def take(planner: Planner, relation: Relation, locks: Sequence[RowLock]) -> set[
         return set()
     skipped: set[int] = set()
     policy = max(each.policy for each in locks)
-    for leaf in planner.transaction.partitioned(relation).leaves if relation.kind == "p" else [relation]:
+    for leaf in planner.transaction.partitioned(relation).leaves if relation.is_partitioned else [relation]:
         try:
             planner.transaction.lock(leaf, wait=policy == pb.LockWaitBlock)
             planner.transaction.refuse_changed(leaf)
