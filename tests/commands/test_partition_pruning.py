@@ -10,7 +10,7 @@ from tests.storage.test_routing import COLUMNS, create, table
 
 from headgate.catalog.relation.partition import build
 from headgate.commands import stored_expression
-from headgate.commands.partition import partition_pruning as prune
+from headgate.commands.dml import partition_pruning as prune
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.sql.parser import parse_expression

@@ -105,7 +105,7 @@ class _Table:
         if self.relation.is_partitioned:  # the keys of its leaves contain the partition key
             yield from self._misplaced()
             return
-        for index in uniqueness.keys_of(self.relation):
+        for index in self.relation.unique_indexes:
             yield Question((f'keys of unique index "{index.name}" are there more than once',), self._twice(index))
         tests = self._violations()
         if tests:

@@ -172,6 +172,11 @@ class Relation:
         return next((index.attnums for index in self.indexes if index.primary), ())
 
     @property
+    def unique_indexes(self) -> list[Index]:
+        """The unique indexes, the primary key first."""
+        return sorted((each for each in self.indexes if each.unique), key=lambda each: not each.primary)
+
+    @property
     def identity_index(self) -> tuple[int, ...] | None:
         """attnums of the index that REPLICA IDENTITY USING INDEX names, None if it names none."""
         return next((index.attnums for index in self.indexes if index.replident), None)

@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog import hold
+from headgate.catalog.physical import Cursor, one, rows, run
 from headgate.catalog.relation import relation as relations
+from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_literal, split_identifiers
 
 CALL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
@@ -54,6 +56,71 @@ def table_of(cursor: Cursor, database: int, sequence: int) -> str | None:
         [database, sequence],
     )
     return str(found[0][0]) if found else None
+
+
+def of_column(cursor: Cursor, database: int, table: int, attnum: int) -> int | None:
+    """The sequence that a column owns, or None."""
+    found = one(
+        cursor,
+        "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S' WHERE d.dbid = ?"
+        " AND d.refobjid = ? AND d.refobjsubid = ? AND d.classid = 1259 AND d.deptype IN ('a', 'i')",
+        [database, table, attnum],
+    )
+    return None if found is None else int(found[0])
+
+
+# ---- the next values -------------------------------------------------------------------------------------------------
+
+Change = Callable[[Callable[[Cursor], tuple[int, int] | None]], tuple[int, int] | None]
+
+
+def take(change: Change, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
+    """(first value, increment) of `count` values; 2200H when the sequence has no more.
+
+    As in PostgreSQL a value once taken is not given back: `change` (`Catalog.change`) works in a transaction of its own where the sequence
+    is committed; the caller's is used otherwise.
+    """
+
+    def advance(writer: Cursor) -> tuple[int, int] | None:
+        found = one(
+            writer,
+            "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqstart, c.relname FROM hg.sequence_state t"
+            " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid"
+            " JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
+            " WHERE t.dbid = ? AND t.seqrelid = ?",
+            [database, sequence],
+        )
+        if found is None:
+            return None
+        last, called, increment, maximum, minimum, _, name = found
+        first = last + increment if called else last
+        final = first + increment * (count - 1)
+        if final > maximum:
+            raise PostgresError("2200H", f'nextval: reached maximum value of sequence "{name}" ({maximum})')
+        if final < minimum:
+            raise PostgresError("2200H", f'nextval: reached minimum value of sequence "{name}" ({minimum})')
+        run(
+            writer,
+            "UPDATE hg.sequence_state SET last_value = ?, is_called = true WHERE dbid = ? AND seqrelid = ?",
+            [final, database, sequence],
+        )
+        return int(first), int(increment)
+
+    taken = None
+    for waited in (False, True):
+        try:
+            taken = change(advance) or advance(cursor)
+            break
+        except PostgresError as error:
+            if error.sqlstate != "40001":
+                raise
+            if waited:
+                taken = advance(cursor)  # this transaction has restarted the sequence itself
+            else:
+                hold.use(cursor, "pg_class", sequence)  # another has restarted it: until its end
+    if taken is None:
+        raise PostgresError("XX000", f"could not open relation with OID {sequence}")
+    return taken
 
 
 # ---- in a default -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.settings.definition import read_bool
 
 RULE, RELATION = 2618, 1259
 Uses = Iterable[tuple[int, int]]
@@ -113,3 +114,9 @@ def _drop_rule(cursor: Cursor, database: int, view: int) -> None:
     if found is not None:
         run(cursor, "DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2618 AND objid = ?", [database, found[0]])
         run(cursor, "DELETE FROM hg.pg_rewrite WHERE dbid = ? AND oid = ?", [database, found[0]])
+
+
+def invokers_rights(given: Iterable[str]) -> bool:
+    """Whether the tables under a view with these options are read with the rights of who queries."""
+    found = dict(each.split("=", 1) for each in given)
+    return read_bool(found.get("security_invoker", "false")) is True

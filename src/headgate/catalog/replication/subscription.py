@@ -240,3 +240,21 @@ def _subscription(row: tuple[Any, ...]) -> Subscription:
 
 def _stored(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
+
+
+def refuse_unfinished_sync(cursor: Cursor, database: int, relation: int, name: str) -> None:
+    """DROP TABLE and DROP SCHEMA while the table's copy is under way: 22023 (RemoveSubscriptionRel)."""
+    found = rows(
+        cursor,
+        "SELECT s.subname, r.srsubstate FROM hg.pg_subscription_rel r JOIN hg.pg_subscription s ON s.oid = r.srsubid"
+        " WHERE r.dbid = ? AND r.srrelid = ? AND r.srsubstate NOT IN ('i', 'r', 's')",
+        [database, relation],
+    )
+    for subscription, state in found:
+        raise PostgresError(
+            "22023",
+            f'could not drop relation mapping for subscription "{subscription}"',
+            detail=f'Table synchronization for relation "{name}" is in progress and is in state "{state}".',
+            hint="Use ALTER SUBSCRIPTION ... ENABLE to enable subscription if not already enabled or use DROP SUBSCRIPTION ..."
+            " to drop the subscription.",
+        )

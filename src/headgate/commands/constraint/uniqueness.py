@@ -37,19 +37,14 @@ if TYPE_CHECKING:
     from headgate.commands.session import Session
 
 
-def keys_of(relation: Relation) -> list[Index]:
-    """The unique indexes of a table, the primary key first."""
-    return sorted((each for each in relation.indexes if each.unique), key=lambda each: not each.primary)
-
-
 def judged(session: Session, relation: Relation) -> list[Index]:
     """The unique indexes by which a statement is judged: all but those of deferred constraints."""
-    return [each for each in keys_of(relation) if not _put_off(session, each)]
+    return [each for each in relation.unique_indexes if not _put_off(session, each)]
 
 
 def put_off(session: Session, transaction: Transaction, relation: Relation, keys: Callable[[Index], pa.Table] | None = None) -> None:
     """Rows were written: deferred constraints are checked at the end, for the keys that `keys` gives (k0, k1, …), or for all."""
-    for index in keys_of(relation):
+    for index in relation.unique_indexes:
         if _put_off(session, index):
             found = keys(index) if keys is not None and index.plain else None
             deferrable = Deferrable(index.constraint, index.deferred)

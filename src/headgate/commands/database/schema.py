@@ -12,11 +12,11 @@ from headgate.catalog.relation import removal
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS, RelationKind
+from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import dependency, privilege
 from headgate.commands.database import schema_element
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.subscription import subscription_state
 from headgate.commands.table import table
 from headgate.commands.type import user_type
 from headgate.commands.view import view
@@ -86,7 +86,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     dependency.settle(transaction, dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
     tables = [each for _, each in held if each.kind in TABLE_KINDS]
     for each in tables:
-        subscription_state.refuse_unfinished_sync(cursor, each)
+        subscriptions.refuse_unfinished_sync(cursor, each.database, each.oid, each.name)
     table.drop_all(transaction, [each for each in tables if not each.parent or all(each.parent != other.oid for other in tables)])
     for _, each in held:
         if each.kind not in TABLE_KINDS and relations.find(cursor, context.database, each.oid) is not None:

@@ -304,7 +304,7 @@ def checked_changes(
 
 def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
     """Whether an UPDATE of these columns can change a unique key."""
-    for index in uniqueness.keys_of(relation):
+    for index in relation.unique_indexes:
         for attnum in uniqueness.used_columns(relation, index):
             column = relation.numbered(attnum)
             if column is not None and (column.name in set_columns or column.generated is not None):

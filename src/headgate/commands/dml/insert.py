@@ -11,18 +11,15 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.commands import lookup, privilege, stored_expression
-from headgate.commands.dml import on_conflict, returning, routed_rows, storage_error
+from headgate.commands import lookup, privilege, stored_expression, temporary_schema
+from headgate.commands.dml import next_value, on_conflict, returning, routed_rows, storage_error, unwritable_view
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query import rendering
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, reference
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
-from headgate.commands.sequence import next_value
 from headgate.commands.session import Session
-from headgate.commands.table import temporary
-from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression import node as nodes
@@ -77,7 +74,7 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str) -> 
     """The relation, with the checks of PostgreSQL's CheckValidResultRel."""
     cursor, context = session.begin_statement().cursor, session.context
     if relation.kind == RelationKind.VIEW:
-        raise view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT")
+        raise unwritable_view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT")
     if relation.kind in {RelationKind.INDEX, RelationKind.PARTITIONED_INDEX, RelationKind.COMPOSITE_TYPE}:
         raise PostgresError(
             "42809",
@@ -91,7 +88,7 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str) -> 
     if relation.oid < FIRST_USER_OID:
         raise not_supported(f'changing the system catalog "{relation.name}" is not supported')
     if relation.persistence == "t":
-        temporary.touched(session, session.begin_statement(), relation)
+        temporary_schema.touched(session, session.begin_statement(), relation)
     return relation
 
 

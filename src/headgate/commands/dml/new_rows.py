@@ -19,15 +19,15 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
-from headgate.commands.dml import first_error, routed_rows
+from headgate.commands.dml import first_error, next_value, routed_rows
+from headgate.commands.dml.next_value import Numbers
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
-from headgate.commands.sequence import next_value, sequence
-from headgate.commands.sequence.next_value import Numbers
 from headgate.errors import PostgresError
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
@@ -88,7 +88,7 @@ class NewRows:
         """What nextval gives the rows where it is all that the column's default is; None otherwise."""
         session, name = self.planner.session, next_value.alone(column.default)
         if column.identity:
-            owned = sequence.of_column(self.transaction.cursor, self.relation.database, self.relation.oid, column.attnum)
+            owned = sequences.of_column(self.transaction.cursor, self.relation.database, self.relation.oid, column.attnum)
             assert owned is not None
             return next_value.of_sequence(owned, session, self.transaction, rows)
         return None if name is None else next_value.of_name(name, session, self.transaction, rows)
@@ -298,7 +298,7 @@ class NewRows:
 
     def _may_wait(self, rows: pa.Table) -> bool:
         """Whether the rows may be added without the table's lock, so that others add theirs meanwhile: their keys are claimed then."""
-        relation, indexes = self.relation, uniqueness.keys_of(self.relation)
+        relation, indexes = self.relation, self.relation.unique_indexes
         if relation.foreign_keys or relation.persistence == "t" or not relation.columns or rows.num_rows > SMALL_ROWS:
             return False
         if not all(each.plain and each.immediate for each in indexes):
@@ -347,7 +347,7 @@ class NewRows:
             return routed_rows.append_frame(self, rows)
         checked = self.checked_frame(rows)
         self._check_policies(checked)
-        if not uniqueness.keys_of(self.relation) and not self.relation.foreign_keys:
+        if not self.relation.unique_indexes and not self.relation.foreign_keys:
             return self.transaction.append(self.relation, checked)
         referential_action.lock(self.transaction, self.relation)
         self.transaction.lock(self.relation)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege
-from headgate.commands.constraint import referential_action, uniqueness
+from headgate.commands.constraint import referential_action
 from headgate.commands.dml import assignment, driver_change, first_error
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.publication import replica_identity
@@ -140,7 +140,7 @@ def _named_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
         if column is None:
             raise PostgresError("42703", f'column "{element.name}" does not exist')
         attnums.add(column.attnum)
-    if all(set(each.attnums) != attnums for each in uniqueness.keys_of(relation) if each.plain):
+    if all(set(each.attnums) != attnums for each in relation.unique_indexes if each.plain):
         raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
     return attnums
 
@@ -155,7 +155,7 @@ def _constraint(name: str, relation: Relation) -> Index:
 def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
     """The unique indexes that decide what a conflict is."""
     relation = writer.relation
-    unique = uniqueness.keys_of(relation)
+    unique = relation.unique_indexes
     if not clause.HasField("infer"):
         if any(not each.plain for each in unique):
             raise not_supported("ON CONFLICT DO NOTHING without a target is not supported on a table with a partial or expression index")

@@ -22,7 +22,6 @@ from headgate.commands.publication import publication_object, reconciliation
 from headgate.commands.publication.publication_object import TableObject
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table.table import oids
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.options import Option, conflicting, options
@@ -87,7 +86,7 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
     owner = privilege.used_role(cursor, context.user)
     publication = Publication(0, node.pubname, owner, node.for_all_tables, members=tuple(members), schemas=tuple(schemas), **given)
     reconciliation.check_options(publication)
-    publications.create(cursor, oids(transaction), context.database, publication)
+    publications.create(cursor, transaction.engine.catalog.next_oid, context.database, publication)
     transaction.catalog_changed()
     if session.settings.text("wal_level") != "logical":
         session.notices.warning(
@@ -175,7 +174,9 @@ def _add(publication: Publication, found: list[TableObject], schemas: list[int],
         privilege.check_owner(cursor, context.user, table.relation.owner, "table", table.relation.name)
         if publication.member(table.relation.oid) is not None:
             raise PostgresError("42710", f'relation "{table.relation.name}" is already member of publication "{publication.name}"')
-        publications.add_member(cursor, oids(transaction), context.database, publication.oid, _member(table, transaction, context.user))
+        publications.add_member(
+            cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, _member(table, transaction, context.user)
+        )
     if schemas and lists:
         raise PostgresError(
             "22023",
@@ -187,7 +188,7 @@ def _add(publication: Publication, found: list[TableObject], schemas: list[int],
             name = lookup.namespace_name(cursor, context.database, schema)
             raise PostgresError("42710", f'schema "{name}" is already member of publication "{publication.name}"')
         publication_object.check_schema(cursor, context.database, schema)
-        publications.add_schema(cursor, oids(transaction), context.database, publication.oid, schema)
+        publications.add_schema(cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, schema)
 
 
 def _set(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
@@ -197,7 +198,7 @@ def _set(publication: Publication, found: list[TableObject], schemas: list[int],
     members = [_member(table, transaction, context.user) for table in found]
     for schema in schemas:
         publication_object.check_schema(cursor, context.database, schema)
-    publications.set_members(cursor, oids(transaction), context.database, publication.oid, members, schemas)
+    publications.set_members(cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, members, schemas)
 
 
 def _drop(publication: Publication, found: list[TableObject], schemas: list[int], transaction: Transaction) -> None:

@@ -44,7 +44,6 @@ from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, reference
 from headgate.commands.session import Session
-from headgate.commands.view import view_option
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import rewriting
 from headgate.expression.binding import binder, operators
@@ -153,7 +152,7 @@ class Planner:
         text = views.query(cursor, relation.database, relation.oid)
         [statement] = parse(text)
         saved = self.ctes, self.role, self.in_view
-        invokers = view_option.invokers_rights(views.options(cursor, relation.database, relation.oid))
+        invokers = views.invokers_rights(views.options(cursor, relation.database, relation.oid))
         role = self.session.context.user if invokers else privilege.role_name(cursor, relation.owner)
         self.ctes, self.role, self.in_view = {}, role, True
         try:

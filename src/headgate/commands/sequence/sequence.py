@@ -8,29 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import hold
 from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.object_name import choose_name
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import dependency, lookup, privilege
+from headgate.commands import default_privilege, dependency, lookup, privilege, temporary_schema
 from headgate.commands.result import CommandResult
-from headgate.commands.role import grant
 from headgate.commands.session import Session
-from headgate.commands.table import temporary
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.options import unique
 from headgate.sql.parser import unwrap
 from headgate.types import registry
-
-if TYPE_CHECKING:
-    from headgate.catalog.catalog import Catalog
 
 _MAXIMA = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
 
@@ -83,7 +77,7 @@ def create(
     if one(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?", [database, namespace, name]):
         raise PostgresError("42P07", f'relation "{name}" already exists')
     numbers = bounds(options, type_oid)
-    oid, persistence = oids(), "t" if temporary.holds(cursor, database, namespace) else "p"
+    oid, persistence = oids(), "t" if temporary_schema.holds(cursor, database, namespace) else "p"
     insert(
         cursor, "pg_class", dbid=database, oid=oid, relname=name, relnamespace=namespace, relowner=owner, relfilenode=oid,
         relpersistence=persistence, relkind="S", relnatts=3, relispopulated=True, relreplident="n", relpages=1, reltuples=1.0,
@@ -113,70 +107,14 @@ def own(cursor: Cursor, database: int, sequence: int, table: int, attnum: int, *
     )  # fmt: skip
 
 
-def of_column(cursor: Cursor, database: int, table: int, attnum: int) -> int | None:
-    """The sequence that a column owns, or None."""
-    found = one(
-        cursor,
-        "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S' WHERE d.dbid = ?"
-        " AND d.refobjid = ? AND d.refobjsubid = ? AND d.classid = 1259 AND d.deptype IN ('a', 'i')",
-        [database, table, attnum],
-    )
-    return None if found is None else int(found[0])
-
-
-def take(catalog: Catalog, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
-    """(first value, increment) of `count` values; 2200H when the sequence has no more."""
-
-    def advance(writer: Cursor) -> tuple[int, int] | None:
-        found = one(
-            writer,
-            "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqstart, c.relname FROM hg.sequence_state t"
-            " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid"
-            " JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.seqrelid"
-            " WHERE t.dbid = ? AND t.seqrelid = ?",
-            [database, sequence],
-        )
-        if found is None:
-            return None
-        last, called, increment, maximum, minimum, _, name = found
-        first = last + increment if called else last
-        final = first + increment * (count - 1)
-        if final > maximum:
-            raise PostgresError("2200H", f'nextval: reached maximum value of sequence "{name}" ({maximum})')
-        if final < minimum:
-            raise PostgresError("2200H", f'nextval: reached minimum value of sequence "{name}" ({minimum})')
-        run(
-            writer,
-            "UPDATE hg.sequence_state SET last_value = ?, is_called = true WHERE dbid = ? AND seqrelid = ?",
-            [final, database, sequence],
-        )
-        return int(first), int(increment)
-
-    taken = None
-    for waited in (False, True):
-        try:
-            taken = catalog.change(advance) or advance(cursor)
-            break
-        except PostgresError as error:
-            if error.sqlstate != "40001":
-                raise
-            if waited:
-                taken = advance(cursor)  # this transaction has restarted the sequence itself
-            else:
-                hold.use(cursor, "pg_class", sequence)  # another has restarted it: until its end
-    if taken is None:
-        raise PostgresError("XX000", f"could not open relation with OID {sequence}")
-    return taken
-
-
 def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
     """CREATE SEQUENCE."""
     from headgate.commands.sequence import alter_sequence  # it imports this module
 
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    if temporary.wanted(node.sequence):
-        namespace, schema = temporary.schema(session, transaction)
+    if temporary_schema.wanted(node.sequence):
+        namespace, schema = temporary_schema.schema(session, transaction)
     else:
         namespace, schema = lookup.creation_schema(cursor, context, node.sequence.schemaname)
         privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
@@ -195,7 +133,7 @@ def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
         alter_sequence.use_owner(cursor, session, each)
     oid = create(cursor, transaction.engine.catalog.next_oid, context.database, namespace, name, owner, type_oid, options)
     made = relations.get(cursor, context.database, oid)
-    grant.apply_default(cursor, made, context.user)
+    default_privilege.apply_default(cursor, made, context.user)
     for each in owned_by:
         alter_sequence.own(cursor, session, made, each)
     return CommandResult("CREATE SEQUENCE")

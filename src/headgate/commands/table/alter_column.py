@@ -10,18 +10,20 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
+from headgate.catalog.physical import run
 from headgate.catalog.relation import attribute, removal
+from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.commands import dependency, stored_expression
 from headgate.commands.constraint import uniqueness
+from headgate.commands.dml import next_value
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
 from headgate.commands.query import row_security
-from headgate.commands.sequence import next_value, sequence
+from headgate.commands.sequence import sequence
 from headgate.commands.table import alter_constraint, foreign_key, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration
-from headgate.commands.table.table import oids
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
 from headgate.sql import names
@@ -42,7 +44,7 @@ def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         element, relation.name, relation.all_columns, cursor, relation.database, alteration.session.context.forms
     )
     column = replace(column, default=next_value.in_full(column.default, cursor, alteration.session.context))
-    next_oid = oids(alteration.transaction)
+    next_oid = alteration.transaction.engine.catalog.next_oid
     sequences: dict[str, int] = {}
     for need in elements.sequences:
         name = sequence.owned_name(cursor, relation.database, relation.namespace_oid, relation.name, need.column)
@@ -82,7 +84,7 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             removal.drop_index(cursor, alteration.relation, index.oid)
     alteration.refresh()
     for gone in [*generated, column]:
-        owned = sequence.of_column(cursor, relation.database, relation.oid, gone.attnum)
+        owned = sequences.of_column(cursor, relation.database, relation.oid, gone.attnum)
         if owned is not None:
             removal.drop(cursor, relation.database, owned)
         removal.drop_column(cursor, alteration.relation, gone.attnum)
@@ -132,7 +134,7 @@ def set_default(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         stored_expression.default(getattr(command, "def"), column, alteration.session.context.forms) if command.HasField("def") else None
     )
     default = next_value.in_full(default, alteration.cursor, alteration.session.context)
-    attribute.set_default(alteration.cursor, oids(alteration.transaction), relation, column.attnum, default)
+    attribute.set_default(alteration.cursor, alteration.transaction.engine.catalog.next_oid, relation, column.attnum, default)
     for child in alteration.children():
         set_default(child, command)
 
@@ -184,3 +186,17 @@ def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     rewrite_table.alter_type(alteration, column, oid, typmod, element.raw_default if element.HasField("raw_default") else None)
     for child in alteration.children():
         alter_type(child, command)
+
+
+def drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
+    """ALTER COLUMN … DROP EXPRESSION [IF EXISTS]: the values stay."""
+    column, relation, cursor = alteration.column(command.name), alteration.relation, alteration.cursor
+    if column.generated is None:
+        message = f'column "{column.name}" of relation "{relation.name}" is not a stored generated column'
+        if not command.missing_ok:
+            raise PostgresError("55000", message)
+        alteration.session.notices.notice(f"{message}, skipping")
+        return
+    run(cursor, "UPDATE hg.pg_attribute SET attgenerated = '' WHERE dbid = ? AND attrelid = ? AND attnum = ?", [
+        relation.database, relation.oid, column.attnum])  # fmt: skip
+    attribute.set_default(cursor, lambda: 0, relation, column.attnum, None)

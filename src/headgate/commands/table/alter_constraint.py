@@ -9,19 +9,19 @@ from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.physical import insert, run
+from headgate.catalog.relation import attribute, key_text, object_name, pg_class
 from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import index as indexes
-from headgate.catalog.relation import object_name
+from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import ForeignKey
 from headgate.commands import dependency
 from headgate.commands.partition import alter_partition, partition_index
-from headgate.commands.sequence import alter_sequence
 from headgate.commands.table import foreign_key, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration
-from headgate.commands.table.table import oids
 from headgate.errors import PostgresError
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
 
 def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
@@ -36,7 +36,7 @@ def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         foreign_key.add(table_definition.ForeignKeyNeed(node), relation, alteration.session, alteration.transaction, check=True)
         return
     if node.indexname:
-        alter_sequence.using_index(alteration, node)
+        using_index(alteration, node)
         return
     add_key(alteration, table_definition.key(node, relation.columns, relation.name, altering=True))
 
@@ -60,7 +60,7 @@ def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
 
 def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
     """A CHECK, which the rows that are there must meet unless it is NOT VALID."""
-    oid = constraints.add_check(alteration.cursor, oids(alteration.transaction), alteration.relation, check)
+    oid = constraints.add_check(alteration.cursor, alteration.transaction.engine.catalog.next_oid, alteration.relation, check)
     alteration.refresh()
     made = next(each for each in alteration.relation.checks if each.oid == oid)
     if made.validated:
@@ -119,3 +119,48 @@ def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> No
     key = _foreign_key(alteration, command.name)
     if not key.validated:
         foreign_key.validate(key, relation, alteration.session, alteration.transaction)
+
+
+NO_CONSTRAINT = "Cannot create a primary key or unique constraint using such an index."
+
+
+def using_index(alteration: Alteration, node: ParseNode) -> None:
+    """ADD CONSTRAINT … PRIMARY KEY | UNIQUE USING INDEX i (transformIndexConstraint)."""
+    relation, cursor = alteration.relation, alteration.cursor
+    primary, name = node.contype == pb.CONSTR_PRIMARY, node.indexname
+    index = next((each for each in relation.indexes if each.name == name), None)
+    if index is None:
+        if relations.find_oid(cursor, relation.database, relation.schema, name) is None:
+            raise PostgresError("42704", f'index "{name}" does not exist')
+        raise PostgresError("55000", f'index "{name}" does not belong to table "{relation.name}"')
+    if index.constraint:
+        raise PostgresError("55000", f'index "{name}" is already associated with a constraint')
+    if not index.unique:
+        raise PostgresError("42809", f'"{name}" is not a unique index', detail=NO_CONSTRAINT)
+    for found, shown in ((index.expressions, f'index "{name}" contains expressions'), (index.predicate, f'"{name}" is a partial index')):
+        if found:
+            raise PostgresError("42809", shown, detail=NO_CONSTRAINT)
+    if primary and relation.primary_key:
+        raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
+    wanted = node.conname or name
+    if wanted != name:
+        alteration.session.notices.notice(f'ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index "{name}" to "{wanted}"')
+        pg_class.rename(cursor, relations.get(cursor, relation.database, index.oid), wanted)
+    deferrable = node.deferrable or node.initdeferred
+    oid = alteration.transaction.engine.catalog.next_oid()
+    insert(
+        cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=wanted, connamespace=relation.namespace_oid,
+        contype="p" if primary else "u", condeferrable=deferrable, condeferred=node.initdeferred, convalidated=True,
+        conrelid=relation.oid, conindid=index.oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True,
+        conkey=list(index.attnums),
+    )  # fmt: skip
+    run(
+        cursor, "UPDATE hg.pg_index SET indisprimary = ?, indimmediate = ? WHERE dbid = ? AND indexrelid = ?",
+        [primary, not deferrable, relation.database, index.oid],
+    )  # fmt: skip
+    for attnum in index.attnums if primary else ():
+        column = relation.numbered(attnum)
+        if column is not None and not column.not_null:
+            rewrite_table.check_no_nulls(alteration.transaction, relation, column)
+            attribute.set_not_null(cursor, relation, attnum, not_null=True)
+    key_text.write(cursor, relation.database, relation.oid)

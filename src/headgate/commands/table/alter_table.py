@@ -25,9 +25,8 @@ from headgate.catalog.replication import publication as publications
 from headgate.commands import lookup, privilege
 from headgate.commands.partition import alter_partition
 from headgate.commands.result import CommandResult
-from headgate.commands.sequence import alter_sequence
 from headgate.commands.session import Session
-from headgate.commands.table import alter_column, alter_constraint, storage_parameter
+from headgate.commands.table import alter_column, alter_constraint, identity_column, storage_parameter
 from headgate.commands.table.alteration import Alteration
 from headgate.commands.table.rename import KINDS, WORDS
 from headgate.commands.view import view_option
@@ -299,10 +298,10 @@ ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
     pb.AT_AttachPartition: alter_partition.attach,
     pb.AT_DetachPartition: alter_partition.detach,
     pb.AT_DetachPartitionFinalize: alter_partition.detach,
-    pb.AT_AddIdentity: alter_sequence.add_identity,
-    pb.AT_SetIdentity: alter_sequence.set_identity,
-    pb.AT_DropIdentity: alter_sequence.drop_identity,
-    pb.AT_DropExpression: alter_sequence.drop_expression,
+    pb.AT_AddIdentity: identity_column.add_identity,
+    pb.AT_SetIdentity: identity_column.set_identity,
+    pb.AT_DropIdentity: identity_column.drop_identity,
+    pb.AT_DropExpression: alter_column.drop_expression,
     pb.AT_EnableRowSecurity: row_security,
     pb.AT_DisableRowSecurity: row_security,
     pb.AT_ForceRowSecurity: row_security,

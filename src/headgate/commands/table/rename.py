@@ -21,7 +21,6 @@ from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.publication import membership
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.table.table import oids
 from headgate.commands.view import view
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
@@ -103,7 +102,7 @@ def _rename_column(transaction: Transaction, relation: Relation, name: str, new_
         _rename_column(transaction, child, name, new_name)
     attribute.rename_column(cursor, relation, column.attnum, new_name)
     changed = relations.get(cursor, relation.database, relation.oid)
-    stored_expression.rename_in_expressions(cursor, oids(transaction), relation, changed)
+    stored_expression.rename_in_expressions(cursor, transaction.engine.catalog.next_oid, relation, changed)
     membership.renamed(cursor, relation, changed)
     if relation.kind == RelationKind.TABLE:
         transaction.alter_table(relation, changed)

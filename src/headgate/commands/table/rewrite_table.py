@@ -9,14 +9,15 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import attribute
+from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Check, Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import stored_expression
+from headgate.commands.dml import next_value
+from headgate.commands.dml.next_value import Numbers
 from headgate.commands.query import rendering
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import quoted
-from headgate.commands.sequence import next_value, sequence
-from headgate.commands.sequence.next_value import Numbers
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
@@ -78,7 +79,7 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
     text = column.generated if column.generated is not None else column.default
     numbers: Sequence[Numbers] = ()
     if column.identity:
-        owned = sequence.of_column(transaction.cursor, relation.database, relation.oid, column.attnum)
+        owned = sequences.of_column(transaction.cursor, relation.database, relation.oid, column.attnum)
         assert owned is not None
         numbers = [next_value.of_sequence(owned, session, transaction, positions.count())]
         value = F.col(numbers[0].key).cast(spark_type(column.type_oid))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
@@ -18,13 +18,12 @@ from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.commands import dependency, lookup, privilege, stored_expression
+from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression, temporary_schema
+from headgate.commands.dml import next_value
 from headgate.commands.partition import partition, partition_constraint, partition_index
 from headgate.commands.result import CommandResult
-from headgate.commands.role import grant
-from headgate.commands.sequence import next_value, sequence
+from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
-from headgate.commands.subscription import subscription_state
 from headgate.commands.table import foreign_key, like, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
 from headgate.errors import PostgresError, not_supported
@@ -33,12 +32,6 @@ from headgate.storage.transaction.transaction import Transaction
 
 IDENTIFIER_BYTES = 63
 _ON_COMMIT = {pb.ONCOMMIT_DELETE_ROWS: temporary_tables.DELETE_ROWS, pb.ONCOMMIT_DROP: temporary_tables.DROP}
-
-
-def oids(transaction: Transaction) -> Callable[[], int]:
-    """The catalog's counter of oids."""
-    counter: Callable[[], int] = transaction.engine.catalog.next_oid
-    return counter
 
 
 def create(node: pb.CreateStmt, session: Session) -> CommandResult:
@@ -64,7 +57,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     owner = privilege.used_role(cursor, context.user)
     for declared in elements.foreign_keys:
         foreign_key.use_target(declared, session, transaction)
-    next_oid = oids(transaction)
+    next_oid = transaction.engine.catalog.next_oid
     made: dict[str, int] = {}
     columns = [replace(each, default=next_value.in_full(each.default, cursor, context)) for each in elements.columns]
     for need in elements.sequences:
@@ -99,7 +92,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     for each in elements.keys:
         partition_index.add(transaction, relation, each)
         relation = relations.get(cursor, context.database, relation.oid)
-    grant.apply_default(cursor, relation, context.user)
+    default_privilege.apply_default(cursor, relation, context.user)
     if temporary:
         temporary_tables.at_commit(session, transaction, relation, _ON_COMMIT.get(node.oncommit, temporary_tables.PRESERVE))
     for declared in elements.foreign_keys:
@@ -112,9 +105,9 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
 def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> tuple[int, str, bool]:
     """(oid, name) of the schema in which CREATE TABLE makes its table, and whether that is temporary."""
     cursor, context, target = transaction.cursor, session.context, node.relation
-    temporary = temporary_tables.wanted(target)
+    temporary = temporary_schema.wanted(target)
     if temporary:
-        namespace, schema = temporary_tables.schema(session, transaction)
+        namespace, schema = temporary_schema.schema(session, transaction)
     else:
         if node.oncommit > pb.ONCOMMIT_NOOP:
             raise PostgresError("42P16", "ON COMMIT can only be used on temporary tables")
@@ -189,7 +182,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             found.append(relation)
     for relation in found:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
-        subscription_state.refuse_unfinished_sync(cursor, relation)
+        subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)
         session.deferral.refuse_waiting(cursor, relation, "DROP TABLE")
     _tell_subscribed(session, transaction, found)
     for relation in found:

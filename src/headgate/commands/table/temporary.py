@@ -1,71 +1,28 @@
-"""Temporary tables: each session has a schema pg_temp_<pid> of its own, made with its first temporary table and dropped when it ends.
+"""The end of temporary tables: ON COMMIT, the end of their session, and what a crash left.
 
-The schema stands first in the session's search path, so the other commands find a temporary table like any other. Called by CREATE
-TABLE, by the session when it leaves (`drop_all`), and by a node when it starts (`clean`: what a crash left).
+Called by CREATE TABLE (`at_commit`), by the session when it leaves (`drop_all`), and by a node when it starts (`clean`). Where they are:
+`temporary_schema`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from postgast import pg_query_pb2 as pb
-
 from headgate.catalog import namespace
-from headgate.catalog.physical import Cursor, rows
+from headgate.catalog.physical import rows
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import removal
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import NAMED_KINDS, TABLE_KINDS
 from headgate.catalog.session import SessionContext
-from headgate.commands import privilege
-from headgate.errors import PostgresError
-from headgate.sql.parser import position
+from headgate.commands import temporary_schema
 
 if TYPE_CHECKING:
     from headgate.commands.session import Session
     from headgate.storage.engine import Engine
     from headgate.storage.transaction.transaction import Transaction
 
-PREFIX = "pg_temp_"
 PRESERVE, DELETE_ROWS, DROP = 0, 1, 2
-
-
-def wanted(node: pb.RangeVar) -> bool:
-    """Whether a RangeVar that is created names a temporary relation; 42P16 where it is in another schema."""
-    if node.relpersistence == "t":
-        if node.schemaname and not _is_temporary(node.schemaname):
-            raise PostgresError("42P16", "cannot create temporary relation in non-temporary schema", position=position(node.location))
-        return True
-    if node.schemaname and _is_temporary(node.schemaname):
-        if node.relpersistence == "u":
-            raise PostgresError("42P16", "cannot create temporary relation in non-temporary schema")
-        return True
-    return False
-
-
-def _is_temporary(schema: str) -> bool:
-    return schema == "pg_temp" or schema.startswith(PREFIX)
-
-
-def schema(session: Session, transaction: Transaction) -> tuple[int, str]:
-    """(oid, name) of the session's temporary schema, made if need be."""
-    cursor, context = transaction.cursor, session.context
-    if not privilege.may_on_database(cursor, context.user, context.database, "TEMPORARY"):
-        raise PostgresError("42501", f'permission denied to create temporary tables in database "{context.database_name}"')
-    name = f"{PREFIX}{context.pid}"
-    found = namespace.lookup(cursor, context.database, name)
-    if found is None:
-        found = namespace.make(cursor, transaction.engine.catalog.next_oid(), context.database, name, 10)
-    if name not in context.search_path:
-        context.temp_schema = name
-        context.search_path = [name, *context.search_path]
-    return found.oid, name
-
-
-def holds(cursor: Cursor, database: int, schema: int) -> bool:
-    """Whether a schema (oid) is one of temporary objects."""
-    found = namespace.find(cursor, database, schema)
-    return found is not None and found.name.startswith(PREFIX)
 
 
 def at_commit(session: Session, transaction: Transaction, relation: Relation, what: int) -> None:
@@ -74,20 +31,7 @@ def at_commit(session: Session, transaction: Transaction, relation: Relation, wh
         session.deferral.at_end(relation.oid, lambda: _drop(transaction, [relation]))
     elif what == DELETE_ROWS:
         session.context.emptied_at_commit.add(relation.oid)
-        touched(session, transaction, relation)
-
-
-def touched(session: Session, transaction: Transaction, relation: Relation) -> None:
-    """A temporary table is written to: with ON COMMIT DELETE ROWS it is emptied when the transaction commits."""
-    if relation.oid in session.context.emptied_at_commit:
-        session.deferral.at_end(relation.oid, lambda: _empty(transaction, relation))
-
-
-def _empty(transaction: Transaction, relation: Relation) -> None:
-    """Truncates the table as it is by then."""
-    known = relations.find(transaction.cursor, relation.database, relation.oid)
-    if known is not None:
-        transaction.truncate([known])
+        temporary_schema.touched(session, transaction, relation)
 
 
 def drop_all(engine: Engine, context: SessionContext) -> None:

@@ -44,12 +44,6 @@ def _checked(option: Option) -> str:
     return value
 
 
-def invokers_rights(given: Iterable[str]) -> bool:
-    """Whether the tables under a view with these options are read with the rights of who queries."""
-    found = dict(each.split("=", 1) for each in given)
-    return read_bool(found.get("security_invoker", "false")) is True
-
-
 def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER VIEW … SET (…) and RESET (…)."""
     relation = alteration.relation

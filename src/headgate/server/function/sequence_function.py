@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor, one, run
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
-from headgate.commands.sequence import sequence
 from headgate.commands.transaction import read_only
 from headgate.errors import PostgresError
 
@@ -47,7 +47,7 @@ class SequenceFunctions:
         """The next value of a sequence."""
         cursor, found = self._sequence(regclass, "USAGE", "UPDATE")
         read_only.check_function("nextval", found, read_only=self.session.read_only)
-        value, _ = sequence.take(self.node.catalog, cursor, found.database, found.oid, 1)
+        value, _ = sequences.take(self.node.catalog.change, cursor, found.database, found.oid, 1)
         self.session.context.sequence_values[found.oid] = value
         self.session.context.last_sequence = found.oid
         return value

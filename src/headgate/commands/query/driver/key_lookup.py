@@ -22,7 +22,6 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup
-from headgate.commands.constraint import uniqueness
 from headgate.commands.query.driver import values_list
 from headgate.errors import PostgresError
 from headgate.expression import builtin
@@ -102,7 +101,7 @@ def _found(planner: Planner, relation: Relation, state: TableState, keys: Wanted
 
 def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scope) -> WantedKeys | None:
     """The keys that a WHERE names, over a scope that has the relation as its only table; None where it may mean others."""
-    indexes = [each for each in uniqueness.keys_of(relation) if each.plain and each.immediate]
+    indexes = [each for each in relation.unique_indexes if each.plain and each.immediate]
     if relation.kind != RelationKind.TABLE or not indexes:
         return None
     by_key = {each.key: column for each, column in zip(scope.tables[0].columns, relation.columns, strict=True)}

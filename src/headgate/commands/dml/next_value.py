@@ -24,7 +24,6 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
-from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.commands.transaction import read_only
 from headgate.errors import PostgresError
@@ -147,7 +146,7 @@ def of_sequence(oid: int, session: Session, transaction: Transaction, rows: int,
     context = session.context
     if session.read_only:
         read_only.check_function("nextval", relations.get(transaction.cursor, context.database, oid), read_only=True)
-    first, step = sequence.take(transaction.engine.catalog, transaction.cursor, context.database, oid, rows)
+    first, step = sequences.take(transaction.engine.catalog.change, transaction.cursor, context.database, oid, rows)
     context.sequence_values[oid] = first + step * (rows - 1)
     context.last_sequence = oid
     return Numbers(key, first, step)

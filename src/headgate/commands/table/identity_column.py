@@ -1,0 +1,84 @@
+"""Identity columns of tables that exist: ADD GENERATED … AS IDENTITY, SET GENERATED, SET sequence options, DROP IDENTITY.
+
+Called by `alter_table`. The column owns a sequence (pg_depend), which has the numbers.
+"""
+
+from __future__ import annotations
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.relation import attribute, removal
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation.relation import Relation
+from headgate.commands.sequence import alter_sequence, sequence
+from headgate.commands.table.alteration import Alteration
+from headgate.errors import PostgresError
+from headgate.sql import names
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+_LARGEST = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
+
+
+def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
+    """ALTER COLUMN … ADD GENERATED { ALWAYS | BY DEFAULT } AS IDENTITY."""
+    column, relation = alteration.column(command.name), alteration.relation
+    node = unwrap(getattr(command, "def"))
+    shown = f'column "{column.name}" of relation "{relation.name}"'
+    if not column.not_null:
+        raise PostgresError("55000", f"{shown} must be declared NOT NULL before identity can be added")
+    if column.identity:
+        raise PostgresError("55000", f"{shown} is already an identity column")
+    if column.default is not None:
+        raise PostgresError("55000", f"{shown} already has a default value")
+    if column.type_oid not in _LARGEST:
+        raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
+    cursor, next_oid = alteration.cursor, alteration.transaction.engine.catalog.next_oid
+    named = next((each.def_elem for each in node.options if each.def_elem.defname == "sequence_name"), None)
+    name = (
+        names.strings(named.arg.list.items)[-1]
+        if named is not None
+        else sequence.owned_name(cursor, relation.database, relation.namespace_oid, relation.name, column.name)
+    )
+    options = [each for each in node.options if each.def_elem.defname not in ("sequence_name", "as")]
+    oid = sequence.create(cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, column.type_oid, options)
+    attribute.set_identity(cursor, relation, column.attnum, node.generated_when)
+    sequence.own(cursor, relation.database, oid, relation.oid, column.attnum, identity=True)
+
+
+def _identity_sequence(alteration: Alteration, attnum: int) -> Relation:
+    relation = alteration.relation
+    found = sequences.of_column(alteration.cursor, relation.database, relation.oid, attnum)
+    assert found is not None
+    return relations.get(alteration.cursor, relation.database, found)
+
+
+def set_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
+    """ALTER COLUMN … SET GENERATED, SET sequence option, RESTART."""
+    column = alteration.column(command.name)
+    if not column.identity:
+        raise PostgresError("55000", f'column "{column.name}" of relation "{alteration.relation.name}" is not an identity column')
+    options = unwrap(getattr(command, "def")).items
+    for item in options:
+        if item.def_elem.defname == "generated":
+            attribute.set_identity(alteration.cursor, alteration.relation, column.attnum, chr(item.def_elem.arg.integer.ival))
+    rest = [each for each in options if each.def_elem.defname != "generated"]
+    if rest:
+        found = _identity_sequence(alteration, column.attnum)
+        alteration.transaction.lock_object("pg_class", found.oid)
+        alter_sequence.change(alteration.cursor, found, rest)
+
+
+def drop_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
+    """ALTER COLUMN … DROP IDENTITY [IF EXISTS]."""
+    column, relation = alteration.column(command.name), alteration.relation
+    if not column.identity:
+        message = f'column "{column.name}" of relation "{relation.name}" is not an identity column'
+        if not command.missing_ok:
+            raise PostgresError("55000", message)
+        alteration.session.notices.notice(f"{message}, skipping")
+        return
+    found = _identity_sequence(alteration, column.attnum)
+    attribute.set_identity(alteration.cursor, relation, column.attnum, "")
+    removal.drop(alteration.cursor, relation.database, found.oid)
