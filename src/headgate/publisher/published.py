@@ -8,8 +8,8 @@ get_rel_sync_entry, pgoutput_row_filter_init and pgoutput_column_list_init do in
     lists P, not via root                                        L         none
     lists P, via root                                            P         P in this publication
     A lists P via root; B lists L                                P         P in A (B only adds its actions)
-    FOR ALL TABLE_KINDS, via root                                     topmost   none
-    FOR ALL TABLE_KINDS or IN SCHEMA (of the relation sent as)        …         none: every row, all columns
+    FOR ALL TABLES, via root                                     topmost   none
+    FOR ALL TABLES or IN SCHEMA (of the relation sent as)        …         none: every row, all columns
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def publishes(publication: Publication) -> set[PublishedAction]:
 
 
 def _whole(publication: Publication, target: Relation) -> bool:
-    """Whether the publication has the target without a filter or list of its own: FOR ALL TABLE_KINDS or by schema."""
+    """Whether the publication has the target without a filter or list of its own: FOR ALL TABLES or by schema."""
     return publication.all_tables or target.namespace_oid in publication.schemas
 
 

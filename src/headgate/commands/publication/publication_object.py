@@ -134,7 +134,7 @@ def check_column_lists(publication: str, tables: Iterable[TableObject], with_sch
         message = f'cannot use column list for relation "{table.relation.schema}.{table.relation.name}" in publication "{publication}"'
         if with_schemas:
             raise PostgresError(
-                "22023", message, detail="Column lists cannot be specified in publications containing FOR TABLE_KINDS IN SCHEMA elements."
+                "22023", message, detail="Column lists cannot be specified in publications containing FOR TABLES IN SCHEMA elements."
             )
         if table.relation.is_partitioned and not via_root:
             raise PostgresError(
