@@ -340,6 +340,44 @@ def resynchronization(scene: Scene) -> None:
     until(lambda: scene.holds("SELECT true") and publisher.psql(scene.source, slots) == "0", "a slot is left", PATIENCE)
 
 
+def followed(scene: Scene) -> None:
+    """A publication is altered and its stream follows: a PostgreSQL that subscribes to it has what the filter selects, once."""
+    receiver, database, name = scene.publisher, scene.source, f"{scene.lake}_f"
+    scene.agrees = False
+    receiver.psql(database, "TRUNCATE a")
+
+    def there(query: str) -> str:
+        """What the PostgreSQL answers; the node is up again by then."""
+        until(lambda: scene.holds("SELECT true"), "the node does not come back", PATIENCE)
+        return receiver.psql(database, query)
+
+    def subscribed() -> bool:
+        with contextlib.suppress(Exception):
+            scene.ask(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{name}' AND NOT active")
+            receiver.psql(
+                database,
+                f"CREATE SUBSCRIPTION f CONNECTION '{scene.node.conninfo(scene.lake)}' PUBLICATION p WITH (slot_name = '{name}')",
+            )
+        return there("SELECT count(*) FROM pg_subscription WHERE subname = 'f'") == "1"
+
+    filtered = "SELECT count(*) = 1 FROM pg_publication_tables WHERE rowfilter LIKE '%{}%'"
+    scene.insist("CREATE PUBLICATION p FOR TABLE a WHERE (id > 10) WITH (reconcile = true)", filtered.format("10"))
+    until(subscribed, "CREATE SUBSCRIPTION fails", PATIENCE)
+    until(lambda: there("SELECT count(*) FROM a") == "10", "the copy does not end", PATIENCE)
+    scene.insist("ALTER PUBLICATION p SET TABLE a WHERE (id > 5 AND id <> 15)", filtered.format("15"))
+    scene.insist("INSERT INTO a VALUES (40, 'n')", "SELECT count(*) = 1 FROM a WHERE id = 40")
+    scene.insist("DELETE FROM a WHERE id = 7", "SELECT count(*) = 0 FROM a WHERE id = 7")
+    [(wanted,)] = scene.ask("SELECT string_agg(id || v, ' ' ORDER BY id) FROM a WHERE id > 5 AND id <> 15")
+    until(lambda: there("SELECT string_agg(id || v, ' ' ORDER BY id) FROM a") == wanted, "the stream does not follow", PATIENCE)
+
+    def dropped() -> bool:
+        with contextlib.suppress(Exception):
+            receiver.psql(database, "DROP SUBSCRIPTION IF EXISTS f")
+        return there("SELECT count(*) FROM pg_subscription WHERE subname = 'f'") == "0"
+
+    until(dropped, "DROP SUBSCRIPTION fails", PATIENCE)
+
+
 def _subscribe(scene: Scene, options: str, slot_name: str) -> None:
     """Subscribes to the publication p."""
     scene.is_subscribed = True
@@ -365,12 +403,12 @@ WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.SYNC: (commit, alteration),
     Step.INTENT: (commit, subscription),
     Step.VERSION: (commit, alteration, subscription, resynchronization),
-    Step.ENTRY: (commit, alteration, subscription, resynchronization),
+    Step.ENTRY: (commit, alteration, subscription, resynchronization, followed),
     Step.DEFINITION: (definition, resynchronization),
     Step.TAKEN_BACK: (commit,),
     Step.PREPARED: (prepare, subscription),
     Step.PREPARED_END: (prepare,),
-    Step.SLOT: (slot,),
+    Step.SLOT: (slot, followed),
     Step.SYNCHRONIZATION: (subscription, resynchronization),
     Step.COPY_RANGE: (parallel_copy, resynchronization),
     Step.FEEDBACK: (subscription,),
