@@ -1,8 +1,8 @@
 """Random alterations of publications that are followed, among random changes: every subscriber has what the filters select, at each quiet point.
 
 The publisher is a node with a table and a partitioned table in two publications; one of them is altered now and then, inside of transactions
-too, while rows change. PostgreSQL 15, PostgreSQL 18 and a node subscribe to both. The oracle is the publisher itself: the rows of each table that one of
-the filters lets through, in the columns that are published.
+too, while rows change. PostgreSQL 15, PostgreSQL 18 and a node subscribe to both. The oracle is the publisher itself: the rows of each table
+that one of the filters lets through, in the columns that are published.
 """
 
 from __future__ import annotations

@@ -28,5 +28,3 @@ TABLE_KINDS = frozenset({RelationKind.TABLE, RelationKind.PARTITIONED_TABLE})
 NAMED_KINDS = TABLE_KINDS | {RelationKind.VIEW, RelationKind.SEQUENCE}
 """What a node makes by a statement of its own and keeps in a schema."""
 INDEX_KINDS = frozenset({RelationKind.INDEX, RelationKind.PARTITIONED_INDEX})
-SOURCES = TABLE_KINDS | {RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW, RelationKind.FOREIGN_TABLE, RelationKind.COMPOSITE_TYPE}
-"""What has columns that CREATE TABLE … (LIKE …) can take."""

@@ -1,7 +1,8 @@
-"""Sequences that belong to columns: which they are, starting them again, and how a default names them.
+"""Sequences: which belong to columns, starting them again, their next values, and how a default names them.
 
-Called by TRUNCATE … RESTART IDENTITY, as a statement (commands) and as a message of a publisher (subscriber), and by what writes or
-evaluates a default. A default is kept with its sequences' schemas, whatever the search_path was; pg_get_expr leaves out what it may.
+Called by TRUNCATE … RESTART IDENTITY, as a statement (commands) and as a message of a publisher (subscriber), by nextval, and by what
+writes or evaluates a default. A default is kept with its sequences' schemas, whatever the search_path was; pg_get_expr leaves out
+what it may.
 """
 
 from __future__ import annotations

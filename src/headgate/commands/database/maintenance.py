@@ -10,7 +10,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import one
-from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -27,7 +27,7 @@ def vacuum(node: ParseNode, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     for item in node.rels:
         relation = lookup.target(cursor, context, unwrap(item).relation)
-        if relation.kind not in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.MATERIALIZED_VIEW}:
+        if relation.kind not in TABLE_KINDS | {RelationKind.MATERIALIZED_VIEW}:
             session.notices.warning(f'skipping "{relation.name}" --- cannot vacuum non-tables or special system tables')
         elif not privilege.owns(cursor, context.user, relation.owner):
             session.notices.warning(f'skipping "{relation.name}" --- only table or database owner can {word.lower()} it')

@@ -10,7 +10,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.dml import next_value, on_conflict, returning, routed_rows, storage_error, unwritable_view
 from headgate.commands.dml.new_rows import NewRows
@@ -75,7 +75,7 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str) -> 
     cursor, context = session.begin_statement().cursor, session.context
     if relation.kind == RelationKind.VIEW:
         raise unwritable_view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT")
-    if relation.kind in {RelationKind.INDEX, RelationKind.PARTITIONED_INDEX, RelationKind.COMPOSITE_TYPE}:
+    if relation.kind in INDEX_KINDS | {RelationKind.COMPOSITE_TYPE}:
         raise PostgresError(
             "42809",
             f'cannot open relation "{relation.name}"',

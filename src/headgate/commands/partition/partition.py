@@ -108,7 +108,7 @@ def parent_of(node: pb.CreateStmt, session: Session, transaction: Transaction) -
     target = unwrap(node.inh_relations[0])
     parent = lookup.target(cursor, context, target)
     transaction.change_object("pg_class", parent.oid)
-    if parent.kind not in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.FOREIGN_TABLE}:
+    if parent.kind not in TABLE_KINDS | {RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'inherited relation "{parent.name}" is not a table or foreign table')
     privilege.check_owner(cursor, context.user, parent.owner, "table", parent.name)
     if parent.persistence != "t" and node.relation.relpersistence == "t":

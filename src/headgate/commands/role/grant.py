@@ -14,7 +14,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.physical import Cursor, insert, one, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.catalog.security import acl
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
@@ -130,7 +130,7 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
             own = "s" if relation.kind == RelationKind.SEQUENCE else "r"
             if kind == "s" and own == "r":
                 raise PostgresError("42809", f'"{relation.name}" is not a sequence')
-            if relation.kind in {RelationKind.INDEX, RelationKind.PARTITIONED_INDEX, RelationKind.COMPOSITE_TYPE}:
+            if relation.kind in INDEX_KINDS | {RelationKind.COMPOSITE_TYPE}:
                 article = {"i": "an index", "I": "an index", "c": "a composite type"}[relation.kind]
                 raise PostgresError("42809", f'"{relation.name}" is {article}')
             whole, columns = _letters(node, own)

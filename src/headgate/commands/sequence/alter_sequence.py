@@ -13,7 +13,7 @@ from headgate.catalog import hold
 from headgate.catalog.physical import Cursor, one, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.sequence import sequence
@@ -22,9 +22,6 @@ from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.options import Option, unique
 from headgate.sql.parser import ParseNode
-from headgate.types import registry
-
-_LARGEST = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
 
 
 def alter(node: ParseNode, session: Session) -> CommandResult:
@@ -65,15 +62,15 @@ def change(cursor: Cursor, found: Relation, options: Sequence[Any]) -> None:
     typed = next((each.def_elem for each in options if each.def_elem.defname == "as"), None)
     if typed is not None:
         old, kind = kind, names.type_name(typed.arg.type_name)[0]
-        if kind not in _LARGEST:
+        if kind not in sequence.LARGEST:
             raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
-        maximum = _LARGEST[kind] if maximum == _LARGEST[old] else maximum
-        minimum = -_LARGEST[kind] - 1 if minimum == -_LARGEST[old] - 1 else minimum
+        maximum = sequence.LARGEST[kind] if maximum == sequence.LARGEST[old] else maximum
+        minimum = -sequence.LARGEST[kind] - 1 if minimum == -sequence.LARGEST[old] - 1 else minimum
     increment = given["increment"].integer() if "increment" in given else increment
     if increment == 0:
         raise PostgresError("22023", "INCREMENT must not be zero")
-    maximum = _bound(given.get("maxvalue"), maximum, _LARGEST[kind] if increment > 0 else -1)
-    minimum = _bound(given.get("minvalue"), minimum, 1 if increment > 0 else -_LARGEST[kind] - 1)
+    maximum = _bound(given.get("maxvalue"), maximum, sequence.LARGEST[kind] if increment > 0 else -1)
+    minimum = _bound(given.get("minvalue"), minimum, 1 if increment > 0 else -sequence.LARGEST[kind] - 1)
     if minimum >= maximum:
         raise PostgresError("22023", f"MINVALUE ({minimum}) must be less than MAXVALUE ({maximum})")
     start = given["start"].integer() if "start" in given else start
@@ -125,7 +122,7 @@ def own(cursor: Cursor, session: Session, found: Relation, parts: Sequence[str])
     table = relations.lookup(cursor, found.database, schema, path[-1], lookup.search_path(cursor, session.context))
     if table is None:
         raise PostgresError("42P01", f'relation "{".".join(path)}" does not exist')
-    if table.kind not in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.VIEW, RelationKind.FOREIGN_TABLE}:
+    if table.kind not in TABLE_KINDS | {RelationKind.VIEW, RelationKind.FOREIGN_TABLE}:
         raise PostgresError("42809", f'sequence cannot be owned by relation "{table.name}"')
     if table.owner != found.owner:
         raise PostgresError("55000", "sequence must have same owner as table it is linked to")

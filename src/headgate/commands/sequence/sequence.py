@@ -1,7 +1,6 @@
 """Sequences: the rows of pg_class, pg_sequence and hg.sequence_state; serial and identity columns; CREATE and DROP SEQUENCE.
 
-Called by the table commands and by INSERT, which takes a range of values at once (`take`). As in PostgreSQL a value once taken
-is not given back: `take` works in a catalog transaction of its own when the sequence is committed, in the caller's otherwise.
+Called by `execute` and by the table commands. Which sequence a column owns, and the next values: `catalog.relation.sequence`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from headgate.sql.options import unique
 from headgate.sql.parser import unwrap
 from headgate.types import registry
 
-_MAXIMA = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
+LARGEST = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
+"""The types that a sequence may have, each with its largest value."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def bounds(nodes: Sequence[Any], type_oid: int) -> Bounds:
     increment = given["increment"].integer() if "increment" in given else 1
     if increment == 0:
         raise PostgresError("22023", "INCREMENT must not be zero")
-    largest = _MAXIMA[type_oid]
+    largest = LARGEST[type_oid]
 
     def bound(name: str, default: int) -> int:
         return given[name].integer() if name in given and given[name].node is not None else default
@@ -126,7 +126,7 @@ def create_sequence(node: pb.CreateSeqStmt, session: Session) -> CommandResult:
     owned_by = [names.strings(each.def_elem.arg.list.items) for each in node.options if each.def_elem.defname == "owned_by"]
     typed = [each.def_elem for each in node.options if each.def_elem.defname == "as"]
     type_oid = names.type_name(typed[0].arg.type_name)[0] if typed else registry.INT8
-    if type_oid not in _MAXIMA:
+    if type_oid not in LARGEST:
         raise PostgresError("22023", "sequence type must be smallint, integer, or bigint")
     owner = privilege.used_role(cursor, context.user)
     for each in owned_by:

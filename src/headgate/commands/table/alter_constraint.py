@@ -23,6 +23,8 @@ from headgate.commands.table.alteration import Alteration
 from headgate.errors import PostgresError
 from headgate.sql.parser import ParseNode, unwrap
 
+_NO_CONSTRAINT = "Cannot create a primary key or unique constraint using such an index."
+
 
 def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ADD [CONSTRAINT …] PRIMARY KEY, UNIQUE or CHECK."""
@@ -121,9 +123,6 @@ def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> No
         foreign_key.validate(key, relation, alteration.session, alteration.transaction)
 
 
-NO_CONSTRAINT = "Cannot create a primary key or unique constraint using such an index."
-
-
 def using_index(alteration: Alteration, node: ParseNode) -> None:
     """ADD CONSTRAINT … PRIMARY KEY | UNIQUE USING INDEX i (transformIndexConstraint)."""
     relation, cursor = alteration.relation, alteration.cursor
@@ -136,10 +135,10 @@ def using_index(alteration: Alteration, node: ParseNode) -> None:
     if index.constraint:
         raise PostgresError("55000", f'index "{name}" is already associated with a constraint')
     if not index.unique:
-        raise PostgresError("42809", f'"{name}" is not a unique index', detail=NO_CONSTRAINT)
+        raise PostgresError("42809", f'"{name}" is not a unique index', detail=_NO_CONSTRAINT)
     for found, shown in ((index.expressions, f'index "{name}" contains expressions'), (index.predicate, f'"{name}" is a partial index')):
         if found:
-            raise PostgresError("42809", shown, detail=NO_CONSTRAINT)
+            raise PostgresError("42809", shown, detail=_NO_CONSTRAINT)
     if primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
     wanted = node.conname or name

@@ -16,9 +16,6 @@ from headgate.commands.table.alteration import Alteration
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.sql.parser import unwrap
-from headgate.types import registry
-
-_LARGEST = {registry.INT2: 2**15 - 1, registry.INT4: 2**31 - 1, registry.INT8: 2**63 - 1}
 
 
 def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
@@ -32,7 +29,7 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         raise PostgresError("55000", f"{shown} is already an identity column")
     if column.default is not None:
         raise PostgresError("55000", f"{shown} already has a default value")
-    if column.type_oid not in _LARGEST:
+    if column.type_oid not in sequence.LARGEST:
         raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
     cursor, next_oid = alteration.cursor, alteration.transaction.engine.catalog.next_oid
     named = next((each.def_elem for each in node.options if each.def_elem.defname == "sequence_name"), None)

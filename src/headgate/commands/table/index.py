@@ -18,7 +18,7 @@ from headgate.catalog.relation import key_text, object_name, partition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.index import IndexKey
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.session import SessionContext
 from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.partition import partition_index
@@ -45,7 +45,7 @@ def create(node: pb.IndexStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = lookup.target(cursor, context, node.relation)
-    if relation.kind not in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.MATERIALIZED_VIEW}:
+    if relation.kind not in TABLE_KINDS | {RelationKind.MATERIALIZED_VIEW}:
         raise PostgresError(
             "42809",
             f'cannot create index on relation "{relation.name}"',

@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import hold
 from headgate.catalog.physical import one, rows
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.catalog.relation.relation_kind import SOURCES
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -21,6 +21,8 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.types import registry
 
+_SOURCES = TABLE_KINDS | {RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW, RelationKind.FOREIGN_TABLE, RelationKind.COMPOSITE_TYPE}
+"""What has columns that LIKE can take."""
 COMMENTS, CONSTRAINTS, DEFAULTS, GENERATED, IDENTITY, INDEXES = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
 """Bits of TableLikeClause.options (CREATE_TABLE_LIKE_*)."""
 
@@ -48,7 +50,7 @@ def _elements(clause: pb.TableLikeClause, session: Session, target: ParseNode, l
     cursor, context = session.begin_statement().cursor, session.context
     source = lookup.source(cursor, context, clause.relation)
     hold.use(cursor, "pg_class", source.oid)
-    if source.kind not in SOURCES:
+    if source.kind not in _SOURCES:
         raise PostgresError(
             "42809",
             f'relation "{source.name}" is invalid in LIKE clause',

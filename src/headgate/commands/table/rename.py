@@ -15,7 +15,7 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
+from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.partition import alter_partition, partition_index
 from headgate.commands.publication import membership
@@ -85,10 +85,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     else:
         with sequences.followed(cursor, relation.database):
             pg_class.rename(cursor, relation, node.newname)
-    if (
-        relation.kind in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.VIEW}
-        and node.rename_type != pb.OBJECT_TABCONSTRAINT
-    ):
+    if relation.kind in TABLE_KINDS | {RelationKind.VIEW} and node.rename_type != pb.OBJECT_TABCONSTRAINT:
         view.renamed(session, transaction, relation, relations.get(cursor, relation.database, relation.oid))
     transaction.catalog_changed()
     return tag

@@ -10,7 +10,7 @@ EXCLUSIVE, in which rows are written:
 from __future__ import annotations
 
 from headgate.catalog.relation.relation import Relation
-from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -27,7 +27,7 @@ def lock(node: ParseNode, session: Session) -> None:
     transaction = session.begin_command()
     for item in node.relations:
         relation = lookup.target(transaction.cursor, session.context, unwrap(item))
-        if relation.kind not in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE, RelationKind.VIEW}:
+        if relation.kind not in TABLE_KINDS | {RelationKind.VIEW}:
             raise PostgresError(
                 "42809",
                 f'cannot lock relation "{relation.name}"',
