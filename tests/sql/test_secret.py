@@ -30,6 +30,10 @@ STATEMENTS = [
     'INSERT INTO t ("my password") VALUES (1); UPDATE t SET "my password"=({})',
     "CREATE SUBSCRIPTION s CONNECTION {} PUBLICATION p",
     "ALTER SUBSCRIPTION s CONNECTION /**/ {}",
+    'ALTER SYSTEM SET "spark.hadoop.fs.s3a.secret.key" = {}',
+    "SET spark.hadoop.fs.s3a.access.key TO {}",
+    "ALTER ROLE bob SET app.session_token = {}",
+    "SELECT set_config('spark.hadoop.fs.s3a.secret.key', {}, false)",
     "ALTER ROLE bob PASSWORD {",  # does not end
     "ALTER ROLE bob PASSWORD {} 'x",
 ]

@@ -59,8 +59,25 @@ OWN_VIEWS: Mapping[str, tuple[tuple[str, int], ...]] = {
         ("rows_applied", registry.INT8), ("rows_skipped", registry.INT8), ("changes_left_out", registry.INT8),
         ("resync", registry.TEXT),
     ),
+    "pg_stat_statements": (
+        ("userid", registry.OID), ("dbid", registry.OID), ("toplevel", registry.BOOL), ("queryid", registry.INT8), ("query", registry.TEXT),
+        ("plans", registry.INT8), ("total_plan_time", registry.FLOAT8), ("min_plan_time", registry.FLOAT8),
+        ("max_plan_time", registry.FLOAT8), ("mean_plan_time", registry.FLOAT8), ("stddev_plan_time", registry.FLOAT8),
+        ("calls", registry.INT8), ("total_exec_time", registry.FLOAT8), ("min_exec_time", registry.FLOAT8),
+        ("max_exec_time", registry.FLOAT8), ("mean_exec_time", registry.FLOAT8), ("stddev_exec_time", registry.FLOAT8),
+        ("rows", registry.INT8),
+        ("shared_blks_hit", registry.INT8), ("shared_blks_read", registry.INT8), ("shared_blks_dirtied", registry.INT8),
+        ("shared_blks_written", registry.INT8), ("local_blks_hit", registry.INT8), ("local_blks_read", registry.INT8),
+        ("local_blks_dirtied", registry.INT8), ("local_blks_written", registry.INT8), ("temp_blks_read", registry.INT8),
+        ("temp_blks_written", registry.INT8), ("blk_read_time", registry.FLOAT8), ("blk_write_time", registry.FLOAT8),
+        ("temp_blk_read_time", registry.FLOAT8), ("temp_blk_write_time", registry.FLOAT8),
+        ("wal_records", registry.INT8), ("wal_fpi", registry.INT8), ("wal_bytes", registry.NUMERIC),
+        ("jit_functions", registry.INT8), ("jit_generation_time", registry.FLOAT8), ("jit_inlining_count", registry.INT8),
+        ("jit_inlining_time", registry.FLOAT8), ("jit_optimization_count", registry.INT8), ("jit_optimization_time", registry.FLOAT8),
+        ("jit_emission_count", registry.INT8), ("jit_emission_time", registry.FLOAT8),
+    ),
 }  # fmt: skip
-"""Dynamic relations that PostgreSQL has not; pg_class has no rows of them."""
+"""Dynamic relations that PostgreSQL has not, or as an extension; pg_class has no rows of them."""
 _FIRST_OWN = 9900
 """Their oids, which PostgreSQL leaves to those who develop it."""
 

@@ -42,6 +42,7 @@ from headgate.server.memory import MemoryWatch
 from headgate.server.monitoring import kept_statistics, log, status_report
 from headgate.server.monitoring.activity import Activity, Backend
 from headgate.server.monitoring.metrics_port import Scrape
+from headgate.server.monitoring.statement_statistics import StatementStatistics
 from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.startup import serve
 from headgate.server.session.notification import Channels
@@ -82,6 +83,7 @@ class Node:
         self.settings = settings
         self.access = Access(settings, self.data_dir)
         self.activity = Activity()
+        self.statements = StatementStatistics(settings.integer("statement_statistics"))
         self.started_at = time.time()
         self.reloaded_at = self.counted_since = self.started_at
         self.on_stopping: Callable[[], None] = lambda: None

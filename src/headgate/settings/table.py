@@ -140,6 +140,16 @@ _OWN = (
         extra="The first statements are answered sooner; costs some seconds of processor time at each start.",
     ),
     _own(
+        "statement_statistics",
+        SettingKind.INTEGER,
+        5000,
+        SettingContext.POSTMASTER,
+        "Sets of how many different statements pg_stat_statements keeps counts.",
+        extra="As pg_stat_statements.max of PostgreSQL's extension; 0 counts none.",
+        minimum=0,
+        maximum=1_000_000,
+    ),
+    _own(
         "column_mapping",
         SettingKind.BOOL,
         True,

@@ -1,4 +1,4 @@
-"""Passwords in the text of statements: what the log shows of a statement, and of an error about it.
+"""Passwords and keys in the text of statements: what the log and pg_stat_statements show of a statement, and of an error about it.
 
 `hidden` takes a statement apart with PostgreSQL's own scanner, so that a password is hidden however it is written: E'…', U&'…', $$…$$,
 behind comments, in a connection string or URI. Called by the server's log. What must hold: of text that cannot be scanned nothing is shown
@@ -16,17 +16,21 @@ import postgast
 from postgast import pg_query_pb2 as pb
 
 HIDDEN = "<hidden>"
-_SUSPECT = re.compile(r"password|connection|://|\b(?:role|user|group)\b", re.IGNORECASE)
+_SUSPECT = re.compile(r"password|secret|token|access.?key|connection|://|\b(?:role|user|group)\b", re.IGNORECASE)
 """Text without any of these has nothing to hide."""
 _TELLING = re.compile(rb"password|://[^/\s]*@", re.IGNORECASE)
 """What makes a string one that has a password in it."""
+_NAMED_SO = re.compile(rb"password|secret|token|access.?key", re.IGNORECASE)
+"""Names of settings and options whose values are hidden; Spark hides by the same words (spark.redaction.regex)."""
+_SETTING = re.compile(rb"'[\w.]*(?:password|secret|token|access.?key)[\w.]*'", re.IGNORECASE)
+"""A string that is such a name."""
 _FIRST = re.compile(r"['$]|password", re.IGNORECASE)
 _NEAR = re.compile(r' (?:at or near|after) "(?:(?:[EeBbXxNn]|[Uu]&)?[\'$]).*', re.DOTALL)
 _CONNECTION = "invalid connection string syntax: "
 _COMMENTS = {pb.SQL_COMMENT, pb.C_COMMENT}
 _STRINGS = {pb.SCONST, pb.USCONST, pb.BCONST, pb.XCONST}
-_BETWEEN = {pb.NCHAR, pb.TO, pb.EQUALS_GREATER, pb.COLON_EQUALS, *map(ord, "=(")}
-"""What may stand between the word password and the password."""
+_BETWEEN = {pb.NCHAR, pb.TO, pb.EQUALS_GREATER, pb.COLON_EQUALS, *map(ord, "=(.,")}
+"""What may stand between the word password and the password: behind a dot a name goes on, a comma is that of set_config."""
 _ROLES = {pb.ROLE, pb.USER, pb.GROUP_P}
 
 
@@ -73,6 +77,10 @@ class _Place:
     password: bool = False
     """Whether a password may come next."""
     connection: bool = False
+    name: bytes = b""
+    """The name at which the scan is, as far as it goes: words with dots between them."""
+    dot: bool = False
+    """Whether the last token was a dot, behind which a name goes on."""
     open: bool = False
     """Behind UNTIL or SET strings are shown."""
 
@@ -86,6 +94,7 @@ def _secrets(text: bytes, tokens: list[Any]) -> Iterator[Any]:
     place = _Place()
     for token in tokens:
         kind, word = token.token, text[token.start : token.end]
+        place.name, place.dot = place.name + word if place.dot or kind == ord(".") else word, kind == ord(".")
         if kind == ord(";"):
             place = _Place()
         elif len(place.words) < 2:
@@ -93,7 +102,9 @@ def _secrets(text: bytes, tokens: list[Any]) -> Iterator[Any]:
         elif kind in _STRINGS:
             if place.password or place.connection or (place.of_role and not place.open) or _TELLING.search(word):
                 yield token
-        elif kind == pb.PASSWORD or (kind == pb.IDENT and b"password" in word.lower()):
+            elif _SETTING.fullmatch(word):
+                place.password = True
+        elif kind == pb.PASSWORD or ((kind == pb.IDENT or b"." in place.name) and _NAMED_SO.search(place.name)):
             place.password, place.connection, place.open = True, False, False
         elif place.password and place.of_role and kind in {pb.IDENT, pb.ICONST, pb.FCONST}:
             yield token  # the quotes were forgotten

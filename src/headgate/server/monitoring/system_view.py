@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -51,6 +52,7 @@ def providers(node: Node, session: ClientSession) -> Mapping[str, Callable[[], A
         "pg_cursors": partial(_cursors, session),
         "pg_hba_file_rules": partial(_access_rules, node, session),
         "pg_ident_file_mappings": partial(_mappings, node, session),
+        "pg_stat_statements": partial(_statements, node, session),
         "pg_stat_ssl": partial(_ssl, node, session),
         "pg_prepared_xacts": partial(_prepared_transactions, node),
         "relation_sizes": node.engine.sizes,
@@ -115,6 +117,16 @@ def _activity(node: Node, session: ClientSession) -> Iterator[Row]:
             one.query,
             one.kind,
         )
+
+
+def _statements(node: Node, session: ClientSession) -> Iterator[Row]:
+    """Of others' statements neither text nor number are shown to who may not see them; blocks, WAL and JIT are NULL."""
+    sees = {role: _sees(session, role) for role in {key.role for key, _ in node.statements.rows()}}
+    for key, counts in node.statements.rows():
+        shown = (key.query_id, counts.text) if sees.get(key.role, False) else (None, "<insufficient privilege>")
+        deviation = math.sqrt(counts.deviation / counts.calls) if counts.calls else 0.0
+        times = (counts.total, counts.least, counts.greatest, counts.mean, deviation)
+        yield (key.role, key.database, True, *shown, 0, *[0.0] * 5, counts.calls, *times, counts.rows, *[None] * 25)
 
 
 def _databases(node: Node) -> Iterator[Row]:

@@ -196,25 +196,28 @@ class ExtendedQuery:
         if statement is None:
             session.connection.write(protocol.EMPTY_QUERY)
             return
-        began, what = time.monotonic(), audit.executed(portal)
+        began, what, calls = time.monotonic(), audit.executed(portal), int(not portal.started)
         session.start(portal.prepared.text)
         logged = audit.execution(session, portal)
         if not utility.allowed_when_failed(statement):
             session.block.check_not_failed()
         if not portal.started:
             self._start(portal, statement)
-        self._answer(portal, name, max(limit, 0))
+        tag = self._answer(portal, name, max(limit, 0))
+        self.sender.count(statement, began, tag, calls=calls)
         audit.execute_duration(session, what, portal, began, logged=logged)
 
-    def _answer(self, portal: Portal, name: str, limit: int) -> None:
+    def _answer(self, portal: Portal, name: str, limit: int) -> str:
+        """Sends what the portal has; the tag of it, also of rows behind which more may come."""
         source = portal.rows
         if source is None:
-            if portal.done and not portal.tag:
+            tag = portal.tag
+            if portal.done and not tag:
                 raise PostgresError("55000", f'portal "{name}" cannot be run')
-            self._complete(portal.tag)
+            self._complete(tag)
             portal.tag = ""
-            return
-        self._send(portal, source, limit)
+            return tag
+        return self._send(portal, source, limit)
 
     def _start(self, portal: Portal, statement: Statement) -> None:
         session = self.session
@@ -239,18 +242,20 @@ class ExtendedQuery:
         if now is None or _shape(now) != _shape(prepared.columns):
             raise PostgresError("0A000", "cached plan must not change result type")
 
-    def _send(self, portal: Portal, source: RowSource, limit: int) -> None:
+    def _send(self, portal: Portal, source: RowSource, limit: int) -> str:
         session = self.session
         before = source.sent
         with portal.running():
             portals.send(session.connection, source, limit, portal.formats, session.context.forms)
         count = source.sent - before
         session.send_notices()
+        sent = f"SELECT {count}"
         if limit and count == limit:
             session.connection.write(protocol.PORTAL_SUSPENDED)
-            return
-        given = source.result.tag
-        self._complete(f"SELECT {count}" if given is None else given)
+            return sent
+        tag = sent if source.result.tag is None else source.result.tag
+        self._complete(tag)
+        return tag
 
     def _complete(self, tag: str) -> None:
         self.session.send_notices()

@@ -50,9 +50,11 @@ class SimpleQuery:
             if place:
                 session.interrupts.time(session.settings.milliseconds("statement_timeout"))
             session.parameters = ()
+            began_alone = time.monotonic()
             tag = self.sender.run_simple(statement)
             if place == len(statements) - 1:
                 self._finish()
+            self.sender.count(statement, began_alone, tag)
             session.send_notices()
             session.connection.write(message.command_complete(tag))
         audit.simple_duration(session, text, statements, began, logged=logged)

@@ -7,6 +7,7 @@ others to `headgate.commands.execute`.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 from headgate.commands.result import CopyIn, CopyOut
@@ -69,6 +70,11 @@ class ResultSender:
         if isinstance(result, CopyOut):
             return copy_out(self.session, result)
         return str(result.tag)
+
+    def count(self, statement: Statement, began: float, tag: str, *, calls: int = 1) -> None:
+        """Counts a statement that has ended for pg_stat_statements; `began` by time.monotonic, `calls` 0 where a portal goes on."""
+        context, took = self.session.context, (time.monotonic() - began) * 1000
+        self.session.node.statements.ran(context.user_oid, context.database, statement.source, statement.kind, took, tag, calls=calls)
 
     def describe(self, result: ResultSet, formats: tuple[int, ...]) -> None:
         """RowDescription of a result."""
