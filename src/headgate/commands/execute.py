@@ -7,7 +7,6 @@ here is refused with 0A000 and the command's name: a node never pretends to have
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -17,7 +16,7 @@ from headgate.commands.database import comment, database, maintenance, restore, 
 from headgate.commands.dml import delete, insert, merge, update
 from headgate.commands.publication import publication
 from headgate.commands.query import explain, row_security, select
-from headgate.commands.result import CommandResult, CopyIn, CopyOut
+from headgate.commands.result import Result
 from headgate.commands.role import grant, ownership, role, stored_setting
 from headgate.commands.sequence import alter_sequence, sequence
 from headgate.commands.session import Session
@@ -30,13 +29,11 @@ from headgate.errors import PostgresError, not_supported
 from headgate.sql import command_tag
 from headgate.sql.parser import ParseNode
 from headgate.storage.transaction.uncommitted import StaleDefinitionError
-from headgate.types.resultset import ResultSet
 
 PLANS = 10
 """How often a statement is planned whose table changes each time while it waits for the table's lock."""
 
-Result = ResultSet | CommandResult | CopyIn | CopyOut
-Action = Callable[[Any, Session], Result]
+Action = Callable[[ParseNode, Session], Result]
 
 
 def execute(node: ParseNode, text: str, session: Session) -> Result:
@@ -45,8 +42,7 @@ def execute(node: ParseNode, text: str, session: Session) -> Result:
     for _ in range(PLANS):
         try:
             if restore.is_wanted(node, session):
-                result: Result = restore.run(node, session, lambda: run_one(node, session))
-                return result
+                return restore.run(node, session, lambda: run_one(node, session))
             return run_one(node, session)
         except StaleDefinitionError:
             if session.written != before or not session.plan_again(first=first):

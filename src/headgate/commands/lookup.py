@@ -6,7 +6,7 @@ names the relation (42P01) and points at it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from postgast import pg_query_pb2 as pb
 
@@ -144,7 +144,7 @@ _DROPS = {
 """HINT of a DROP that names a relation of another kind (DropErrorMsgWrongType)."""
 
 
-def dropped(cursor: Cursor, session: Session, parts: Any, kind: str, *, missing_ok: bool) -> Relation | None:
+def dropped(cursor: Cursor, session: Session, parts: Iterable[pb.Node], kind: str, *, missing_ok: bool) -> Relation | None:
     """What DROP TABLE, VIEW, SEQUENCE or INDEX names; None, with a notice, for what IF EXISTS does not find.
 
     Raises 3F000 for a schema and 42P01 (42704 for an index) for a relation that is not there, 42809 for one that is no `kind`

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headgate.types.resultset import ResultColumn
+from headgate.types.resultset import ResultColumn, ResultSet
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,7 @@ class Described:
 
     parameters: tuple[int, ...]
     columns: tuple[ResultColumn, ...] | None
+
+
+Result = ResultSet | CommandResult | CopyIn | CopyOut
+"""What a statement gives."""

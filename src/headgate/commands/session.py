@@ -6,19 +6,25 @@ command undoes the statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
+from headgate.catalog.system_view import Provider
 from headgate.commands.constraint.deferral import Deferral
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings
+from headgate.settings.values import Values
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from headgate.publisher.slots import Slots
+    from headgate.subscriber.launcher import Launcher
 
 
 class Parameter(Protocol):
@@ -35,27 +41,38 @@ class Parameter(Protocol):
         ...
 
 
-class SettingsView(Protocol):
-    """The session's settings."""
-
-    def value(self, name: str) -> Any:
-        """The typed value."""
-        ...
-
-    def text(self, name: str) -> str:
-        """The value as SHOW prints it."""
-        ...
-
-
 class NodeParts(Protocol):
     """The node."""
 
-    catalog: Catalog
-    engine: Engine
-    settings: Settings
-    data_dir: Path
-    slots: Any
-    launcher: Any
+    @property
+    def catalog(self) -> Catalog:
+        """The system catalogs."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """The tables."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """The node's settings."""
+        ...
+
+    @property
+    def data_dir(self) -> Path:
+        """Its directory."""
+        ...
+
+    @property
+    def slots(self) -> Slots:
+        """The replication slots."""
+        ...
+
+    @property
+    def launcher(self) -> Launcher:
+        """Whose workers apply what subscriptions receive."""
+        ...
 
     def sessions_of(self, database_oid: int) -> int:
         """How many other sessions are connected to the database."""
@@ -69,16 +86,55 @@ class NodeParts(Protocol):
 class Session(Protocol):
     """The session that runs a command."""
 
-    node: NodeParts
-    context: SessionContext
-    notices: Notices
-    settings: Any
-    parameters: tuple[Any, ...]
-    dynamic: Mapping[str, Any]
-    functions: Mapping[str, Callable[..., Any]]
-    in_block: bool
-    job_group: str
-    deferral: Deferral
+    @property
+    def node(self) -> NodeParts:
+        """The node that it belongs to."""
+        ...
+
+    @property
+    def context(self) -> SessionContext:
+        """Who it is, and what names mean to it."""
+        ...
+
+    @property
+    def notices(self) -> Notices:
+        """What the client is told besides results."""
+        ...
+
+    @property
+    def settings(self) -> Values:
+        """The settings in force for it."""
+        ...
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """The values of the statement's parameters."""
+        ...
+
+    @property
+    def dynamic(self) -> Mapping[str, Provider]:
+        """The system relations that are computed when they are asked for."""
+        ...
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., object]]:
+        """The functions that act on the node or the session."""
+        ...
+
+    @property
+    def in_block(self) -> bool:
+        """Whether the statement's transaction goes on behind it."""
+        ...
+
+    @property
+    def job_group(self) -> str:
+        """The name under which Spark knows its work."""
+        ...
+
+    @property
+    def deferral(self) -> Deferral:
+        """What the transaction puts off until its end."""
+        ...
 
     @property
     def read_only(self) -> bool:

@@ -17,7 +17,7 @@ from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.query.plan import col
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts
-from headgate.commands.subscription.row_completion import WorkerSession, owners_context
+from headgate.commands.subscription.row_completion import WorkerSession, owners_context, workers_settings
 from headgate.sql.parser import parse
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
@@ -29,7 +29,7 @@ class Stored:
 
     def __init__(self, node: NodeParts, subscription: Subscription, transaction: Transaction) -> None:
         context = replace(owners_context(node, transaction.cursor, subscription), settings={"TimeZone": "UTC"})
-        self._session = WorkerSession(node, context, transaction)
+        self._session = WorkerSession(node, context, transaction, workers_settings(node.settings))
         self._transaction = transaction
 
     def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:

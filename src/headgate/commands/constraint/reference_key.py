@@ -8,11 +8,12 @@ Spark.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -175,7 +176,7 @@ def rows_with(
 
 def _wanted(
     relation: Relation, columns: Sequence[int], target: Relation, target_columns: Sequence[int], values: pa.Table
-) -> tuple[pa.Table, np.ndarray[Any, np.dtype[np.int64]]] | None:
+) -> tuple[pa.Table, NDArray[np.int64]] | None:
     """Keys as `lookup.find` takes them: (the distinct ones k0, k1, …; for each of `values` its place among them, -1: cannot be there).
 
     None where the types differ in more than the width of an integer: then Spark compares.
@@ -231,7 +232,7 @@ def _equal(
     return met
 
 
-def whole(column: Any) -> pa.Array:
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as one array."""
     combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(combined, pa.ChunkedArray):
@@ -239,7 +240,7 @@ def whole(column: Any) -> pa.Array:
     return combined
 
 
-def struct_of(column: Any) -> pa.StructArray:
+def struct_of(column: pa.Array | pa.ChunkedArray) -> pa.StructArray:
     """A column of structs as one array."""
     found: pa.StructArray = whole(column)
     return found

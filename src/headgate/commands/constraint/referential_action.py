@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,7 @@ NO_ACTION, RESTRICT, CASCADE, SET_NULL, SET_DEFAULT = "a", "r", "c", "n", "d"
 
 def enforced(session: Session) -> bool:
     """Whether the session checks foreign keys at all."""
-    return session.settings is not None and session.settings.text("session_replication_role") != "replica"
+    return session.settings.text("session_replication_role") != "replica"
 
 
 def lock(transaction: Transaction, relation: Relation) -> None:
@@ -156,7 +156,7 @@ class Writing:
 
     delete: Callable[[Relation, Rows], None]
     update: Callable[[Relation, Rows, set[str]], None]
-    default: Callable[[Relation, Column], Any]
+    default: Callable[[Relation, Column], pa.Scalar]
 
 
 def left(session: Session, transaction: Transaction, relation: Relation, changed: Rows, writing: Writing, *, deleting: bool) -> None:
@@ -224,7 +224,7 @@ def _refuse_again(session: Session, transaction: Transaction, key: ForeignKey, o
 def _set(key: ForeignKey, child: Relation, relation: Relation, found: Rows, action: str, writing: Writing, *, deleting: bool) -> None:
     """UPDATEs the rows that name a row which is gone: to its new key (CASCADE), NULL or the defaults."""
     chosen = key.set_columns if deleting and key.set_columns else key.columns
-    values: dict[str, Any] = {}
+    values: dict[str, str | pa.Scalar] = {}
     for place, attnum in enumerate(key.columns):
         column = child.numbered(attnum)
         assert column is not None
@@ -247,7 +247,7 @@ def _constant(value: pa.Scalar) -> SparkColumn:
     return F.lit(value.as_py())
 
 
-def _with_new(child: Relation, found: Rows, values: dict[str, Any]) -> Rows:
+def _with_new(child: Relation, found: Rows, values: dict[str, str | pa.Scalar]) -> Rows:
     """Rows (`old`, `file`, `row`, new keys n0, n1, …) with `new`: the old row with other values."""
     if isinstance(found, DataFrame):
         parts = []

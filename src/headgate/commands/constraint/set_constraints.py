@@ -7,7 +7,8 @@ the command says so and has no effect, because its own transaction ends with it;
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.session import SessionContext
@@ -35,7 +36,7 @@ def set_constraints(node: ParseNode, session: Session) -> CommandResult:
     return CommandResult("SET CONSTRAINTS")
 
 
-def _named(cursor: Cursor, context: SessionContext, name: Any, *, deferred: bool) -> set[int]:
+def _named(cursor: Cursor, context: SessionContext, name: pb.RangeVar, *, deferred: bool) -> set[int]:
     """The deferrable constraints (oids) of a name in the first schema of the search path that has some, with those of partitions.
 
     A name that is not deferrable is refused only where it shall be deferred (AfterTriggerSetState).

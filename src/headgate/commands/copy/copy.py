@@ -8,10 +8,10 @@ the server are refused: a node's files are not its clients'.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Column, Relation
@@ -206,17 +206,19 @@ def _lines(
 def _binary_rows(arrays: Sequence[pa.LargeBinaryArray], count: int) -> pa.Array:
     if not arrays:
         return pa.array([b"\0\0"] * count, pa.large_binary())
-    lengths = sum(np.asarray(_value_lengths(each)) + 4 for each in arrays) + 2
+    lengths = np.full(count, 2, np.int64)
+    for each in arrays:
+        lengths += _value_lengths(each) + 4
     return _cut(write_copy_binary(arrays), lengths)
 
 
-def _value_lengths(values: pa.LargeBinaryArray) -> Any:
+def _value_lengths(values: pa.LargeBinaryArray) -> NDArray[np.int64]:
     import pyarrow.compute as pc
 
-    return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+    return np.asarray(pc.fill_null(pc.binary_length(values), 0), np.int64)
 
 
-def _cut(data: bytes, lengths: Any) -> pa.Array:
+def _cut(data: bytes, lengths: NDArray[np.int64]) -> pa.Array:
     """One buffer as an array of rows, without copying."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])

@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError, not_supported
@@ -60,7 +61,7 @@ class CopyOptions:
 _KNOWN = frozenset("format freeze delimiter null header quote escape force_quote force_not_null force_null encoding".split())
 
 
-def read(nodes: Iterable[Any], client: Encoding, *, from_client: bool) -> CopyOptions:  # noqa: C901 (one case per option)
+def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> CopyOptions:  # noqa: C901 (one case per option)
     """The options; PostgreSQL's errors for those that do not fit together. What they leave open is in the encoding of the `client`."""
     given = unique(nodes)
     for name, option in given.items():
@@ -96,10 +97,13 @@ def read(nodes: Iterable[Any], client: Encoding, *, from_client: bool) -> CopyOp
     if kind == "csv" and delimiter == quote:
         raise PostgresError("22023", "COPY delimiter and quote must be different")
     escape = given["escape"].text() if "escape" in given else quote
-    forced: dict[str, Any] = {name: _forced(given[name], kind, from_client=from_client) for name in _FORCES if name in given}
+    forced = {name: _forced(given[name], kind, from_client=from_client) for name in _FORCES if name in given}
     encoding = _encoding(given["encoding"]) if "encoding" in given else client
     encoding = client if kind == "binary" else encoding  # as the types' receive and send functions have it
-    return CopyOptions(kind, null, delimiter, quote, escape, header, encoding=encoding, **forced)
+    return CopyOptions(
+        kind, null, delimiter, quote, escape, header, forced.get("force_quote", ()), forced.get("force_not_null") or (),
+        forced.get("force_null") or (), encoding,
+    )  # fmt: skip
 
 
 def _header(option: Option, *, from_client: bool) -> Header:

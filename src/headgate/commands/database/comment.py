@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from postgast import pg_query_pb2 as pb
 
@@ -107,7 +107,7 @@ def _role(name: str, session: Session, cursor: Cursor) -> int:
     return role.oid
 
 
-def _relation(items: Any, session: Session, cursor: Cursor) -> relations.Relation:
+def _relation(items: Iterable[pb.Node], session: Session, cursor: Cursor) -> relations.Relation:
     context = session.context
     schema, name = names.split_name(items, context.database_name)
     found = relations.lookup(cursor, context.database, schema, name, lookup.search_path(cursor, context))

@@ -8,11 +8,10 @@ statements that read or change rows fail as ever, a table is made or its error i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.commands.result import CommandResult
+from headgate.commands.result import CommandResult, Result
 from headgate.commands.session import Session
 from headgate.commands.table import table_definition
 from headgate.commands.transaction.subtransaction import attempt
@@ -39,11 +38,11 @@ def is_wanted(node: ParseNode, session: Session) -> bool:
         return False
 
 
-def run(node: ParseNode, session: Session, action: Callable[[], Any]) -> Any:
+def run(node: ParseNode, session: Session, action: Callable[[], Result]) -> Result:
     """Runs a statement, or lets it go."""
     if node.DESCRIPTOR.name == "CreateStmt":
         return _create_table(node, session)
-    results: list[Any] = []
+    results: list[Result] = []
     error = attempt(session, [node], lambda _: results.append(action()))
     if error is None:
         return results[0]
@@ -80,9 +79,9 @@ def _create_table(node: pb.CreateStmt, session: Session) -> CommandResult:
     return done
 
 
-def _columns(node: pb.CreateStmt, session: Session, lacking: list[str]) -> list[Any]:
+def _columns(node: pb.CreateStmt, session: Session, lacking: list[str]) -> list[pb.Node]:
     """The columns and constraints that a node takes."""
-    plain: list[Any] = []
+    plain: list[pb.Node] = []
     for each in node.table_elts:
         column = unwrap(each)
         if column.DESCRIPTOR.name == "ColumnDef" and column.HasField("type_name"):
@@ -127,7 +126,7 @@ def _is_known(kind: ParseNode, session: Session) -> bool:
     return True
 
 
-def _is_read(elements: list[Any], node: pb.CreateStmt, session: Session) -> bool:
+def _is_read(elements: list[pb.Node], node: pb.CreateStmt, session: Session) -> bool:
     cursor, context = session.begin_statement().cursor, session.context
     try:
         table_definition.read(elements, node.relation.relname, cursor, context.database, context.forms)

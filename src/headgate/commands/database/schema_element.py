@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.session import SessionContext
 from headgate.commands import privilege
+from headgate.commands.result import CommandResult
 from headgate.commands.role import grant
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.commands.table import index, table
 from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
-from headgate.sql.parser import unwrap
+from headgate.sql.parser import ParseNode, unwrap
 
-_KINDS: dict[str, tuple[str | None, Callable[[Any, Session], Any]]] = {
+_KINDS: dict[str, tuple[str | None, Callable[[ParseNode, Session], CommandResult]]] = {
     "CreateSeqStmt": ("sequence", sequence.create_sequence),
     "CreateStmt": ("relation", table.create),
     "ViewStmt": ("view", view.create),
@@ -30,7 +32,7 @@ _KINDS: dict[str, tuple[str | None, Callable[[Any, Session], Any]]] = {
 """By the order in which they are made: where each names its relation, and what makes it."""
 
 
-def check(elements: Iterable[Any], schema: str) -> None:
+def check(elements: Iterable[pb.Node], schema: str) -> None:
     """42P15 for an element that names another schema; 0A000 for one that a node cannot make."""
     for element in map(unwrap, elements):
         kind = element.DESCRIPTOR.name
@@ -42,7 +44,7 @@ def check(elements: Iterable[Any], schema: str) -> None:
             raise PostgresError("42P15", f"CREATE specifies a schema ({named}) different from the one being created ({schema})")
 
 
-def make(elements: Iterable[Any], session: Session, schema: str, owner: str, owner_oid: int) -> None:
+def make(elements: Iterable[pb.Node], session: Session, schema: str, owner: str, owner_oid: int) -> None:
     """Makes the elements in a schema that exists."""
     order = list(_KINDS)
     superuser = privilege.is_superuser(session.begin_statement().cursor, owner)

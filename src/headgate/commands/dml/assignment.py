@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -11,6 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
@@ -36,11 +36,11 @@ from headgate.types.storage import own_name
 _OLD = own_name("_old")
 
 
-def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
+def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
     """The SET list: for each column its new value, in the column's type."""
     context = planner.context.within(construct="UPDATE", default=True)
     found: dict[str, Expression | SetToDefault] = {}
-    rows: dict[int, Any] = {}
+    rows: dict[int, Sequence[ParseNode | Expression]] = {}
     for item in targets:
         target = unwrap(item)
         column = relation.column(target.name)
@@ -74,7 +74,9 @@ def set_list(targets: Sequence[Any], planner: Planner, relation: Relation, scope
     return found
 
 
-def _of_row(node: pb.MultiAssignRef, rows: dict[int, Any], planner: Planner, scope: Scope) -> Any:
+def _of_row(
+    node: pb.MultiAssignRef, rows: dict[int, Sequence[ParseNode | Expression]], planner: Planner, scope: Scope
+) -> ParseNode | Expression:
     """One item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``: libpg_query gives the source with the first item only."""
     source = unwrap(node.source)
     if source is not None:
@@ -96,7 +98,7 @@ def _subquery(node: ParseNode, planner: Planner, scope: Scope) -> list[Expressio
     return [SubLink(type=each.type, kind="EXPR", query=Plan(plan.frame, (each,)), location=node.location) for each in plan.columns]
 
 
-def new_row(targets: Sequence[Any], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> Column:
+def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> Column:
     """The new row as a struct with the relation's columns, over a frame that has the old row under the keys of `columns`."""
     assigned = set_list(targets, planner, relation, scope)
     values = []
@@ -113,7 +115,7 @@ def new_row(targets: Sequence[Any], planner: Planner, relation: Relation, column
     return F.struct(*values) if values else F.struct()
 
 
-def _default(planner: Planner, relation: Relation, column: Any) -> Column:
+def _default(planner: Planner, relation: Relation, column: TableColumn) -> Column:
     from headgate.types.storage import spark_type
 
     kind = spark_type(column.type_oid, column.typmod)
@@ -227,7 +229,7 @@ def _writing(planner: Planner) -> referential_action.Writing:
         frame = local_frame(planner.session_spark, rows) if isinstance(rows, pa.Table) else rows
         rewrite(planner, relation, frame, columns, keep=False)
 
-    def default(relation: Relation, column: Any) -> Any:
+    def default(relation: Relation, column: TableColumn) -> pa.Scalar:
         return NewRows(planner, relation).default(column, 1)[0]
 
     return referential_action.Writing(delete, update, default)

@@ -7,8 +7,7 @@ either way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -100,7 +99,7 @@ def _changed(
         return None
 
 
-def _set_list(table: HeldTable, targets: Any) -> dict[str, Expression]:
+def _set_list(table: HeldTable, targets: Sequence[pb.Node]) -> dict[str, Expression]:
     """The new values, by column."""
     found = {}
     for name, value in assignment.set_list(targets, table.planner, table.relation, table.scope).items():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
+from pyspark.sql import DataFrame
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
@@ -127,7 +128,7 @@ def _permit(planner: Planner, relation: Relation, given: Sequence[Column]) -> No
     planner.writes(relation, attnums)
 
 
-def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
     """The rows to insert, complete: an Arrow table, or a frame where there may be many."""
     if not node.HasField("select_stmt"):
         _permit(planner, writer.relation, [])
@@ -142,7 +143,9 @@ def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Seq
     return _selected(plan, node, planner, writer, columns)
 
 
-def _values(select: pb.SelectStmt, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+def _values(
+    select: pb.SelectStmt, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
+) -> pa.Table | DataFrame:
     lists = [list(unwrap(row).items) for row in select.values_lists]
     width = len(lists[0])
     if any(len(row) != width for row in lists):
@@ -176,7 +179,9 @@ def _expands(item: ParseNode, planner: Planner) -> bool:
     return any(isinstance(each, FuncExpr) and builtin.function(each.function).retset for each in nodes.walk(bound))
 
 
-def _expanded(items: Sequence[Any], node: ParseNode, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+def _expanded(
+    items: Sequence[pb.Node], node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
+) -> pa.Table | DataFrame:
     """The rows of the one list of VALUES as those of a SELECT list; what is DEFAULT there is left to `completed`."""
     select, named = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE), []
     for item, column in zip(items, columns, strict=False):
@@ -187,7 +192,7 @@ def _expanded(items: Sequence[Any], node: ParseNode, planner: Planner, writer: N
     return _selected(plan, node, planner, writer, named)
 
 
-def _column_of_values(items: Sequence[Any], node: pb.InsertStmt, planner: Planner, writer: NewRows, column: Column) -> pa.Array | None:
+def _column_of_values(items: Sequence[pb.Node], node: pb.InsertStmt, planner: Planner, writer: NewRows, column: Column) -> pa.Array | None:
     """The values that VALUES gives a column; None where all are left to its default."""
     context = planner.context.within(construct="VALUES", default=True)
     cells = [_cell(item, column, context, planner) for item in items]
@@ -203,7 +208,7 @@ def _column_of_values(items: Sequence[Any], node: pb.InsertStmt, planner: Planne
     return pa.array(values, arrow_type(column.type_oid, column.typmod))
 
 
-def _location(nodes: Sequence[Any]) -> int:
+def _location(nodes: Sequence[pb.Node]) -> int:
     inner = unwrap(nodes[0]) if nodes else None
     return int(inner.location) if inner is not None and "location" in inner.DESCRIPTOR.fields_by_name else -1
 
@@ -234,7 +239,7 @@ def refuse_generated(node: pb.InsertStmt, column: Column, default: bool) -> None
         )
 
 
-def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> Any:
+def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
     if len(plan.columns) > len(columns):
         raise PostgresError("42601", "INSERT has more expressions than target columns")
     if node.cols and len(plan.columns) < len(columns):

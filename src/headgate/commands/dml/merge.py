@@ -9,7 +9,6 @@ clause 0 and become `old`, `new`, `file`, `row`; the others have clause 1 and be
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 from pyspark import StorageLevel
@@ -59,7 +58,7 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
 class _Merge:
     """One MERGE: the joined rows, and what the clauses make of them."""
 
-    def __init__(self, planner: Planner, relation: Relation, node: pb.MergeStmt, clauses: list[Any]) -> None:
+    def __init__(self, planner: Planner, relation: Relation, node: pb.MergeStmt, clauses: list[pb.MergeWhenClause]) -> None:
         self.planner = planner
         self.relation = relation
         self.clauses = clauses
@@ -123,7 +122,7 @@ class _Merge:
 
     def _clause(self) -> Column:
         """The number of the clause that a row takes, NULL for none (or DO NOTHING)."""
-        made: Any = F
+        made: Column | None = None
         for place, each in enumerate(self.clauses):
             matched = each.match_kind == pb.MERGE_WHEN_MATCHED
             met = F.col(FILE).isNotNull() if matched else F.col(FILE).isNull()
@@ -133,9 +132,10 @@ class _Merge:
                 condition = binder.bind_condition(each.condition, scope, "WHEN", context=context)
                 met = met & self.planner.evaluation.condition(condition)
             acts = each.command_type in _RIGHTS
-            made = made.when(met, F.lit(place) if acts else F.lit(None).cast("int"))
-        column: Column = made
-        return column
+            number = F.lit(place) if acts else F.lit(None).cast("int")
+            made = F.when(met, number) if made is None else made.when(met, number)
+        assert made is not None
+        return made
 
     def _of(self, kind: int) -> list[int]:
         return [place for place, each in enumerate(self.clauses) if each.command_type == kind]
@@ -198,6 +198,6 @@ class _Merge:
         return found
 
 
-def _as_insert(clause: ParseNode) -> Any:
+def _as_insert(clause: pb.MergeWhenClause) -> pb.InsertStmt:
     """The clause's column names in the form in which INSERT has them."""
     return pb.InsertStmt(cols=clause.target_list)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -378,7 +377,7 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _whole(column: Any) -> pa.Array:
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(combined, pa.ChunkedArray):
         return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -221,5 +220,5 @@ def _update(
     return assignment.write(planner, relation, changed, _set_columns(clause.target_list))
 
 
-def _set_columns(targets: Sequence[Any]) -> set[str]:
+def _set_columns(targets: Sequence[pb.Node]) -> set[str]:
     return {unwrap(each).name for each in targets}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -51,7 +50,7 @@ class Limit:
     values: tuple[str, ...] = ()
 
 
-def leaves(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[Any]) -> tuple[Relation, ...]:
+def leaves(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> tuple[Relation, ...]:
     """The leaves that a statement on `relation` can touch; `items`: its FROM or USING."""
     table = planner.transaction.partitioned(relation)
     if not node.relation.inh:

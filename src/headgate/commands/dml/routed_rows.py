@@ -10,10 +10,11 @@ waited for one which is gone or changed by then begins anew, and it cannot when 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -47,7 +48,7 @@ def insert(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Tabl
 
     updates = node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE
 
-    def check(some: pa.Table) -> list[tuple[NewRows, pa.Table, Any]]:
+    def check(some: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
         found = []
         for leaf, part, at in _spread(writer, some):
             if updates:
@@ -59,7 +60,7 @@ def insert(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Tabl
     return _together(writer, rows, [(leaf, on_conflict.settle(node, planner, leaf, part), at) for leaf, part, at in parts])
 
 
-def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, Any]]:
+def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
     """The writer of each leaf that gets rows, with them and their places; 23514 for the first row that has no leaf."""
     from headgate.commands.dml.new_rows import NewRows
 
@@ -76,7 +77,7 @@ def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, An
     ]
 
 
-def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Table, Any]]) -> pa.Table:
+def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Table, NDArray[np.int64]]]) -> pa.Table:
     """What the leaves have stored, in the order of the rows."""
     if not stored:
         return rows
@@ -149,9 +150,9 @@ def _rewrite_few(
         transaction.lock(leaf)
     stored, order = [], []
 
-    def kept(part: pa.Table, at: Any) -> None:
+    def kept(part: pa.Table, at: NDArray[np.int64]) -> None:
         stored.append(of_root(root, part))
-        order.append(np.asarray(at))
+        order.append(at)
 
     for leaf, at in table.parts(here):
         places = np.asarray(at)
@@ -231,7 +232,7 @@ def _rows(structs: pa.StructArray) -> pa.Table:
     return pa.table(structs.flatten(), names=[field.name for field in structs.type])
 
 
-def _whole(column: Any) -> Any:
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.ChunkedArray):
         return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -111,12 +110,12 @@ def keeps_keys_of(relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bo
     return node.DESCRIPTOR.name != "UpdateStmt" or not assignment.touched_keys(relation, {unwrap(each).name for each in node.target_list})
 
 
-def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Any) -> Sequence[Any]:
+def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Sequence[Relation]:
     """The tables that an UPDATE or DELETE can change: the table, or leaves of it."""
     return partition_pruning.leaves(planner, relation, node, items) if relation.is_partitioned else [relation]
 
 
-def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Any) -> DataFrame:
+def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> DataFrame:
     """The rows of a table, or those that WHERE can mean, and where each is; the table's write lock is taken."""
     keeps_keys = keeps_keys_of(relation, node)
     if items or not node.HasField("where_clause"):
@@ -135,7 +134,9 @@ def named(relation: Relation, node: pb.DeleteStmt | pb.InsertStmt | pb.UpdateStm
     return alias or relation.name, None if alias else relation.schema
 
 
-def changed_source(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Any) -> tuple[Source, Source]:
+def changed_source(
+    planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]
+) -> tuple[Source, Source]:
     """(the table with its rows' positions, the same joined with FROM or USING)."""
     if planner.describing:
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -88,7 +87,7 @@ def _range(node: pb.PartitionBoundSpec, columns: Sequence[Column], planner: Plan
     return Bound(Strategy.RANGE, lower=lower, upper=upper), Places(node.location, (), places[0], places[1])
 
 
-def _edges(nodes: Sequence[Any], columns: Sequence[Column], planner: Planner) -> tuple[Edge, ...]:
+def _edges(nodes: Sequence[pb.Node], columns: Sequence[Column], planner: Planner) -> tuple[Edge, ...]:
     found: list[Edge] = []
     for item, column in zip(nodes, columns, strict=True):
         if end := infinite(item):

@@ -8,7 +8,6 @@ place in the log.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -32,7 +31,7 @@ _OPTIONS = {"publish": "publish", "publish_via_partition_root": "via_root", "rec
 ACTIONS = ("insert", "update", "delete", "truncate")
 
 
-def read_options(nodes: Iterable[Any]) -> dict[str, bool]:
+def read_options(nodes: Iterable[pb.Node]) -> dict[str, bool]:
     """The options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root, reconcile."""
     found: dict[str, bool] = {}
     given: set[str] = set()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -33,15 +32,15 @@ class TableObject:
     """A table that a command names. `columns` are attnums once checked; `filter` is set by `bind_filters`."""
 
     relation: Relation
-    where: Any
+    where: ParseNode | None
     column_names: tuple[str, ...] | None
     filter: RowFilter | None = None
     columns: tuple[int, ...] | None = None
 
 
-def resolve(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -> tuple[list[Any], list[int]]:
+def resolve(nodes: Iterable[pb.Node], cursor: Cursor, context: SessionContext) -> tuple[list[pb.PublicationTable], list[int]]:
     """(PublicationTable nodes, schema oids) of an object list; schemas are looked up first, duplicates of them collapse."""
-    tables: list[Any] = []
+    tables: list[pb.PublicationTable] = []
     schemas: list[int] = []
     for node in nodes:
         spec = unwrap(node)
@@ -60,7 +59,7 @@ def resolve(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -> tu
     return tables, schemas
 
 
-def open_tables(nodes: Iterable[Any], cursor: Cursor, context: SessionContext) -> list[TableObject]:
+def open_tables(nodes: Iterable[pb.PublicationTable], cursor: Cursor, context: SessionContext) -> list[TableObject]:
     """The named tables, with the present children of those that have them (unless ONLY is written)."""
     found: dict[int, TableObject] = {}
     for node in nodes:

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -96,8 +95,8 @@ def _milliseconds(since: float) -> float:
     return (time.monotonic() - since) * 1000
 
 
-def _document(explained: _Explained, options: _Options) -> dict[str, Any]:
-    found: dict[str, Any] = {"Plan": _node(explained.step, options)}
+def _document(explained: _Explained, options: _Options) -> dict[str, object]:
+    found: dict[str, object] = {"Plan": _node(explained.step, options)}
     if options.summary:
         found["Planning Time"] = round(explained.planning, 3)
     if explained.execution is not None and options.summary:
@@ -105,8 +104,8 @@ def _document(explained: _Explained, options: _Options) -> dict[str, Any]:
     return found
 
 
-def _node(step: PlanStep, options: _Options) -> dict[str, Any]:
-    found: dict[str, Any] = {"Node Type": step.name, "Step": step.line}
+def _node(step: PlanStep, options: _Options) -> dict[str, object]:
+    found: dict[str, object] = {"Node Type": step.name, "Step": step.line}
     if options.analyze:
         if step.rows is not None:
             found |= {"Actual Rows": step.rows, "Actual Loops": 1}

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
@@ -86,7 +85,7 @@ class Planner:
         self.in_view = False
         self.in_order = False
         """Whether the rows of the table that is read next should come in the order in which they were written."""
-        self.only_where: Any = None
+        self.only_where: ParseNode | None = None
         """The WHERE of a query whose FROM is one relation, for who reads that."""
         self.locks: tuple[RowLock, ...] = ()
         """The locking clauses that count for the FROM that is planned."""

@@ -64,9 +64,7 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
     """Spark's work inside belongs to the session: a cancel and `temp_file_limit` stop it; what Spark raises becomes PostgreSQL's error."""
     spark = transaction.engine.spark
     context = spark.sparkContext
-    # a worker has no settings of its own: what it applies is not bounded
-    limit = -1 if session.settings is None else session.settings.integer("temp_file_limit")
-    spill = Spill(spark, session.job_group, limit)
+    spill = Spill(spark, session.job_group, session.settings.integer("temp_file_limit"))
 
     def check() -> None:
         session.check_cancel()

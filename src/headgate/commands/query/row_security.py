@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -70,8 +69,7 @@ def of_relation(cursor: Cursor, relation: Relation) -> list[Policy]:
 
 
 def _require_row_security(planner: Planner, relation: Relation) -> None:
-    settings = planner.session.settings
-    if settings is not None and settings.text("row_security") == "off":
+    if planner.session.settings.text("row_security") == "off":
         raise PostgresError("42501", f'query would be affected by row-level security policy for table "{relation.name}"')
 
 
@@ -205,7 +203,7 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
         raise PostgresError("42601", "only WITH CHECK expression allowed for INSERT")
     if policy.command in (SELECT, DELETE) and node.HasField("with_check"):
         raise PostgresError("42601", "only USING expression allowed for SELECT, DELETE")
-    changes: dict[str, Any] = {}
+    changes: dict[str, list[int] | str] = {}
     if node.roles:
         changes["polroles"] = _roles(node.roles, session, cursor)
     if node.HasField("qual"):
@@ -267,7 +265,7 @@ def _table(node: ParseNode, session: Session, cursor: Cursor) -> Relation:
     return relation
 
 
-def _roles(nodes: Sequence[Any], session: Session, cursor: Cursor) -> list[int]:
+def _roles(nodes: Sequence[pb.Node], session: Session, cursor: Cursor) -> list[int]:
     found = []
     for item in nodes:
         spec = unwrap(item)

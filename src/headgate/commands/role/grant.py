@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -41,7 +40,7 @@ class GrantObject:
     catalog: str
     column: str
     where: str
-    parameters: tuple[Any, ...]
+    parameters: tuple[int | str, ...]
     above: Sequence[acl.Item] = ()
     """The ACL of a column's table: a right on all columns, and a grant option for them, count for each."""
 
@@ -249,7 +248,9 @@ def alter_default(node: ParseNode, session: Session) -> CommandResult:
     return CommandResult("ALTER DEFAULT PRIVILEGES")
 
 
-def _set_default(transaction: Transaction, owner: str, schema: int, kind: str, action: Any, letters: str, grantees: Sequence[str]) -> None:
+def _set_default(
+    transaction: Transaction, owner: str, schema: int, kind: str, action: pb.GrantStmt, letters: str, grantees: Sequence[str]
+) -> None:
     cursor, database = transaction.cursor, transaction.database
     shown = "S" if kind == "s" else kind
     key = [database, privilege.role_oid(cursor, owner), schema, shown]

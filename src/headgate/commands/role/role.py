@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -27,10 +27,15 @@ from headgate.types.datetime import calendar
 from headgate.types.text.text import read_scalar
 from headgate.types.text_column import TextSettings as Forms
 
-_FLAGS = {
-    "superuser": "superuser", "inherit": "inherit", "createrole": "create_role", "createdb": "create_database", "canlogin": "can_login",
-    "isreplication": "replication", "bypassrls": "bypass_rls",
-}  # fmt: skip
+_FLAGS: dict[str, Callable[[Role, bool], Role]] = {
+    "superuser": lambda role, flag: replace(role, superuser=flag),
+    "inherit": lambda role, flag: replace(role, inherit=flag),
+    "createrole": lambda role, flag: replace(role, create_role=flag),
+    "createdb": lambda role, flag: replace(role, create_database=flag),
+    "canlogin": lambda role, flag: replace(role, can_login=flag),
+    "isreplication": lambda role, flag: replace(role, replication=flag),
+    "bypassrls": lambda role, flag: replace(role, bypass_rls=flag),
+}
 _MEMBERS = ("addroleto", "rolemembers", "adminmembers")
 """The options of CREATE ROLE that name other roles: IN ROLE, ROLE, ADMIN."""
 
@@ -48,8 +53,7 @@ def _verifier(given: str | None, name: str, session: Session) -> str | None:
 def _apply(role: Role, options: dict[str, Option], session: Session) -> Role:
     for name, option in options.items():
         if name in _FLAGS:
-            changes: dict[str, Any] = {_FLAGS[name]: option.boolean()}
-            role = replace(role, **changes)
+            role = _FLAGS[name](role, option.boolean())
         elif name == "password":
             role = replace(role, verifier=_verifier(option.value, role.name, session))
         elif name == "connectionlimit":

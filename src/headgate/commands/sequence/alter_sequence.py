@@ -7,7 +7,8 @@ Called by `execute` for AlterSeqStmt, and by `table.identity_column` for the seq
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor, one, run
@@ -47,7 +48,7 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
     return CommandResult("ALTER SEQUENCE")
 
 
-def change(cursor: Cursor, found: Relation, options: Sequence[Any]) -> None:
+def change(cursor: Cursor, found: Relation, options: Sequence[pb.Node]) -> None:
     """Writes the numbers of a sequence anew, and where it stands."""
     given = unique([each for each in options if each.def_elem.defname != "as"])
     scope = [found.database, found.oid]

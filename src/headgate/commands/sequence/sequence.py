@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -40,7 +39,7 @@ class Bounds:
     cycle: bool
 
 
-def bounds(nodes: Sequence[Any], type_oid: int) -> Bounds:
+def bounds(nodes: Sequence[pb.Node], type_oid: int) -> Bounds:
     """The options of CREATE SEQUENCE or of an identity column."""
     given = unique(nodes)
     increment = given["increment"].integer() if "increment" in given else 1
@@ -71,7 +70,7 @@ def create(
     name: str,
     owner: int,
     type_oid: int,
-    options: Sequence[Any] = (),
+    options: Sequence[pb.Node] = (),
 ) -> int:
     """Makes a sequence; 42P07 if the name is in use. Returns its oid."""
     if one(cursor, "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?", [database, namespace, name]):

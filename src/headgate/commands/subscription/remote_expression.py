@@ -7,8 +7,6 @@ of what a publisher says only constants, operators, casts and functions are take
 
 from __future__ import annotations
 
-from typing import Any
-
 from headgate.errors import PostgresError
 from headgate.expression.builtin import builtins
 from headgate.sql import names
@@ -29,7 +27,7 @@ _PERMITTED = frozenset({
 """Functions that are not IMMUTABLE and do nothing but compute."""
 
 
-def accepted(text: str | None) -> Any:
+def accepted(text: str | None) -> ParseNode | None:
     """The tree of an expression; None for one that is not taken."""
     if text is None or len(text) > LONGEST:
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -33,7 +32,7 @@ CATALOG = "pg_catalog"
 class LocalType:
     """A type here; `exact`: it is the type that the publisher has."""
 
-    name: Any
+    name: pb.TypeName
     exact: bool = True
 
 
@@ -119,7 +118,7 @@ class Types:
                 return
 
     @staticmethod
-    def _constraints(remote: RemoteType) -> list[Any]:
+    def _constraints(remote: RemoteType) -> list[pb.Node]:
         found = [statement.constraint(pb.CONSTR_NOTNULL)] if remote.not_null else []
         default = accepted(remote.default)
         if default is not None:
@@ -165,7 +164,7 @@ _NOT_COPIED = frozenset(
 """Names of objects: those of the publisher are not here."""
 
 
-def _checked(text: str) -> Any:
+def _checked(text: str) -> pb.Node | None:
     """The expression of ``CHECK ((…))``, as pg_get_constraintdef prints it; None for another text, and for what is not taken."""
     try:
         statements = parse(f"CREATE DOMAIN a AS int {text}")
@@ -178,7 +177,7 @@ def _checked(text: str) -> Any:
     return expression if harmless(expression) else None
 
 
-def wrapped(tree: ParseNode) -> Any:
+def wrapped(tree: ParseNode) -> pb.Node:
     """A message in its Node, as the fields of statements want it."""
     if tree.DESCRIPTOR.name == "Node":
         return tree

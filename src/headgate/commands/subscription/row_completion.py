@@ -6,22 +6,25 @@ to it. A worker acts as the subscription's owner with an empty search path, as P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from headgate.catalog import database as databases
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.session import SessionContext
+from headgate.catalog.system_view import Provider
 from headgate.commands import privilege
 from headgate.commands.constraint.deferral import Deferral
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query.planner import Planner
-from headgate.commands.session import NodeParts
+from headgate.commands.session import NodeParts, Parameter
 from headgate.errors import Notices
 from headgate.lsn import Lsn
+from headgate.settings.node import Settings
+from headgate.settings.session import SessionSettings
+from headgate.settings.values import Values
 from headgate.storage.transaction.transaction import Transaction
 
 
@@ -32,11 +35,11 @@ class WorkerSession:
     node: NodeParts
     context: SessionContext
     transaction: Transaction
+    settings: Values
     notices: Notices = field(default_factory=Notices)
-    settings: Any = None
-    parameters: tuple[Any, ...] = ()
-    dynamic: Mapping[str, Any] = field(default_factory=dict)
-    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    parameters: Sequence[Parameter] = ()
+    dynamic: Mapping[str, Provider] = field(default_factory=dict)
+    functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     in_block: bool = False
     job_group: str = "apply"
     snapshot: Lsn | None = None
@@ -64,6 +67,15 @@ class WorkerSession:
         """The worker has put the types in force before the batch."""
 
 
+def workers_settings(node: Settings) -> SessionSettings:
+    """The node's settings, but for those that would stop what is applied: no foreign key, no policy and no limit is looked at."""
+    found = SessionSettings(node)
+    found.override("session_replication_role", "replica")
+    found.override("row_security", "on")
+    found.override("temp_file_limit", "-1")
+    return found
+
+
 def owners_context(node: NodeParts, cursor: Cursor, subscription: Subscription) -> SessionContext:
     """The session context of a subscription's owner."""
     database = databases.find(cursor, subscription.database)
@@ -78,5 +90,5 @@ def applied_rows(
     node: NodeParts, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
 ) -> NewRows:
     """What completes and checks the rows of one table within a worker's transaction."""
-    session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction)
+    session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction, workers_settings(node.settings))
     return NewRows(Planner(session, transaction), relation, routed_from=routed_from)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 from postgast import pg_query_pb2 as pb
 
@@ -36,6 +36,7 @@ from headgate.commands.transaction.subtransaction import attempt
 from headgate.errors import PostgresError
 from headgate.sql import statement
 from headgate.sql.names import qualified, quote_ident
+from headgate.sql.parser import ParseNode
 from headgate.subscriber.apply.evolution import Told
 from headgate.types import registry
 from headgate.walreceiver import definition
@@ -313,15 +314,15 @@ class _Follower:
         whole = self._whole
         return qualified(whole.schema, whole.name)
 
-    def _attempt(self, commands: Sequence[Any]) -> PostgresError | None:
+    def _attempt(self, commands: Sequence[pb.AlterTableCmd]) -> PostgresError | None:
         whole = self._whole
         return attempt(cast("Session", self.session), [statement.alter_table(whole.schema, whole.name, commands)])
 
-    def _alter(self, commands: Sequence[Any], text: str) -> None:
+    def _alter(self, commands: Sequence[pb.AlterTableCmd], text: str) -> None:
         whole = self._whole
         self._run([statement.alter_table(whole.schema, whole.name, commands)], text)
 
-    def _run(self, nodes: Sequence[Any], text: str) -> None:
+    def _run(self, nodes: Sequence[ParseNode], text: str) -> None:
         """Runs statements; what fails is for a person to do: `text` is what to type behind ALTER TABLE."""
         error = attempt(cast("Session", self.session), nodes)
         if error is not None:

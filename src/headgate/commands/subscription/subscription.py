@@ -7,7 +7,8 @@ publisher is made last.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -95,7 +96,7 @@ def _connect_and_add(session: Session, transaction: Transaction, subscription: S
         session.notices.notice(f'created replication slot "{subscription.slot_name}" on publisher')
 
 
-def warn_missing(session: Session, connection: PublisherConnection, publications: Any) -> None:
+def warn_missing(session: Session, connection: PublisherConnection, publications: Iterable[str]) -> None:
     """A warning for publications that the publisher does not have."""
     missing = remote.missing_publications(connection, list(publications))
     if missing:

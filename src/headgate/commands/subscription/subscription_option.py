@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -66,7 +67,7 @@ class SubscriptionOptions:
     given: set[str] = field(default_factory=set)
 
 
-def read(nodes: Iterable[Any], supported: set[str]) -> SubscriptionOptions:
+def read(nodes: Iterable[pb.Node], supported: set[str]) -> SubscriptionOptions:
     """The options of a command that supports these; 42601 for any other, and for one that is given twice."""
     found = SubscriptionOptions()
     for option in options(nodes):
@@ -79,7 +80,7 @@ def read(nodes: Iterable[Any], supported: set[str]) -> SubscriptionOptions:
     return found
 
 
-def _value(option: Option) -> Any:
+def _value(option: Option) -> str | bool | Lsn | None:
     if option.name == "slot_name":
         name = option.text()
         if name == "none":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -282,7 +281,7 @@ _BESIDE_USES = frozenset({
 })  # fmt: skip
 
 
-ACTIONS: dict[int, Callable[[Alteration, Any], None]] = {
+ACTIONS: dict[int, Callable[[Alteration, pb.AlterTableCmd], None]] = {
     pb.AT_ReplicaIdentity: replica_identity,
     pb.AT_AddColumn: alter_column.add_column,
     pb.AT_DropColumn: alter_column.drop_column,

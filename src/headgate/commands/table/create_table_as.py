@@ -6,8 +6,6 @@ other. The tag is ``SELECT n``, as PostgreSQL's; ``CREATE TABLE AS`` without dat
 
 from __future__ import annotations
 
-from typing import Any
-
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import relation as relations
@@ -64,12 +62,12 @@ def _make(into: pb.IntoClause, query: pb.SelectStmt, session: Session, *, if_not
     return CommandResult(f"SELECT {done.tag.rpartition(' ')[2]}")
 
 
-def _exists(rel: Any, session: Session) -> bool:
+def _exists(rel: pb.RangeVar, session: Session) -> bool:
     cursor, context = session.begin_statement().cursor, session.context
     return relations.lookup(cursor, context.database, rel.schemaname or None, rel.relname, context.search_path) is not None
 
 
-def _definition(into: pb.IntoClause, columns: tuple[PlanColumn, ...]) -> Any:
+def _definition(into: pb.IntoClause, columns: tuple[PlanColumn, ...]) -> pb.CreateStmt:
     """The CREATE TABLE of a query's columns under the names that INTO gives."""
     given = names.strings(into.col_names)
     if len(given) > len(columns):

@@ -6,8 +6,6 @@ that are executed once the table is there.
 
 from __future__ import annotations
 
-from typing import Any
-
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
@@ -27,7 +25,7 @@ COMMENTS, CONSTRAINTS, DEFAULTS, GENERATED, IDENTITY, INDEXES = 1 << 0, 1 << 2, 
 """Bits of TableLikeClause.options (CREATE_TABLE_LIKE_*)."""
 
 
-def expand(node: pb.CreateStmt, session: Session) -> tuple[Any, list[str]]:
+def expand(node: pb.CreateStmt, session: Session) -> tuple[pb.CreateStmt, list[str]]:
     """(the statement without LIKE, what is to be executed after it). A statement that has none comes back as it is."""
     if not any(unwrap(each).DESCRIPTOR.name == "TableLikeClause" for each in node.table_elts):
         return node, []
@@ -110,7 +108,7 @@ def _listed(source: Relation, attnums: tuple[int, ...]) -> str:
     return ", ".join(names.quote_ident(column.name) for attnum in attnums if (column := source.numbered(attnum)))
 
 
-def _indexes(session: Session, source: Relation, target: Any) -> list[str]:
+def _indexes(session: Session, source: Relation, target: pb.RangeVar) -> list[str]:
     cursor = session.begin_statement().cursor
     found = []
     for index in source.indexes:
@@ -132,7 +130,7 @@ def _indexes(session: Session, source: Relation, target: Any) -> list[str]:
     return found
 
 
-def _comments(session: Session, source: Relation, target: Any) -> list[str]:
+def _comments(session: Session, source: Relation, target: pb.RangeVar) -> list[str]:
     cursor = session.begin_statement().cursor
     found = []
     for attnum, text in rows(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -95,7 +96,7 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
 
 
 def replace_column(
-    session: Session, transaction: Transaction, relation: Relation, column: Column, value: Any, numbers: Sequence[Numbers] = ()
+    session: Session, transaction: Transaction, relation: Relation, column: Column, value: SparkColumn, numbers: Sequence[Numbers] = ()
 ) -> None:
     """Writes all rows again with another value in one column, that may use `numbers`. Streams do not see it: the catalog changes."""
     place = F.row_number().over(Window.orderBy(FILE, ROW)) - 1

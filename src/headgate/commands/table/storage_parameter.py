@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -51,7 +51,7 @@ _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 _TOAST = re.compile(r"autovacuum_|log_autovacuum_|vacuum_")
 
 
-def read(nodes: Iterable[Any], kind: str) -> list[str]:
+def read(nodes: Iterable[pb.Node], kind: str) -> list[str]:
     """The parameters of a table of this relkind as pg_class.reloptions has them; 22023 for what is none, or none of its values.
 
     Those of the table of PostgreSQL's large values (`toast.`) are checked and let go: there is none.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -40,14 +39,14 @@ class SequenceNeed:
     column: str
     type_oid: int
     identity: str
-    options: Sequence[Any] = ()
+    options: Sequence[pb.Node] = ()
 
 
 @dataclass
 class ForeignKeyNeed:
     """A FOREIGN KEY of a table or, with `own`, of a column: its node, and whether what follows a column's says that it is deferrable."""
 
-    node: Any
+    node: pb.Constraint
     own: tuple[str, ...] = ()
     deferrable: bool = False
     deferred: bool = False
@@ -67,23 +66,23 @@ class Elements:
 @dataclass
 class _Column:
     column: Column
-    default: Any = None
-    generated: Any = None
+    default: ParseNode | None = None
+    generated: ParseNode | None = None
     not_null: bool | None = None
-    keys: list[Any] = field(default_factory=list)
-    checks: list[Any] = field(default_factory=list)
-    latest: Any = None
+    keys: list[pb.Constraint | _KeyOf] = field(default_factory=list)
+    checks: list[pb.Constraint] = field(default_factory=list)
+    latest: _KeyOf | ForeignKeyNeed | None = None
     """The key or foreign key that DEFERRABLE behind it would be about."""
 
 
-def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int, forms: Forms, inherited: Sequence[Column] = ()) -> Elements:
+def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, forms: Forms, inherited: Sequence[Column] = ()) -> Elements:
     """The elements of CREATE TABLE `table` (…), constants read under `forms`.
 
     `inherited`: the parent's columns, for a partition, whose elements have no types.
     """
     found = Elements()
     drafts = [_Column(replace(each, identity=""), not_null=each.not_null or None) for each in inherited]
-    constraints: list[Any] = []
+    constraints: list[pb.Constraint] = []
     for node in nodes:
         element = unwrap(node)
         match element.DESCRIPTOR.name:
@@ -112,7 +111,7 @@ def read(nodes: Sequence[Any], table: str, cursor: Cursor, database: int, forms:
     return found
 
 
-def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequence[Any], table: str, found: Elements) -> None:
+def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequence[pb.Node], table: str, found: Elements) -> None:
     """The options that PARTITION OF … (a DEFAULT 1, b NOT NULL) gives to a column of the parent."""
     if sum(unwrap(node).DESCRIPTOR.name == "ColumnDef" and unwrap(node).colname == element.colname for node in nodes) > 1:
         raise PostgresError("42701", f'column "{element.colname}" specified more than once')
@@ -258,7 +257,7 @@ def _take(draft: _Column, node: pb.Constraint, table: str, found: Elements) -> N
 class _KeyOf:
     """A column's own PRIMARY KEY or UNIQUE: the constraint node and the column that it is about."""
 
-    node: Any
+    node: pb.Constraint
     names: tuple[str, ...]
     deferrable: bool = False
     deferred: bool = False
@@ -309,7 +308,7 @@ def key(
     )  # fmt: skip
 
 
-def _keys(nodes: Sequence[Any], drafts: list[_Column], columns: Sequence[Column], table: str) -> list[IndexKey]:
+def _keys(nodes: Sequence[pb.Constraint | _KeyOf], drafts: list[_Column], columns: Sequence[Column], table: str) -> list[IndexKey]:
     made: list[IndexKey] = []
     for node in nodes:
         if isinstance(node, _KeyOf):

@@ -8,7 +8,7 @@ itself is told first, as PostgreSQL analyses a statement before it looks at the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -61,7 +61,7 @@ def _is_permanent(relation: Relation) -> bool:
     return relation.persistence != "t"
 
 
-def _executed(statement: Any) -> str:
+def _executed(statement: ParseNode) -> str:
     """The command as the executor calls it: a query inside the statement may lock rows."""
     if statement.DESCRIPTOR.name != "SelectStmt":
         return command_tag.of(statement)
@@ -69,7 +69,7 @@ def _executed(statement: Any) -> str:
     return next((each for each in tags if each != "SELECT"), "SELECT")
 
 
-def _analyse(statement: Any, session: Session) -> None:
+def _analyse(statement: ParseNode, session: Session) -> None:
     from headgate.commands.describe import describe
 
     describe(statement, "", session, tuple(each.type_oid for each in session.parameters))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, Severity
+from headgate.sql.parser import ParseNode
 from headgate.storage.transaction.uncommitted import StaleDefinitionError
 
 _NAME = "headgate attempt"
@@ -19,7 +19,7 @@ _PASSED_ON = ("40", "53", "57", "58", "XX")
 """Classes of errors that have nothing to do with what is tried."""
 
 
-def attempt(session: Session, nodes: Sequence[Any], run: Callable[[Any], Any] | None = None) -> PostgresError | None:
+def attempt(session: Session, nodes: Sequence[ParseNode], run: Callable[[ParseNode], object] | None = None) -> PostgresError | None:
     """Runs statements, all or none, by `run` where it is given; the error of the one that failed. What they have to say is not said."""
     from headgate.commands.execute import run_one  # it imports what calls this
 

@@ -6,7 +6,7 @@ casts.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
@@ -71,7 +71,9 @@ def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
     return CommandResult("CREATE DOMAIN")
 
 
-def _constraints(nodes: Any, value: TypeRef, name: str, forms: Forms) -> tuple[bool, str | None, list[tuple[str | None, str]]]:
+def _constraints(
+    nodes: Iterable[pb.Node], value: TypeRef, name: str, forms: Forms
+) -> tuple[bool, str | None, list[tuple[str | None, str]]]:
     """(NOT NULL, default, checks) of the clauses."""
     null: bool | None = None
     default: str | None = None

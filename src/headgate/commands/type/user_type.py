@@ -7,9 +7,8 @@ written again when one is renamed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -227,7 +226,7 @@ def _table(cursor: Cursor, session: Session, oid: int) -> str:
     return names.qualified(None if visible is not None and visible.oid == oid else relation.schema, relation.name)
 
 
-def find(parts: Any, session: Session, cursor: Cursor, *, missing_ok: bool = False) -> TypeRow | None:
+def find(parts: Iterable[pb.Node], session: Session, cursor: Cursor, *, missing_ok: bool = False) -> TypeRow | None:
     """The type that names (String nodes) stand for; 42704, or None with a NOTICE where it may be missing."""
     context = session.context
     schema, name = names.split_name(parts, context.database_name)
@@ -254,7 +253,7 @@ def _path(cursor: Cursor, session: Session) -> list[str]:
     return found if "pg_catalog" in found else ["pg_catalog", *found]
 
 
-def _owned(parts: Any, session: Session, cursor: Cursor) -> TypeRow:
+def _owned(parts: Iterable[pb.Node], session: Session, cursor: Cursor) -> TypeRow:
     found = find(parts, session, cursor)
     assert found is not None
     _check_type_owner(found, session, cursor)

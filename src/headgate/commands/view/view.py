@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -71,7 +70,7 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     return CommandResult("CREATE VIEW")
 
 
-def resolve(select: pb.SelectStmt, session: Session, transaction: Transaction) -> tuple[Any, set[tuple[int, int]]]:
+def resolve(select: pb.SelectStmt, session: Session, transaction: Transaction) -> tuple[pb.SelectStmt, set[tuple[int, int]]]:
     """The query independent of the search path, and what it reads."""
     copied = pb.SelectStmt()
     copied.CopyFrom(select)

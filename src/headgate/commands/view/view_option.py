@@ -7,7 +7,7 @@ asked for where a view is read (`commands.query.planner`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BOOLEAN = ("security_barrier", "security_invoker")
 
 
-def read(nodes: Iterable[Any]) -> list[str]:
+def read(nodes: Iterable[pb.Node]) -> list[str]:
     """The options as pg_class.reloptions has them; 22023 for what is none, or none of its values."""
     found: dict[str, str] = {}
     for option in options(nodes):

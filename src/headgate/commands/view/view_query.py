@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -151,7 +150,7 @@ class Resolver:
         return FromEntry(item.alias.aliasname, given + columns[len(given) :], relation)
 
     @staticmethod
-    def _function(item: Any) -> FromEntry:
+    def _function(item: pb.RangeFunction) -> FromEntry:
         call = unwrap(unwrap(item.functions[0]).items[0])
         name = title(call)
         if not item.alias.aliasname:
@@ -203,7 +202,7 @@ class Resolver:
         del node.target_list[:]
         node.target_list.extend(expanded)
 
-    def _star(self, value: pb.ColumnRef, scope: LevelNames) -> list[Any]:
+    def _star(self, value: pb.ColumnRef, scope: LevelNames) -> list[pb.Node]:
         wanted = [unwrap(each).sval for each in value.fields[:-1]]
         columns = scope.star
         if wanted:

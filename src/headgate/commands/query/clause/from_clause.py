@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
@@ -38,7 +38,7 @@ LEAF = own_name("_leaf")
 """The column of a partitioned table's frame that names the leaf of each row (its oid)."""
 
 
-def plan_from(planner: Planner, items: Sequence[Any], outer: Scope | None) -> Source:
+def plan_from(planner: Planner, items: Sequence[pb.Node], outer: Scope | None) -> Source:
     """The FROM list; several items are a cross join. No items: one row without columns."""
     if not items:
         return Source(planner.one_row(), (), ())
@@ -48,7 +48,7 @@ def plan_from(planner: Planner, items: Sequence[Any], outer: Scope | None) -> So
     return whole
 
 
-def is_one_relation(items: Sequence[Any]) -> bool:
+def is_one_relation(items: Sequence[pb.Node]) -> bool:
     """Whether a FROM list is the name of a relation."""
     return len(items) == 1 and unwrap(items[0]).DESCRIPTOR.name == "RangeVar"
 

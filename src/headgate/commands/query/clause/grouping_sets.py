@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -12,7 +11,7 @@ from headgate.errors import PostgresError
 from headgate.expression.node import Expression
 from headgate.sql.parser import ParseNode, unwrap
 
-Item = Callable[[Any], Expression]
+Item = Callable[[ParseNode], Expression]
 GroupingSet = tuple[Expression, ...]
 _MAX_SETS = 4096
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, Window
@@ -43,7 +43,11 @@ _COLLECTING = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_
 
 
 def read(
-    planner: Planner, nodes: Sequence[Any], targets: Sequence[SelectItem], scope: Scope, windows: Mapping[str, Any] | None = None
+    planner: Planner,
+    nodes: Sequence[pb.Node],
+    targets: Sequence[SelectItem],
+    scope: Scope,
+    windows: Mapping[str, pb.WindowDef] | None = None,
 ) -> list[Sort]:
     """ORDER BY of a plain SELECT: an output column's name or place, else an expression over FROM."""
     context = planner.context.within(construct="ORDER BY", aggregates=True, windows=windows)
@@ -134,7 +138,7 @@ def plain_name(node: ParseNode) -> str | None:
     return None
 
 
-def by_output(planner: Planner, nodes: Sequence[Any], plan: Plan) -> list[Sort]:
+def by_output(planner: Planner, nodes: Sequence[pb.Node], plan: Plan) -> list[Sort]:
     """ORDER BY of a set operation or VALUES: names and places of result columns only."""
     found = []
     for node in nodes:

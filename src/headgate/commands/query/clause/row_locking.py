@@ -13,9 +13,9 @@ What must hold: a table is locked before its frame is made. A clause without OF 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -47,7 +47,7 @@ class RowLock:
         return not self.names or alias in self.names
 
 
-def of_query(node: pb.SelectStmt, inherited: Sequence[RowLock], ctes: Any) -> tuple[RowLock, ...]:
+def of_query(node: pb.SelectStmt, inherited: Sequence[RowLock], ctes: Container[str]) -> tuple[RowLock, ...]:
     """The clauses that count for the FROM of a SELECT: its own, and those of a query around it; 0A000, 42601, 42P01 for what they name."""
     found = list(inherited)
     for item in node.locking_clause:
@@ -96,7 +96,7 @@ def _not_allowed(strength: str, what: str) -> PostgresError:
     return PostgresError("0A000", f"{strength} is not allowed with {what}")
 
 
-def _check_named(clause: pb.LockingClause, strength: str, node: pb.SelectStmt, ctes: Any) -> None:
+def _check_named(clause: pb.LockingClause, strength: str, node: pb.SelectStmt, ctes: Container[str]) -> None:
     there = dict(_named(node.from_clause, ctes))
     for item in clause.locked_rels:
         name = unwrap(item)
@@ -111,7 +111,7 @@ def _check_named(clause: pb.LockingClause, strength: str, node: pb.SelectStmt, c
             raise PostgresError("0A000", message, position=position(name.location))
 
 
-def _named(items: Sequence[Any], ctes: Any) -> Iterator[tuple[str, str]]:
+def _named(items: Sequence[pb.Node], ctes: Container[str]) -> Iterator[tuple[str, str]]:
     """The items of a FROM by name, and what they are if they cannot be locked."""
     for item in items:
         inner = unwrap(item)

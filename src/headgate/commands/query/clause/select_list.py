@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -28,12 +27,12 @@ class SelectItem:
 
     name: str
     expression: Expression
-    node: Any = None
+    node: ParseNode | None = None
     relation: int = 0
     attnum: int = 0
 
 
-def expand(items: Iterable[Any], source: Source, scope: Scope, context: BindContext) -> list[SelectItem]:
+def expand(items: Iterable[pb.Node], source: Source, scope: Scope, context: BindContext) -> list[SelectItem]:
     """The targets of a list of ResTarget nodes."""
     found: list[SelectItem] = []
     origins = {column.key: column for column in source.star}

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -119,7 +119,7 @@ def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scop
     return None
 
 
-def _parts(where: ParseNode) -> Iterator[Any]:
+def _parts(where: ParseNode) -> Iterator[ParseNode]:
     """The conditions that AND connects."""
     node = unwrap(where)
     if node.DESCRIPTOR.name == "BoolExpr" and node.boolop == pb.AND_EXPR:
