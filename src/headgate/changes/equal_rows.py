@@ -6,11 +6,12 @@ there (each value's lowest running sum says how many must be); such a batch is f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headgate.changes import net
 from headgate.changes.lookup import RowKey
@@ -72,7 +73,7 @@ def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: Da
         sums.unpersist()
 
 
-def _resent(frame: DataFrame, row: Any) -> DataFrame:
+def _resent(frame: DataFrame, row: StructType) -> DataFrame:
     """The changes with unchanged TOAST values taken from the old row, which REPLICA IDENTITY FULL sends whole."""
     if "unchanged" not in frame.columns:
         return frame

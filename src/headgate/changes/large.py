@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headgate.changes import net
 from headgate.changes.lookup import RowKey
@@ -31,9 +33,9 @@ class Summary:
     changes: int
     inserts: int
     moves: int
-    truncated: Any
-    least: Any
-    most: Any
+    truncated: Column | None
+    least: pa.Scalar
+    most: pa.Scalar
 
 
 def summary_of(frame: DataFrame, relation: Relation, key: RowKey) -> Summary:
@@ -119,7 +121,7 @@ def _resolved(transaction: Transaction, relation: Relation, key: RowKey, frame: 
     )
 
 
-def _completed(row: Any) -> Column:
+def _completed(row: StructType) -> Column:
     """The new row, values that were never sent from the row's origin."""
     values = []
     for name in row.fieldNames():

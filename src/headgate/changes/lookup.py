@@ -13,7 +13,7 @@ import functools
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import duckdb
@@ -25,6 +25,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
+from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.expression.spark.value import arrow_function
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
 from headgate.storage.delta.delta_table import DeltaTable
@@ -67,12 +68,12 @@ def key_of(relation: Relation, attnums: Sequence[int]) -> RowKey:
     return RowKey(tuple(c.name for c in chosen), tuple(_exact(c) for c in chosen), tuple(_kind(c) for c in chosen))
 
 
-def _kind(column: Any) -> int:
+def _kind(column: TableColumn) -> int:
     """The type that decides how values are compared: 0 where the stored form does."""
     return 0 if _exact(column) else registry.known().base(column.type_oid)[0]
 
 
-def _exact(column: Any) -> bool:
+def _exact(column: TableColumn) -> bool:
     if registry.known().base(column.type_oid)[0] == registry.NUMERIC:
         return not stored_as_text(column.type_oid, column.typmod)
     return sortkey.exact(column.type_oid, registry.known())
@@ -192,7 +193,7 @@ def find_in(transaction: Transaction, relation: Relation, state: TableState, key
     return _live(table, state, files, _query(table, state, key, row, files, wanted))
 
 
-def _find_in_leaves(transaction: Transaction, root: Any, key: RowKey, wanted: pa.Table) -> pa.Table:
+def _find_in_leaves(transaction: Transaction, root: Relation, key: RowKey, wanted: pa.Table) -> pa.Table:
     """The stored rows of a partitioned table."""
     parts = []
     for leaf in transaction.partitioned(root).leaves:

@@ -13,13 +13,14 @@ Called by the apply worker, inside its transaction: several tables' merges and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -36,7 +37,7 @@ from headgate.storage.write import arrow_row
 from headgate.types import buffers
 
 if TYPE_CHECKING:
-    from headgate.catalog.relation.relation import Relation
+    from headgate.catalog.relation.relation import Index, Relation
 
 ON_DRIVER = 1_000_000
 """Batches of at most this many changes that the driver holds are looked up and committed by it (small_batch_rows)."""
@@ -58,7 +59,7 @@ def merge(
     *,
     strategy: MergeStrategy | None = None,
     small: int = ON_DRIVER,
-    others: Sequence[Any] = (),
+    others: Sequence[Index] = (),
 ) -> Merged:
     """Applies a batch.
 
@@ -109,7 +110,7 @@ def _merge_small(
     key: RowKey,
     changes: pa.Table,
     strategy: MergeStrategy | None,
-    others: Sequence[Any],
+    others: Sequence[Index],
     *,
     many: bool,
 ) -> Merged:
@@ -136,7 +137,7 @@ def _taken(changes: pa.Table, places: Sequence[int]) -> pa.Table | None:
 
 
 def _merge_slices(
-    transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Any], *, many: bool
+    transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Index], *, many: bool
 ) -> Merged:
     """A large batch change by change, in slices: each is one Delta commit of the transaction."""
     total = Merged(0, checked=True)
@@ -160,7 +161,7 @@ def _fits_driver(transaction: Transaction, relation: Relation, rows: int) -> boo
     return bool(min(rows, SLICE) * size <= STORED_BYTES * max(sum(state.rows for state in states), 1))
 
 
-def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Any]) -> Merged | None:
+def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, changes: pa.Table, others: Sequence[Index]) -> Merged | None:
     """A batch of any size that the driver holds (in order, without TRUNCATE), by column (`columnar`); None where that cannot be done."""
     if not changes.num_rows:
         return Merged(0, checked=True)
@@ -201,7 +202,7 @@ def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, ch
     return Merged(count, done.missing, strategy=used, checked=True, skipped=_taken(changes, done.skipped.tolist()))
 
 
-def _unsent(lists: pa.ChunkedArray) -> dict[str, Any]:
+def _unsent(lists: pa.ChunkedArray) -> dict[str, NDArray[np.bool_]]:
     """For each column that some change did not send, which changes did not."""
     whole = buffers.whole(lists)
     names, parents = whole.flatten(), pc.list_parent_indices(whole).to_numpy()
@@ -214,7 +215,13 @@ def _unsent(lists: pa.ChunkedArray) -> dict[str, Any]:
 
 
 def _with_unsent(
-    last: pa.StructArray, new: pa.StructArray, stored: pa.StructArray, unsent: dict[str, Any], ops: Any, codes: Any, done: columnar.Outcome
+    last: pa.StructArray,
+    new: pa.StructArray,
+    stored: pa.StructArray,
+    unsent: dict[str, NDArray[np.bool_]],
+    ops: NDArray[np.uint8],
+    codes: NDArray[np.int64],
+    done: columnar.Outcome,
 ) -> pa.StructArray:
     """The last states with the values that their change did not send: those that the row was sent before, else the stored ones."""
     fields = []
@@ -280,7 +287,7 @@ class _Batch:
         table = pa.table(parts, names=[f"k{i}" for i in range(len(parts))])
         return table.group_by(table.column_names).aggregate([])
 
-    def steps(self, *, many: bool) -> Any:
+    def steps(self, *, many: bool) -> Iterator[tuple[str, Hashable | None, Hashable | None]]:
         """(op, old key, new key) of each change."""
         count = len(self.ops)
         had = self.old.is_valid().to_pylist()
@@ -340,7 +347,7 @@ def _sent(unchanged: list[list[str] | None], row: Row | None, column: str) -> in
     return next((at for at in reversed(row.versions) if column not in (unchanged[at] or ())), None)
 
 
-def _check_others(transaction: Transaction, relation: Relation, others: Sequence[Any], changed: pa.Table) -> None:
+def _check_others(transaction: Transaction, relation: Relation, others: Sequence[Index], changed: pa.Table) -> None:
     """23505 if a new row repeats a key of another unique index."""
     if not others or not changed.num_rows:
         return

@@ -21,7 +21,7 @@ that one row spends under one key, and a segment that begins with an UPDATE cont
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -182,7 +182,7 @@ def _resolve(segments: DataFrame, row: StructType) -> DataFrame:
     return current.withColumn("alive", F.col("finish").isNull())
 
 
-def widened(frame: DataFrame, row: Any) -> DataFrame:
+def widened(frame: DataFrame, row: StructType) -> DataFrame:
     """The frame with `old` and `new` as structs of all columns of the relation."""
 
     def whole(side: str) -> Column:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import position, unwrap
 from headgate.types import registry
 from headgate.types import typmod as modifiers
 
@@ -53,12 +52,12 @@ def qualified(schema: str | None, name: str) -> str:
     return quote_ident(name) if not schema else f"{quote_ident(schema)}.{quote_ident(name)}"
 
 
-def strings(nodes: Iterable[Any]) -> list[str]:
+def strings(nodes: Iterable[pb.Node]) -> list[str]:
     """The values of a list of String nodes, as of a column list or a qualified name."""
     return [unwrap(node).sval for node in nodes]
 
 
-def split_name(nodes: Iterable[Any], current_database: str | None = None) -> tuple[str | None, str]:
+def split_name(nodes: Iterable[pb.Node], current_database: str | None = None) -> tuple[str | None, str]:
     """(schema, name) of a qualified name given as String nodes; a third, leading part must be the database's name."""
     parts = strings(nodes)
     if len(parts) == 3 and current_database is not None and parts[0] != current_database:
@@ -88,11 +87,9 @@ def split_identifiers(text: str, separator: str = ",") -> list[str] | None:
         rest = rest[1:].lstrip()
 
 
-def _constant(node: ParseNode) -> Any:
+def _constant(node: pb.Node) -> int | None:
     inner = unwrap(node)
-    if inner.DESCRIPTOR.name == "A_Const":
-        return inner.ival.ival if inner.HasField("ival") else None
-    return None
+    return int(inner.ival.ival) if inner.DESCRIPTOR.name == "A_Const" and inner.HasField("ival") else None
 
 
 def shown_type(node: pb.TypeName) -> str:
@@ -113,8 +110,8 @@ def type_name(node: pb.TypeName, types: registry.TypeRegistry | None = None) -> 
         raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', position=position(node.location))
     modifier = -1
     if node.typmods:
-        values = [_constant(each) for each in node.typmods]
-        if None in values:
+        values = [value for each in node.typmods if (value := _constant(each)) is not None]
+        if len(values) < len(node.typmods):
             raise PostgresError("42601", "type modifiers must be simple constants or identifiers", position=position(node.location))
         try:
             modifier = _modifier(found, values)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.sql.names import shown_type
@@ -21,7 +22,7 @@ class Option:
     name: str
     value: str | None
     location: int
-    node: Any
+    node: ParseNode | None
 
     def text(self) -> str:
         """The value; 42601 `x requires a parameter` when there is none."""
@@ -50,7 +51,7 @@ class Option:
             raise PostgresError("42601", f"{self.name} requires an integer value") from error
 
 
-def options(nodes: Iterable[Any]) -> list[Option]:
+def options(nodes: Iterable[pb.Node]) -> list[Option]:
     """The DefElem nodes as options, in their order."""
     read = []
     for node in nodes:
@@ -65,7 +66,7 @@ def conflicting(option: Option) -> PostgresError:
     return PostgresError("42601", "conflicting or redundant options", position=position(option.location))
 
 
-def unique(nodes: Iterable[Any]) -> dict[str, Option]:
+def unique(nodes: Iterable[pb.Node]) -> dict[str, Option]:
     """Options by name; an option given twice is 42601."""
     found: dict[str, Option] = {}
     for option in options(nodes):
@@ -99,7 +100,7 @@ def _text(node: ParseNode) -> str:
             raise PostgresError("42601", "unrecognized option value")
 
 
-def unwrap_constant(node: ParseNode) -> Any:
+def unwrap_constant(node: pb.A_Const) -> ParseNode:
     """The Integer, Float, Boolean or String inside an A_Const."""
     for field, value in node.ListFields():
         if field.name in ("ival", "fval", "boolval", "sval", "bsval"):

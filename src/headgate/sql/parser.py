@@ -115,7 +115,7 @@ def walk(node: ParseNode) -> Iterator[Message]:
         found = stack.pop()
         if found.DESCRIPTOR.name != "Node":
             yield found
-        children: list[Any] = []
+        children: list[ParseNode] = []
         for field, value in found.ListFields():
             if field.message_type is not None:
                 children.extend(value if field.is_repeated else [value])

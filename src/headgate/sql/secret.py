@@ -8,9 +8,8 @@ from the first place on that could be a password; what is hidden needlessly does
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import postgast
 from postgast import pg_query_pb2 as pb
@@ -90,7 +89,7 @@ class _Place:
         return len(self.words) == 2 and self.words[0] in {pb.CREATE, pb.ALTER} and self.words[1] in _ROLES
 
 
-def _secrets(text: bytes, tokens: list[Any]) -> Iterator[Any]:
+def _secrets(text: bytes, tokens: Iterable[pb.ScanToken]) -> Iterator[pb.ScanToken]:
     place = _Place()
     for token in tokens:
         kind, word = token.token, text[token.start : token.end]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -11,7 +10,7 @@ from headgate.errors import PostgresError
 from headgate.sql import parser
 
 
-def values(args: Iterable[Any]) -> list[str]:
+def values(args: Iterable[pb.Node]) -> list[str]:
     """The values of SET x TO a, b as text."""
     return [constant(parser.unwrap(arg)) for arg in args]
 

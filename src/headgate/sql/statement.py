@@ -7,12 +7,11 @@ contains; a type and an expression are trees that `type_name` and `parse_express
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
-from headgate.sql.parser import ParseNode, parse
+from headgate.sql.parser import parse
 
 
 def named(name: str) -> str:
@@ -22,51 +21,51 @@ def named(name: str) -> str:
     return name
 
 
-def strings(names: Iterable[str]) -> list[Any]:
+def strings(names: Iterable[str]) -> list[pb.Node]:
     """Names as a list of String nodes."""
     return [pb.Node(string=pb.String(sval=name)) for name in names]
 
 
-def type_name(schema: str, name: str, *, array: bool = False) -> Any:
+def type_name(schema: str, name: str, *, array: bool = False) -> pb.TypeName:
     """The name of a type, with or without brackets behind it."""
     bounds = [pb.Node(integer=pb.Integer(ival=-1))] if array else []
     return pb.TypeName(names=strings((schema, name)), typemod=-1, array_bounds=bounds, location=-1)
 
 
-def relation(schema: str, name: str) -> Any:
+def relation(schema: str, name: str) -> pb.RangeVar:
     """The name of a table."""
     return pb.RangeVar(schemaname=named(schema), relname=named(name), inh=True, relpersistence="p", location=-1)
 
 
-def constraint(kind: int, **fields: Any) -> Any:
+def constraint(kind: int, **fields: object) -> pb.Node:
     """A constraint of a column, a table or a domain."""
     return pb.Node(constraint=pb.Constraint(contype=kind, location=-1, is_enforced=True, initially_valid=True, **fields))
 
 
-def key(names: Iterable[str], kind: int = pb.CONSTR_PRIMARY) -> Any:
+def key(names: Iterable[str], kind: int = pb.CONSTR_PRIMARY) -> pb.Node:
     """PRIMARY KEY or UNIQUE over columns."""
     return constraint(kind, keys=strings(names))
 
 
-def column(name: str, kind: ParseNode, constraints: Sequence[Any] = ()) -> Any:
+def column(name: str, kind: pb.TypeName, constraints: Sequence[pb.Node] = ()) -> pb.Node:
     """The definition of a column."""
     made = pb.ColumnDef(colname=named(name), type_name=kind, is_local=True, constraints=constraints, location=-1)
     return pb.Node(column_def=made)
 
 
-def create_table(schema: str, name: str, elements: Sequence[Any], **fields: Any) -> Any:
+def create_table(schema: str, name: str, elements: Sequence[pb.Node], **fields: object) -> pb.CreateStmt:
     """CREATE TABLE."""
     return pb.CreateStmt(relation=relation(schema, name), table_elts=elements, oncommit=pb.ONCOMMIT_NOOP, **fields)
 
 
-def partition_key(strategy: str, names: Iterable[str]) -> Any:
+def partition_key(strategy: str, names: Iterable[str]) -> pb.PartitionSpec:
     """PARTITION BY; `strategy` is pg_partitioned_table.partstrat."""
     kind = {"l": pb.PARTITION_STRATEGY_LIST, "r": pb.PARTITION_STRATEGY_RANGE, "h": pb.PARTITION_STRATEGY_HASH}[strategy]
     parts = [pb.Node(partition_elem=pb.PartitionElem(name=name, location=-1)) for name in names]
     return pb.PartitionSpec(strategy=kind, part_params=parts, location=-1)
 
 
-def partition_bound(text: str) -> Any:
+def partition_bound(text: str) -> pb.PartitionBoundSpec:
     """The bound in a text as pg_get_expr prints it (``FOR VALUES IN ('a')``, ``DEFAULT``); 08P01 for any other text."""
     try:
         statements = parse(f"CREATE TABLE a PARTITION OF b {text}")
@@ -81,17 +80,17 @@ def partition_bound(text: str) -> Any:
     raise PostgresError("08P01", "publisher sent an invalid partition bound")
 
 
-def create_schema(name: str) -> Any:
+def create_schema(name: str) -> pb.CreateSchemaStmt:
     """CREATE SCHEMA."""
     return pb.CreateSchemaStmt(schemaname=named(name))
 
 
-def create_enum(schema: str, name: str, labels: Iterable[str]) -> Any:
+def create_enum(schema: str, name: str, labels: Iterable[str]) -> pb.CreateEnumStmt:
     """CREATE TYPE … AS ENUM."""
     return pb.CreateEnumStmt(type_name=strings((named(schema), named(name))), vals=strings(labels))
 
 
-def add_label(schema: str, name: str, label: str, before: str | None) -> Any:
+def add_label(schema: str, name: str, label: str, before: str | None) -> pb.AlterEnumStmt:
     """ALTER TYPE … ADD VALUE [BEFORE …]."""
     return pb.AlterEnumStmt(
         type_name=strings((schema, name)), new_val=label, new_val_neighbor=before or "", new_val_is_after=before is None,
@@ -99,35 +98,35 @@ def add_label(schema: str, name: str, label: str, before: str | None) -> Any:
     )  # fmt: skip
 
 
-def create_domain(schema: str, name: str, base: ParseNode, constraints: Sequence[Any]) -> Any:
+def create_domain(schema: str, name: str, base: pb.TypeName, constraints: Sequence[pb.Node]) -> pb.CreateDomainStmt:
     """CREATE DOMAIN."""
     return pb.CreateDomainStmt(domainname=strings((named(schema), named(name))), type_name=base, constraints=constraints)
 
 
-def alter_table(schema: str, name: str, commands: Sequence[Any]) -> Any:
+def alter_table(schema: str, name: str, commands: Sequence[pb.AlterTableCmd]) -> pb.AlterTableStmt:
     """ALTER TABLE with these commands."""
     wrapped = [pb.Node(alter_table_cmd=each) for each in commands]
     return pb.AlterTableStmt(relation=relation(schema, name), cmds=wrapped, objtype=pb.OBJECT_TABLE)
 
 
-def command(kind: int, **fields: Any) -> Any:
+def command(kind: int, **fields: object) -> pb.AlterTableCmd:
     """One command of ALTER TABLE."""
     return pb.AlterTableCmd(subtype=kind, behavior=pb.DROP_RESTRICT, **fields)
 
 
-def change_type(name: str, kind: ParseNode) -> Any:
+def change_type(name: str, kind: pb.TypeName) -> pb.AlterTableCmd:
     """ALTER COLUMN … TYPE."""
     definition = pb.Node(column_def=pb.ColumnDef(type_name=kind, location=-1))
     return command(pb.AT_AlterColumnType, name=name, **{"def": definition})
 
 
-def replica_identity_full() -> Any:
+def replica_identity_full() -> pb.AlterTableCmd:
     """REPLICA IDENTITY FULL."""
     identity = pb.Node(replica_identity_stmt=pb.ReplicaIdentityStmt(identity_type="f"))
     return command(pb.AT_ReplicaIdentity, **{"def": identity})
 
 
-def rename_column(schema: str, name: str, before: str, after: str) -> Any:
+def rename_column(schema: str, name: str, before: str, after: str) -> pb.RenameStmt:
     """ALTER TABLE … RENAME COLUMN."""
     return pb.RenameStmt(
         rename_type=pb.OBJECT_COLUMN, relation_type=pb.OBJECT_TABLE, relation=relation(schema, name), subname=before, newname=named(after),
@@ -135,7 +134,7 @@ def rename_column(schema: str, name: str, before: str, after: str) -> Any:
     )  # fmt: skip
 
 
-def comment(kind: int, names: Sequence[str], text: str) -> Any:
+def comment(kind: int, names: Sequence[str], text: str) -> pb.CommentStmt:
     """COMMENT ON a schema (one name), a table or a column."""
     if kind == pb.OBJECT_SCHEMA:
         target = strings(names)[0]

@@ -5,9 +5,8 @@ Called for what a publisher sends (`commands.subscription.applied_ddl`), which i
 
 from __future__ import annotations
 
-from typing import Any
-
 import postgast
+from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.sql.parser import parse, unwrap
@@ -22,12 +21,12 @@ def rewritten(text: str) -> str:
     return _taken_apart(text)[1]
 
 
-def parsed(text: str) -> Any:
+def parsed(text: str) -> pb.TypeName:
     """The same as a TypeName, for a statement that is made as a tree."""
     return _taken_apart(text)[0]
 
 
-def _taken_apart(text: str) -> tuple[Any, str]:
+def _taken_apart(text: str) -> tuple[pb.TypeName, str]:
     name = _name(text) if len(text) <= LONGEST else None
     if name is not None:
         alone = postgast.parse(f"{_CAST}text")
@@ -39,7 +38,7 @@ def _taken_apart(text: str) -> tuple[Any, str]:
     raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
 
 
-def _name(text: str) -> Any:
+def _name(text: str) -> pb.TypeName | None:
     """The TypeName of a text that begins with one; None where it does not, or says more of it than a type has."""
     try:
         statements = parse(_CAST + text)

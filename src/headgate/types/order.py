@@ -15,7 +15,6 @@ import socket
 import struct
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 from headgate.errors import not_supported
 from headgate.lsn import Lsn
@@ -192,7 +191,7 @@ def of_document(text: str) -> bytes:
     return _ARRAY + struct.pack(">IB", 1, 0) + _node(value)
 
 
-def _node(value: Any) -> bytes:
+def _node(value: object) -> bytes:
     if isinstance(value, dict):
         pairs = b"".join(ended(_text(key)) + _node(each) for key, each in value.items())
         return _OBJECT + struct.pack(">I", len(value)) + pairs
@@ -204,6 +203,7 @@ def _node(value: Any) -> bytes:
         return _BOOL + bytes([value])
     if isinstance(value, json_text.Number):
         return _NUMBER + ended(of_numeric(value))
+    assert isinstance(value, str)
     return _STRING + ended(_text(value))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,7 +76,7 @@ def read(
     strings: pa.StringArray,
     usual: pa.BooleanArray,
     bulk: Callable[[pa.StringArray], pa.Array],
-    scalar: Callable[[str], Any],
+    scalar: Callable[[str], object],
 ) -> pa.Array:
     """Reads the values where `usual` is true with `bulk`, the other ones that are not NULL with `scalar` (`usual` of NULL is ignored).
 
@@ -92,7 +91,7 @@ def read(
     return pc.replace_with_mask(done, odd, pa.array(values, done.type))
 
 
-def write(values: pa.Array, odd: pa.BooleanArray, bulk: pa.StringArray, scalar: Callable[[Any], str]) -> pa.StringArray:
+def write(values: pa.Array, odd: pa.BooleanArray, bulk: pa.StringArray, scalar: Callable[[pa.Scalar], str]) -> pa.StringArray:
     """`bulk` with the places where `odd` is true replaced by `scalar` of the value there (NULL counts as not odd)."""
     odd = pc.fill_null(odd, False)
     if not pc.any(odd, min_count=0).as_py():

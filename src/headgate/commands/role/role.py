@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -127,17 +127,23 @@ def _is_admin(cursor: Cursor, user: str, role: Role) -> bool:
     return role.name != user and bool(roles.admins(cursor, role.oid) & privilege.roles_of(cursor, user))
 
 
+def _listed(options: Mapping[str, Option], name: str) -> Sequence[pb.Node]:
+    """The roles that an option names; none where it is not given."""
+    option = options.get(name)
+    return () if option is None or option.node is None else option.node.items
+
+
 def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
     """CREATE ROLE, CREATE USER (with LOGIN), CREATE GROUP."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     options = unique(node.options)
     _check_creation(cursor, session, options)
-    for item in options["addroleto"].node.items if "addroleto" in options else ():
+    for item in _listed(options, "addroleto"):
         _check_membership(cursor, session, _named(unwrap(item), session))
     if node.role in ("public", "none"):
         raise PostgresError("42939", f'role name "{node.role}" is reserved')
-    for item in [item for name in _MEMBERS if name in options for item in options[name].node.items]:
+    for item in [item for name in _MEMBERS for item in _listed(options, name)]:
         other = roles.lookup(cursor, _named(unwrap(item), session))
         if other is not None:
             transaction.use_object("pg_authid", other.oid)
@@ -145,7 +151,7 @@ def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
     made = roles.create(cursor, _apply(role, options, session))
     grantor = privilege.role_oid(cursor, session.context.user)
     for name in _MEMBERS:
-        for item in options[name].node.items if name in options else ():
+        for item in _listed(options, name):
             other_oid = privilege.role_oid(cursor, _named(unwrap(item), session))
             if name == "addroleto":
                 roles.grant(cursor, other_oid, made.oid, grantor)
@@ -168,7 +174,7 @@ def alter(node: pb.AlterRoleStmt, session: Session) -> CommandResult:
     if "rolemembers" in options:
         _check_membership(cursor, session, name)
         grantor = privilege.role_oid(cursor, context.user)
-        for member in [privilege.used_role(cursor, _named(unwrap(item), session)) for item in options["rolemembers"].node.items]:
+        for member in [privilege.used_role(cursor, _named(unwrap(item), session)) for item in _listed(options, "rolemembers")]:
             if node.action < 0:
                 roles.revoke(cursor, role.oid, member)
             else:

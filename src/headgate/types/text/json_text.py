@@ -84,7 +84,7 @@ def load(text: str, *, escapes: bool = True) -> Any:
         raise PostgresError("54001", "stack depth limit exceeded") from None
 
 
-def print_value(value: Any) -> str:
+def print_value(value: object) -> str:
     """jsonb_out of a value that `load` gave: keys in their order, numbers as numeric prints them."""
     if isinstance(value, dict):
         pairs = sorted(
@@ -97,7 +97,7 @@ def print_value(value: Any) -> str:
         return numeric.print_value(numeric.value_of(value))
     if isinstance(value, Decimal | int) and not isinstance(value, bool):
         return str(value)
-    return quoted(value) if isinstance(value, str) else {None: "null", True: "true", False: "false"}[value]
+    return quoted(value) if isinstance(value, str) else "null" if value is None else "true" if value else "false"
 
 
 def quoted(text: str) -> str:

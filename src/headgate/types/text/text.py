@@ -13,7 +13,6 @@ oid that it does not know is taken as text.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -190,12 +189,12 @@ def _rewrite(strings: pa.StringArray, found: r.PgType, session: TextSettings, ty
 
 def read_scalar(
     text: str | None, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN, registry: r.TypeRegistry | None = None
-) -> Any:
+) -> pa.Scalar:
     """One value in stored form, as a `pa.Scalar` (``.as_py()`` fails only for years outside Python's own)."""
     return read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)[0]
 
 
-def write_scalar(value: Any, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> str | None:
+def write_scalar(value: object, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> str | None:
     """The text form of one value in stored form: a `pa.Scalar`, or a Python value that Arrow takes for the stored type."""
     target = arrow_type(oid, typmod)
     values = pa.array([value], target)
