@@ -22,14 +22,21 @@ import contextlib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
+import pyarrow as pa
 
+if TYPE_CHECKING:
+    from headgate.catalog.unique import CatalogKey
+
+Row = tuple[Any, ...]
+"""A row as DuckDB gives it: what its values are is the query's."""
 Rows = list[tuple[Any, ...]]
-_Key = tuple[Any, ...]
+_Key = tuple[Hashable, ...]
+_T = TypeVar("_T")
 
 _READS = ("SELECT", "WITH", "FROM", "EXPLAIN", "DESCRIBE", "SHOW")
 _WRITTEN = re.compile(r'\s*(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+hg\."?(\w+)', re.IGNORECASE)
@@ -178,7 +185,7 @@ class Answers:
         """It has answered this; what was not asked for longest makes room."""
         if len(rows) > _MOST_ROWS:
             return
-        size = len(key[0]) + sum(len(value) if isinstance(value, str | list | bytes) else 8 for row in rows for value in row)
+        size = len(str(key[0])) + sum(len(value) if isinstance(value, str | list | bytes) else 8 for row in rows for value in row)
         if size > _MOST_CHARACTERS // 16:
             return
         with self._lock:
@@ -197,6 +204,10 @@ class Answers:
 class CatalogCursor:
     """A DuckDB cursor on the catalog, in autocommit or between BEGIN and COMMIT; for one thread. What is not here is DuckDB's own."""
 
+    claim: Callable[[CatalogKey], None] | None = None
+    use: Callable[[str, int], None] | None = None
+    """How keys are claimed (`catalog.unique`) and objects held (`catalog.hold`) with the cursor; that of a transaction says it."""
+
     def __init__(self, cursor: duckdb.DuckDBPyConnection, answers: Answers) -> None:
         self._cursor, self._answers = cursor, answers
         self._begun = False
@@ -211,20 +222,20 @@ class CatalogCursor:
         """Whether nothing has been committed since the transaction took its snapshot."""
         return self._moment is not None and self._moment == self._answers.moment
 
-    def execute(self, query: str, parameters: Any = None) -> Any:
+    def execute(self, query: str, parameters: Sequence[object] | None = None) -> Any:
         """As DuckDB's."""
         return self._counted(query, lambda: self._cursor.execute(query, parameters) if parameters else self._cursor.execute(query))
 
-    def executemany(self, query: str, parameters: Any) -> Any:
+    def executemany(self, query: str, parameters: Sequence[Sequence[object]]) -> duckdb.DuckDBPyConnection:
         """As DuckDB's."""
         return self._counted(query, lambda: self._cursor.executemany(query, parameters))
 
-    def register(self, name: str, table: Any) -> Any:
+    def register(self, name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
         """As DuckDB's: statements of this cursor may read the Arrow table under the name."""
         self._answers.registered(name)
         return self._cursor.register(name, table)
 
-    def rows(self, query: str, parameters: Any = None) -> Rows:
+    def rows(self, query: str, parameters: Sequence[object] | None = None) -> Rows:
         """All rows of a query, of which is kept what it answers (see the module)."""
         reads = self._answers.reads(query)
         if reads is None:
@@ -247,7 +258,7 @@ class CatalogCursor:
             self._answers.keep((*key, seen), found)
         return found
 
-    def _outside(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Any) -> Rows:
+    def _outside(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Sequence[object] | None) -> Rows:
         before = self._answers.versions().seen(reads)
         found = None if before is None else self._answers.kept((*key, before))
         if found is None:
@@ -256,7 +267,7 @@ class CatalogCursor:
                 self._answers.keep((*key, before), found)
         return found
 
-    def _own(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Any) -> Rows:
+    def _own(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Sequence[object] | None) -> Rows:
         stamp = (self._wrote.get(EVERY, 0), *(self._wrote.get(table, 0) for table in reads))
         known = self._asked.get(key)
         if known is not None and known[0] == stamp:
@@ -266,11 +277,11 @@ class CatalogCursor:
             self._asked[key] = (stamp, found)
         return list(found)
 
-    def _fetched(self, query: str, parameters: Any) -> Rows:
+    def _fetched(self, query: str, parameters: Sequence[object] | None) -> Rows:
         found: Rows = self.execute(query, parameters).fetchall()  # all of it: an unread result keeps its transaction open
         return found
 
-    def _counted(self, query: str, run: Callable[[], Any]) -> Any:
+    def _counted(self, query: str, run: Callable[[], _T]) -> _T:
         """Runs a statement and notes what it does to versions."""
         if is_read(query):
             return self._looking(run)
@@ -292,7 +303,7 @@ class CatalogCursor:
         self._wrote[table] = self._wrote.get(table, 0) + 1
         return self._looking(run)
 
-    def _looking(self, run: Callable[[], Any]) -> Any:
+    def _looking(self, run: Callable[[], _T]) -> _T:
         """The first look of a transaction takes its snapshot."""
         if not self._begun or self._seen is not None:
             return run()
@@ -310,7 +321,7 @@ class CatalogCursor:
             self._seen = Versions(before.of, before.unsettled | after.unsettled | moved | (set() if done else {EVERY}))
         return result
 
-    def _committing(self, tables: list[str], run: Callable[[], Any]) -> Any:
+    def _committing(self, tables: list[str], run: Callable[[], _T]) -> _T:
         self._answers.unsettle(tables)
         try:
             return run()

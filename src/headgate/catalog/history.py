@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.catalog.cursor import Rows
 from headgate.catalog.physical import Cursor, rows, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
@@ -148,12 +149,12 @@ def place(cursor: Cursor, database: int, xid: int, lsn: int) -> None:
     run(cursor, "UPDATE hg.history SET lsn = ? WHERE dbid = ? AND lsn = ?", [lsn, database, PROVISIONAL + xid])
 
 
-def recorded(cursor: Cursor, database: int, xid: int) -> list[tuple[Any, ...]]:
+def recorded(cursor: Cursor, database: int, xid: int) -> Rows:
     """The rows that a transaction without a place has recorded, for `repeat` in another catalog transaction."""
     return rows(cursor, "SELECT * FROM hg.history WHERE dbid = ? AND lsn = ?", [database, PROVISIONAL + xid])
 
 
-def repeat(cursor: Cursor, recorded: Iterable[tuple[Any, ...]]) -> None:
+def repeat(cursor: Cursor, recorded: Rows) -> None:
     """Writes rows that `recorded` gave."""
     for row in recorded:
         run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, ?)", list(row))
@@ -218,5 +219,5 @@ def _add(state: PublishedState, kind: str, oid: int, value: Any) -> None:
         state.schemas[oid] = value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))

@@ -49,6 +49,5 @@ def is_pinned(catalog: str, oid: int) -> bool:
 
 def use(cursor: CatalogCursor, catalog: str, oid: int) -> None:
     """Nobody drops or renames an object until the cursor's transaction ends (`Transaction.use_object`)."""
-    using = getattr(cursor, "use", None)
-    if using is not None:
-        using(catalog, oid)
+    if cursor.use is not None:
+        cursor.use(catalog, oid)

@@ -24,7 +24,7 @@ import duckdb
 import pyarrow.parquet as pq
 
 from headgate.catalog import unique
-from headgate.catalog.cursor import CatalogCursor
+from headgate.catalog.cursor import CatalogCursor, Row
 from headgate.errors import PostgresError, disk_full
 from headgate.types import registry
 
@@ -197,7 +197,7 @@ def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: 
     )
 
 
-def run(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> Any:
+def run(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> Any:
     """Executes a statement on the catalog; what DuckDB refuses is `refused`."""
     try:
         return cursor.execute(sql, parameters) if parameters else cursor.execute(sql)
@@ -230,14 +230,14 @@ def out_of_memory() -> PostgresError:
     return PostgresError("53200", "out of memory", detail="The node's catalog has no memory left.", hint=hint)
 
 
-def one(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> tuple[Any, ...] | None:
+def one(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> Row | None:
     """The first row of a query, or None."""
     found = rows(cursor, sql, parameters)
     return tuple(found[0]) if found else None
 
 
-def rows(cursor: Cursor, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
-    """All rows of a query on the catalog."""
+def rows(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+    """All rows of a query on the catalog."""  # the type is written out: mypy infers nothing for dict() of the alias Rows
     try:
         return cursor.rows(sql, parameters)
     except duckdb.Error as error:

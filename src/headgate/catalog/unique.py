@@ -93,7 +93,7 @@ def keys(catalog: str, row: Mapping[str, Any]) -> list[CatalogKey]:
 
 def claiming(cursor: CatalogCursor) -> Callable[[CatalogKey], None] | None:
     """How keys are claimed that are written with a cursor; None for one outside of a transaction."""
-    return getattr(cursor, "claim", None)
+    return cursor.claim
 
 
 def is_committed(cursor: CatalogCursor, key: CatalogKey) -> bool:

@@ -7,7 +7,6 @@ indexes of its table (name, type) follows it; how one goes is `removal`'s.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from headgate.catalog import physical
 from headgate.catalog.physical import Cursor, Oids, insert, one, run
@@ -55,7 +54,10 @@ def _row(cursor: Cursor, database: int, relation: int, column: Column, attnum: i
     }  # fmt: skip
 
 
-def _form(cursor: Cursor, database: int, type_oid: int) -> tuple[Any, ...]:
+Form = tuple[int, bool, str, str, int]
+
+
+def _form(cursor: Cursor, database: int, type_oid: int) -> Form:
     """typlen, typbyval, typalign, typstorage, typelem of a type; what is built in never changes."""
     if type_oid in _builtin_forms:
         return _builtin_forms[type_oid]
@@ -63,13 +65,14 @@ def _form(cursor: Cursor, database: int, type_oid: int) -> tuple[Any, ...]:
     found = one(cursor, sql, [type_oid, database])
     if found is None:
         raise PostgresError("42704", f"type with OID {type_oid} does not exist")
-    *form, owner = found
+    length, by_value, align, storage, element, owner = found
+    form = (length, by_value, align, storage, element)
     if owner == 0:
-        _builtin_forms[type_oid] = tuple(form)
-    return tuple(form)
+        _builtin_forms[type_oid] = form
+    return form
 
 
-_builtin_forms: dict[int, tuple[Any, ...]] = {}
+_builtin_forms: dict[int, Form] = {}
 
 
 def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) -> None:

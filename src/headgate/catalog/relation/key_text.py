@@ -7,7 +7,6 @@ They are written with a key and when a column of it is renamed: a query that pri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -142,7 +141,7 @@ def _constraints(cursor: Cursor, database: int, relation: int | None, names: Nam
     _update(cursor, database, "pg_constraint", "oid", ("conkeytext", "conreference", "conincludetext"), changed)
 
 
-def _update(cursor: Cursor, database: int, table: str, key: str, columns: Sequence[str], changed: list[tuple[Any, ...]]) -> None:
+def _update(cursor: Cursor, database: int, table: str, key: str, columns: Sequence[str], changed: Sequence[tuple[object, ...]]) -> None:
     if not changed:
         return
     kinds = [pa.uint32(), *[pa.list_(pa.string()) if name.startswith("indcolumns") else pa.string() for name in columns]]

@@ -11,7 +11,6 @@ import enum
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -97,7 +96,7 @@ def read(text: str) -> Bound:
     return Bound(strategy, lower=_edges(spec.lowerdatums), upper=_edges(spec.upperdatums))
 
 
-def _edges(nodes: Sequence[Any]) -> tuple[Edge, ...]:
+def _edges(nodes: Sequence[pb.Node]) -> tuple[Edge, ...]:
     return tuple(Edge(infinite=place) if (place := infinite(each)) else Edge(_value(unwrap(each)) or "") for each in nodes)
 
 

@@ -7,8 +7,6 @@ around comparisons under AND, OR and NOT, around AND under OR, and around arithm
 
 from __future__ import annotations
 
-from typing import Any
-
 import postgast
 from postgast import pg_query_pb2 as pb
 
@@ -60,8 +58,8 @@ def _visit(node: ParseNode, parent: ParseNode | None, right: bool, text: str, pa
         _visit(child, inner, is_right, text, pairs, dropped)
 
 
-def _children(node: ParseNode) -> list[tuple[Any, bool]]:
-    found: list[tuple[Any, bool]] = []
+def _children(node: ParseNode) -> list[tuple[ParseNode, bool]]:
+    found: list[tuple[ParseNode, bool]] = []
     for field, value in node.ListFields():
         if field.message_type is None or field.name in ("type_name", "name", "funcname"):
             continue

@@ -186,7 +186,7 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Publicatio
     return _read(cursor, database, sql, [database, relation])
 
 
-def _read(cursor: Cursor, database: int, condition: str, parameters: list[Any]) -> list[Publication]:
+def _read(cursor: Cursor, database: int, condition: str, parameters: list[object]) -> list[Publication]:
     found = rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_publication WHERE dbid = ? {condition} ORDER BY pubname", [database, *parameters])
     if not found:
         return []

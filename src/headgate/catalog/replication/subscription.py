@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.replication import subscription_column, subscription_resync
 from headgate.errors import PostgresError
@@ -170,7 +170,7 @@ def table(cursor: Cursor, oid: int, relation: int) -> SubscriptionRel | None:
 _STATES = "SELECT srsubid, srrelid, srsubstate, srsublsn FROM hg.pg_subscription_rel"
 
 
-def _state(row: tuple[Any, ...]) -> SubscriptionRel:
+def _state(row: Row) -> SubscriptionRel:
     return SubscriptionRel(row[0], row[1], SyncState(row[2]), None if row[3] is None else Lsn(row[3]))
 
 
@@ -231,7 +231,7 @@ def reset_errors(cursor: Cursor, oid: int | None) -> None:
     run(cursor, sql if oid is None else f"{sql} WHERE subid = {int(oid)}")
 
 
-def _subscription(row: tuple[Any, ...]) -> Subscription:
+def _subscription(row: Row) -> Subscription:
     values = dict(zip((*_FIELDS, *_OPTIONS), row, strict=True))
     values["publications"] = tuple(values["publications"])
     values["skip_lsn"] = Lsn(values["skip_lsn"])

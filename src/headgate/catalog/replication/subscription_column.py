@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, rows, run
 
 DEFINITION = (
@@ -82,6 +82,6 @@ def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> No
     run(cursor, f"DELETE FROM hg.subscription_column WHERE subid = ?{one}", values)
 
 
-def _column(row: tuple[Any, ...]) -> FollowedColumn:
+def _column(row: Row) -> FollowedColumn:
     attnum, name, former, kind, oid, typmod, here, not_null, default, dropped, unfilled = row
     return FollowedColumn(attnum, name, kind, oid, typmod, here, not_null, default, tuple(former), dropped, unfilled)
