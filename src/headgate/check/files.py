@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
                     yield error(place, found)
 
 
-def _of_version(path: Path, adds: Any) -> Iterator[Named]:
+def _of_version(path: Path, adds: Iterable[dict[str, Any]]) -> Iterator[Named]:
     for add in adds:
         rows = file_action.records(add) if '"numRecords"' in (add.get("stats") or "") else None
         yield Named("data file", path / unquote(add["path"]), add["size"], rows, add.get("deletionVector"))

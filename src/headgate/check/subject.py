@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from pyspark.sql import SparkSession
 
 from headgate.catalog import database as databases
 from headgate.catalog.catalog import Catalog
@@ -107,7 +108,9 @@ def of_running(engine: Engine, data_dir: Path, database: str | None) -> Iterator
 
 
 @contextmanager
-def of_stopped(data_dir: Path, settings: Mapping[str, str], database: str | None = None, *, session: Any = None) -> Iterator[Subject]:
+def of_stopped(
+    data_dir: Path, settings: Mapping[str, str], database: str | None = None, *, session: SparkSession | None = None
+) -> Iterator[Subject]:
     """A node that does not run, with its settings; `session`: a Spark session that is there. XX001 for a catalog that cannot be read."""
     with tempfile.TemporaryDirectory(prefix="headgate-check-") as folder:
         for file in data_dir.glob(f"{CATALOG}*"):

@@ -6,10 +6,10 @@ change of a publication forgets all, a changed definition its relation, TRUNCATE
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog.history import PublishedState
-from headgate.catalog.physical import one
+from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation.relation import Relation
 from headgate.pgoutput import message as m
 from headgate.pgoutput import write
@@ -84,7 +84,7 @@ class Announcer:
             cursor.close()
         return frame(m.Type(oid, *found), 0, send_time, self._encoding)
 
-    def _named(self, cursor: Any, oid: int) -> tuple[str, str]:
+    def _named(self, cursor: Cursor, oid: int) -> tuple[str, str]:
         """Schema ('' for pg_catalog) and name; of a domain those of its base type."""
         sql = (
             "SELECT t.typtype, t.typbasetype, n.nspname, t.typname FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace"

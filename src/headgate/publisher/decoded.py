@@ -16,12 +16,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.pgoutput.encode import Frames
 from headgate.publisher.publication_statistics import Tally
 from headgate.storage.transaction.log import TableWrite
 from headgate.types import buffers
@@ -38,7 +38,7 @@ class DecodedChanges:
 
     table: pa.Table
     lsn: Numbers
-    frames: dict[Hashable, Any] = field(default_factory=dict)
+    frames: dict[Hashable, Frames] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +144,7 @@ class Renderer:
             key = (_sent(plan), self.form)
             if key not in changes.frames:
                 changes.frames[key] = _frames(changes, plan, self.form, send_time)
-            whole: Frames = changes.frames[key]
+            whole = changes.frames[key]
         same = verdicts == changes.op
         if same.all():
             return Rendered(whole, changes.lsn)
@@ -243,5 +243,5 @@ def _values(row: pa.StructArray, plan: Published, column: Column, form: ValueFor
     return as_strings(encoded(_text(values, mine, form.session), form.encoding))
 
 
-def _text(values: Any, column: Column, session: TextSettings) -> pa.Array:
+def _text(values: pa.Array, column: Column, session: TextSettings) -> pa.Array:
     return text.write_text(values, column.type_oid, column.typmod, session=session)

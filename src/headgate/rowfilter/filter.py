@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headgate.expression import serialization
 from headgate.expression.binding.binder import bind_condition
@@ -75,7 +75,7 @@ class FilterRelation(Protocol):
         ...
 
     @property
-    def columns(self) -> tuple[Any, ...]:
+    def columns(self) -> tuple[FilterColumn, ...]:
         """The live columns."""
         ...
 

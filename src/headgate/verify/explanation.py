@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import postgast
@@ -109,7 +108,7 @@ def _joins(node: pb.Node) -> bool:
     return node.WhichOneof("node") == "bool_expr" and len(node.bool_expr.args) > 1
 
 
-def _leaves(node: pb.Node) -> Iterator[Any]:
+def _leaves(node: pb.Node) -> Iterator[pb.Node]:
     if not _joins(node):
         yield node
         return

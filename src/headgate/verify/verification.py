@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +28,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import Subscription, SyncState
+from headgate.commands.session import NodeParts
 from headgate.lsn import Lsn
 from headgate.storage.transaction.transaction import Transaction
 from headgate.verify.changed import Changed
@@ -72,7 +72,7 @@ class Verification:
     transaction; `check` raises to end it all.
     """
 
-    node: Any
+    node: NodeParts
     subscription: Subscription
     name: str
     applied: Callable[[], Lsn | None]

@@ -270,6 +270,7 @@ def _slot_options(command: CreateReplicationSlot) -> tuple[str, bool]:
     return given.get("snapshot") or "export", two_phase
 
 
+# each takes the command of its own key
 _RUNNERS: dict[type, Callable[[Walsender, Any], None]] = {
     grammar.IdentifySystem: Walsender.identify,
     grammar.Show: Walsender.show,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn, Protocol
 
+from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
-from headgate.errors import Notices
+from headgate.errors import Notices, PostgresError
+from headgate.lsn import Lsn
+from headgate.publisher.decoded import Shared
+from headgate.publisher.slots import Slots
+from headgate.publisher.watch import LogWatch
+from headgate.settings import SessionSettings
+from headgate.storage.engine import Engine
 from headgate.types.resultset import ResultSet
+from headgate.walsender.statistics import Senders
 
 
 class Message(Protocol):
@@ -50,17 +59,189 @@ class Channel(Protocol):
         ...
 
 
+class Finding(Protocol):
+    """Something that `headgate.check` has found (its `Finding`)."""
+
+    @property
+    def severity(self) -> object:
+        """How bad it is; its text is a word."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        ...
+
+    @property
+    def what(self) -> str:
+        """What is wrong."""
+        ...
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        ...
+
+
+class Node(Protocol):
+    """The node."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The system catalogs."""
+        ...
+
+    @property
+    def engine(self) -> Engine:
+        """The tables."""
+        ...
+
+    @property
+    def data_dir(self) -> Path:
+        """Its directory."""
+        ...
+
+    @property
+    def system_identifier(self) -> str:
+        """As in pg_control_system()."""
+        ...
+
+    @property
+    def slots(self) -> Slots:
+        """The replication slots."""
+        ...
+
+    @property
+    def senders(self) -> Senders:
+        """The streams that run."""
+        ...
+
+    @property
+    def changes(self) -> Shared:
+        """What streams have decoded, for each other."""
+        ...
+
+    @property
+    def log_watch(self) -> LogWatch:
+        """Wakes who waits for the log."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the node shuts down."""
+        ...
+
+    def findings(self, database: str | None) -> Iterator[Finding]:
+        """What is wrong about what the node keeps on disk."""
+        ...
+
+
+class Block(Protocol):
+    """The session's transaction block."""
+
+    imported: Lsn | None
+    """A snapshot that was given to the transaction."""
+
+    @property
+    def in_block(self) -> bool:
+        """Whether BEGIN has opened it."""
+        ...
+
+    @property
+    def isolation(self) -> str:
+        """transaction_isolation."""
+        ...
+
+    @property
+    def statements(self) -> int:
+        """How many statements of the transaction have taken a snapshot."""
+        ...
+
+    def check_not_failed(self) -> None:
+        """25P02 where the transaction has failed."""
+        ...
+
+
+class Interrupts(Protocol):
+    """What others ask of the session."""
+
+    def check(self) -> None:
+        """Raises what is asked for."""
+        ...
+
+    def pending(self) -> PostgresError | None:
+        """The error that `check` would raise."""
+        ...
+
+    def forget_cancel(self) -> None:
+        """A cancel has been heeded."""
+        ...
+
+
+class Backend(Protocol):
+    """The session's entry in pg_stat_activity."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    @property
+    def application_name(self) -> str:
+        """What the client calls itself."""
+        ...
+
+
+class Activity(Protocol):
+    """All backends of the node."""
+
+    def find(self, pid: int) -> Backend | None:
+        """The backend with that pid."""
+        ...
+
+
 class Host(Protocol):
     """The session."""
 
-    node: Any
-    context: SessionContext
-    notices: Notices
-    settings: Any
-    block: Any
-    interrupts: Any
-    connection: Any
-    backend: Any
+    @property
+    def node(self) -> Node:
+        """The node that it belongs to."""
+        ...
+
+    @property
+    def context(self) -> SessionContext:
+        """Who it is."""
+        ...
+
+    @property
+    def notices(self) -> Notices:
+        """What the client is told besides results."""
+        ...
+
+    @property
+    def settings(self) -> SessionSettings:
+        """The settings in force for it."""
+        ...
+
+    @property
+    def block(self) -> Block:
+        """Its transaction block."""
+        ...
+
+    @property
+    def interrupts(self) -> Interrupts:
+        """What others ask of it."""
+        ...
+
+    @property
+    def connection(self) -> Channel:
+        """The client's connection."""
+        ...
+
+    @property
+    def backend(self) -> Backend:
+        """Its entry in pg_stat_activity."""
+        ...
 
     def send_result(self, result: ResultSet) -> None:
         """RowDescription, the rows, CommandComplete."""
@@ -80,9 +261,4 @@ class Host(Protocol):
 
     def copy_both(self) -> None:
         """CopyBothResponse."""
-        ...
-
-    @property
-    def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """The functions that act."""
         ...

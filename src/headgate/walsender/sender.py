@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import time
 
+from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
@@ -40,12 +41,12 @@ class ClientDone(Exception):
 class Sender:
     """The stream of one slot to one client."""
 
-    def __init__(self, host: Host, slot: object, start: Lsn, asked: PgoutputOptions) -> None:
+    def __init__(self, host: Host, slot: Slot, start: Lsn, asked: PgoutputOptions) -> None:
         self.host = host
         self.node = host.node
         self.slot = slot
-        self.name: str = slot.name  # type: ignore[attr-defined]
-        confirmed: Lsn = slot.confirmed_flush_lsn  # type: ignore[attr-defined]
+        self.name = slot.name
+        confirmed = slot.confirmed_flush_lsn
         if start and start < confirmed:
             _log.info("%s has been already streamed, forwarding to %s", start, confirmed)
         begin = max(start, confirmed)

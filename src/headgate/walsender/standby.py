@@ -25,10 +25,10 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from headgate.errors import Notices, PostgresError, Severity
 from headgate.lsn import Lsn
+from headgate.walsender.host import Activity, Interrupts
 from headgate.walsender.statistics import Senders, SenderState, SenderStatistics
 
 _DETAIL = "The transaction has already committed locally, but might not have been replicated to the standby."
@@ -94,7 +94,7 @@ def _names(tokens: list[tuple[str, str]]) -> StandbyNames | None:
 class Standbys:
     """Who waits for whom."""
 
-    def __init__(self, senders: Senders, names: Callable[[], str], activity: Any) -> None:
+    def __init__(self, senders: Senders, names: Callable[[], str], activity: Activity) -> None:
         """`names` gives the setting as it is now."""
         self._senders = senders
         self._names = names
@@ -107,7 +107,7 @@ class Standbys:
         with self._heard:
             self._heard.notify_all()
 
-    def wait(self, position: Lsn, level: str, interrupts: Any, notices: Notices) -> None:
+    def wait(self, position: Lsn, level: str, interrupts: Interrupts, notices: Notices) -> None:
         """Waits until `position` is confirmed as synchronous_commit (`level`) asks; a cancel ends the wait with a warning."""
         which = _POSITIONS.get(level)
         if which is None or not self._names().strip():
