@@ -12,6 +12,6 @@ def test_a_process_id_stays_within_the_32_bits_in_which_it_is_sent_and_is_nobody
     for _ in range(5):
         backend = activity.enter("client backend")
         pids.append(backend.pid)
-        activity.leave(backend)
+        activity.leave(backend.pid)
     assert waiting.pid == 2**31 - 3
     assert pids == [2**31 - 2, 2**31 - 1, 2**31 - 2, 2**31 - 1, 2**31 - 2]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
 
 from headgate.cli import control, pidfile
 from headgate.cli.message import fail
@@ -22,7 +22,7 @@ _ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (wh
 
 
 @contextmanager
-def opened(data_dir: Path, username: str | None, database: str = "postgres") -> Iterator[psycopg.Connection[Any]]:
+def opened(data_dir: Path, username: str | None, database: str = "postgres") -> Iterator[psycopg.Connection[TupleRow]]:
     """The connection; the node's errors become PostgresError."""
     control.check_directory(data_dir)
     running = pidfile.read(data_dir)

@@ -19,11 +19,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from headgate.cli import pidfile, probe
 from headgate.cli.control import check_directory
 from headgate.cli.message import out
+
+if TYPE_CHECKING:
+    from headgate.server.monitoring.status_report import SlotReport, StatusReport
+    from headgate.subscriber.report import SubscriptionReport
 
 FILE = "headgate.status"
 SECONDS = 10.0
@@ -66,7 +70,7 @@ class _Found:
     """A node that runs: what it says, and why it accepts no connections."""
 
     running: pidfile.Running
-    report: dict[str, Any] | None
+    report: StatusReport | None
     trouble: str | None
 
 
@@ -82,9 +86,8 @@ def _as_json(found: _Found | None) -> str:
     if found is None:
         return '{"running": false}'
     well = found.trouble is None
-    return json.dumps(
-        (found.report or {}) | {"running": well, "pid": found.running.pid, "accepting": well, "trouble": found.trouble}, indent=2
-    )
+    own = {"running": well, "pid": found.running.pid, "accepting": well, "trouble": found.trouble}
+    return json.dumps({**(found.report or {}), **own}, indent=2)
 
 
 def _lines(data_dir: Path, found: _Found | None) -> Iterator[str]:
@@ -100,7 +103,7 @@ def _lines(data_dir: Path, found: _Found | None) -> Iterator[str]:
         yield from shown(found.report)
 
 
-def _trouble(running: pidfile.Running, report: dict[str, Any] | None) -> str | None:
+def _trouble(running: pidfile.Running, report: StatusReport | None) -> str | None:
     """Why the node accepts no connections, None if it does."""
     if running.status == pidfile.Status.STARTING:
         return "it is starting up"
@@ -112,7 +115,7 @@ def _trouble(running: pidfile.Running, report: dict[str, Any] | None) -> str | N
     return found if report is None or not report.get("trouble") else str(report["trouble"])
 
 
-def _ask(data_dir: Path, pid: int) -> dict[str, Any] | None:
+def _ask(data_dir: Path, pid: int) -> StatusReport | None:
     """The node's report; None if it does not answer."""
     path = data_dir / FILE
     asked = time.time()
@@ -120,18 +123,18 @@ def _ask(data_dir: Path, pid: int) -> dict[str, Any] | None:
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         if path.exists() and path.stat().st_mtime >= asked - 0.01:
-            found: dict[str, Any] = json.loads(path.read_text())
+            found: StatusReport = json.loads(path.read_text())
             if found["time"] >= asked:
                 return found
         time.sleep(_POLL)
     return None
 
 
-def shown(report: dict[str, Any]) -> Iterator[str]:
+def shown(report: StatusReport) -> Iterator[str]:
     """The report as lines for a person."""
-    for one in report.get("threads", ()):
-        if not one["running"]:
-            yield f'\nBackground thread "{one["name"]}" rests after {one["failures"]} failures: {one["error"]}'
+    for thread in report.get("threads", ()):
+        if not thread["running"]:
+            yield f'\nBackground thread "{thread["name"]}" rests after {thread["failures"]} failures: {thread["error"]}'
     yield f"\nSubscriptions: {len(report['subscriptions'])}"
     for one in report["subscriptions"]:
         yield f"  {one['name']} (database {one['database']}): {one['state']}"
@@ -161,17 +164,17 @@ def shown(report: dict[str, Any]) -> Iterator[str]:
         for line in one["to_do"]:
             yield f"    to do    {line}"
     yield f"\nReplication slots: {len(report['slots'])} (end of the log: {report['log_end']})"
-    for one in report["slots"]:
-        client = f", client {one['client']}" if one["client"] else ""
-        yield f"  {one['name']} (database {one['database']}): {one['state']}{client}"
-        yield f"    sent     {_count(one['transactions'], 'transaction')}, {_size(one['bytes'])}, confirmed {one['confirmed_lsn']}"
-        yield f"    lag      {_lag(one)}"
+    for slot in report["slots"]:
+        client = f", client {slot['client']}" if slot["client"] else ""
+        yield f"  {slot['name']} (database {slot['database']}): {slot['state']}{client}"
+        yield f"    sent     {_count(slot['transactions'], 'transaction')}, {_size(slot['bytes'])}, confirmed {slot['confirmed_lsn']}"
+        yield f"    lag      {_lag(slot)}"
 
 
 _AGAIN = {"copy": "copied again, as asked for", "difference": "compared and made equal, as asked for"}
 
 
-def _differences(one: dict[str, Any]) -> Iterator[str]:
+def _differences(one: SubscriptionReport) -> Iterator[str]:
     """What is here otherwise than there, and what was left out."""
     lines = [f"types    {each['column']}: {each['there']} there, {each['here']} here" for each in one["types"]]
     lines += [f"unfilled {each['column']}: {_count(each['rows'], 'row')} that the publisher has values for" for each in one["unfilled"]]
@@ -182,7 +185,7 @@ def _differences(one: dict[str, Any]) -> Iterator[str]:
         yield f"             and {len(lines) - LINES} more: --json has all"
 
 
-def _lag(one: dict[str, Any]) -> str:
+def _lag(one: SubscriptionReport | SlotReport) -> str:
     if one["lag_bytes"] is None:
         return "unknown"
     seconds = one["lag_seconds"]

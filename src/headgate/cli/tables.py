@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from headgate.catalog.catalog import Catalog
 from headgate.cli import control, initdb, pidfile, registration, session
@@ -22,6 +22,28 @@ from headgate.storage import inventory
 from headgate.storage.delta import delta_log
 from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
+
+
+class ListedColumn(TypedDict):
+    """A column and its type, as PostgreSQL writes it."""
+
+    name: str
+    type: str
+
+
+class ListedTable(TypedDict):
+    """A table as it stands in JSON; its size is read last, and unknown where its log cannot be read."""
+
+    database: str
+    schema: str
+    name: str
+    oid: int
+    path: str
+    version: int
+    lsn: str
+    columns: list[ListedColumn]
+    rows: NotRequired[int | None]
+    bytes: NotRequired[int | None]
 
 
 def tables(
@@ -46,14 +68,14 @@ def tables(
         _print(listed)
 
 
-def _of_running(data_dir: Path, username: str | None, database: str | None) -> Iterator[dict[str, Any]]:
+def _of_running(data_dir: Path, username: str | None, database: str | None) -> Iterator[ListedTable]:
     with session.opened(data_dir, username) as opened:
         command = "LIST_TABLES" if database is None else f"LIST_TABLES {literal(database)}"
         for base, schema, name, oid, path, version, lsn, columns in opened.execute(command.encode()).fetchall():
             yield _row(base, schema, name, int(oid), path, int(version), lsn, json.loads(columns))
 
 
-def _of_stopped(data_dir: Path, location: str, database: str | None) -> Iterator[dict[str, Any]]:
+def _of_stopped(data_dir: Path, location: str, database: str | None) -> Iterator[ListedTable]:
     """From a copy of the catalog, so that the directory stays as it is."""
     with pidfile.occupied(data_dir), tempfile.TemporaryDirectory(prefix="headgate-tables-") as folder:
         for file in data_dir.glob(f"{initdb.CATALOG}*"):
@@ -68,7 +90,9 @@ def _of_stopped(data_dir: Path, location: str, database: str | None) -> Iterator
             catalog.close()
 
 
-def _row(database: str, schema: str, name: str, oid: int, path: str, version: int, lsn: str, columns: Any) -> dict[str, Any]:
+def _row(
+    database: str, schema: str, name: str, oid: int, path: str, version: int, lsn: str, columns: Iterable[tuple[str, str]]
+) -> ListedTable:
     return {
         "database": database, "schema": schema, "name": name, "oid": oid, "path": path, "version": version, "lsn": lsn,
         "columns": [{"name": column, "type": kind} for column, kind in columns],
@@ -83,11 +107,12 @@ def _size(path: Path, version: int) -> tuple[int | None, int | None]:
         return None, None
 
 
-def _print(listed: list[dict[str, Any]]) -> None:
+def _print(listed: list[ListedTable]) -> None:
     """For a person."""
     out(f"Tables: {len(listed)}" + (f" (as of LSN {listed[0]['lsn']})" if listed else ""))
     for each in listed:
-        size = "unknown: its log cannot be read" if each["rows"] is None else f"{each['rows']:,} in {each['bytes']:,} bytes"
+        rows, count = each.get("rows"), each.get("bytes")
+        size = "unknown: its log cannot be read" if rows is None else f"{rows:,} in {count:,} bytes"
         out(f"\n{each['schema']}.{each['name']} (database {each['database']})")
         out(f"  path     {each['path']}")
         out(f"  version  {each['version']}")

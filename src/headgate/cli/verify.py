@@ -10,10 +10,11 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import psycopg
 import typer
+from psycopg.rows import TupleRow
 
 from headgate.cli import session
 from headgate.cli.message import out
@@ -27,9 +28,20 @@ PAUSE = 0.5
 """Seconds between two looks at tables that are made equal."""
 ATTEMPTS = 3
 """Times that the worker of each table may fail, on the average, before it is given up waiting for them."""
-Opened = psycopg.Connection[Any]
-Row = dict[str, Any]
-FIELDS = ("schema", "name", "result", "key", "columns", "rows", "seconds")
+Opened = psycopg.Connection[TupleRow]
+
+
+class ComparedRow(TypedDict):
+    """A row of `headgate.verify()`, as it stands in JSON: a table, or with `key` a row of it that differs."""
+
+    subscription: str
+    schema: str
+    name: str
+    result: str
+    key: str | None
+    columns: str | None
+    rows: int | None
+    seconds: float | None
 
 
 def verify(
@@ -40,17 +52,15 @@ def verify(
     `repair`: tables that differ are made equal (`headgate.reconcile()`), which is waited for, and compared again.
     """
     tell = (lambda _: None) if as_json else out
-    found: list[Row] = []
+    found: list[ComparedRow] = []
     with session.opened(data_dir, username, database) as opened:
         wanted = [subscription] if subscription is not None else [name for (name,) in opened.execute(NAMES.encode()).fetchall()]
         for each in wanted:
             rows = _compared(opened, each, table, tell)
-            differing = [
-                qualified(str(row["schema"]), str(row["name"])) for row in rows if row["key"] is None and row["result"] == "different"
-            ]
+            differing = [qualified(row["schema"], row["name"]) for row in rows if row["key"] is None and row["result"] == "different"]
             if repair and differing:
                 _repair(opened, each, differing, tell)
-                rows = [row for row in rows if qualified(str(row["schema"]), str(row["name"])) not in differing]
+                rows = [row for row in rows if qualified(row["schema"], row["name"]) not in differing]
                 rows += [row for name in differing for row in _compared(opened, each, name, tell)]
             found += rows
     if as_json:
@@ -59,11 +69,15 @@ def verify(
         raise typer.Exit(1)
 
 
-def _compared(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None]) -> list[Row]:
+def _compared(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None]) -> list[ComparedRow]:
     given = literal(subscription) if table is None else f"{literal(subscription)}, {literal(table)}"
     found = []
-    for row in opened.execute(f"SELECT * FROM headgate.verify({given})".encode()).fetchall():
-        found.append({"subscription": subscription, **dict(zip(FIELDS, row, strict=True))})
+    for schema, name, result, key, columns, rows, seconds in opened.execute(f"SELECT * FROM headgate.verify({given})".encode()).fetchall():
+        found.append(
+            ComparedRow(
+                subscription=subscription, schema=schema, name=name, result=result, key=key, columns=columns, rows=rows, seconds=seconds
+            )
+        )
         tell(_line(found[-1]))
     return found
 
@@ -89,8 +103,9 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
         time.sleep(PAUSE)
 
 
-def _line(row: Row) -> str:
+def _line(row: ComparedRow) -> str:
     if row["key"] is not None:
         return f"    {row['result']}: {row['key']}" + (f", columns {row['columns']}" if row["columns"] else "")
     more = f" ({row['columns']})" if row["columns"] else ""
-    return f"{row['subscription']}  {row['schema']}.{row['name']}: {row['result']}, {row['rows']} rows, {float(row['seconds']):.1f} s{more}"
+    took = float(row["seconds"] or 0)
+    return f"{row['subscription']}  {row['schema']}.{row['name']}: {row['result']}, {row['rows']} rows, {took:.1f} s{more}"

@@ -49,6 +49,7 @@ from headgate.server.session.notification import Channels
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.settings import Settings
+from headgate.subscriber.launcher import Launcher
 from headgate.supervision import Health
 from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
     from headgate.catalog.relation.relation import Index, Relation
     from headgate.catalog.replication.subscription import Subscription
+    from headgate.catalog.system_view import Provider
     from headgate.server.session.session import ClientSession
     from headgate.storage.lock import Patience
     from headgate.storage.transaction.transaction import Transaction
@@ -169,10 +171,9 @@ class Node:
         self.checkpointer.start()
         self.memory_watch = MemoryWatch(self)
         self.memory_watch.start()
-        self.launcher = self._launcher()
+        self.launcher = Launcher(self)
         kept_statistics.take(self)
-        if self.launcher is not None:
-            self.launcher.start()
+        self.launcher.start()
         self.scrape = self._scrape()
 
     def _scrape(self) -> Scrape | None:
@@ -185,15 +186,6 @@ class Node:
         scrape = Scrape(self.settings.places("metrics_listen_addresses"), port, lambda: metrics.gather(self))
         scrape.start()
         return scrape
-
-    def _launcher(self) -> Any:
-        try:
-            import headgate.subscriber.report  # noqa: F401 (while there are descriptors: `headgate status` asks when there may be none)
-            from headgate.subscriber.launcher import Launcher
-        except ImportError:
-            _log.info("no subscriber in this build")
-            return None
-        return Launcher(self)
 
     # ---- run --------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -245,8 +237,7 @@ class Node:
         log.start(self.settings)
         self.reloaded_at = time.time()
         self.standbys.changed()
-        if self.launcher is not None:
-            self.launcher.wake()
+        self.launcher.wake()
 
     # ---- stop -------------------------------------------------------------------------------------------
     def stop(self, mode: Mode | None = None) -> None:
@@ -300,10 +291,9 @@ class Node:
                 return
 
     def _stop_workers(self) -> None:
-        if self.launcher is not None:
-            _log.info("stopping logical replication workers")
-            with contextlib.suppress(Exception):
-                self.launcher.stop()
+        _log.info("stopping logical replication workers")
+        with contextlib.suppress(Exception):
+            self.launcher.stop()
 
     def background(self) -> list[Health]:
         """How the threads do that must run as long as the node."""
@@ -347,7 +337,7 @@ class Node:
         self.activity.wait_gone(backends, 5.0)
 
     # ---- catalog ----------------------------------------------------------------------------------------
-    def dynamic_relations(self, session: ClientSession) -> Mapping[str, Any]:
+    def dynamic_relations(self, session: ClientSession) -> Mapping[str, Provider]:
         """The relations that are computed when they are asked for."""
         from headgate.server.monitoring.system_view import providers
 
@@ -401,7 +391,7 @@ class Node:
         with subject.of_running(self.engine, self.data_dir, database) as checked:
             yield from course.run(checked)
 
-    def functions(self, session: ClientSession) -> Mapping[str, Callable[..., Any]]:
+    def functions(self, session: ClientSession) -> Mapping[str, Callable[..., object]]:
         """The functions that act on the node."""
         from headgate.server.function.functions import functions
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,7 @@ def give_up(node: Node, reason: str) -> None:
         process.kill()
 
 
-def _wait(node: Node, process: Any) -> None:
+def _wait(node: Node, process: subprocess.Popen[bytes]) -> None:
     code = process.wait()
     if node.stopping:
         return

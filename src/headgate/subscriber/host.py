@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.cursor import CatalogCursor
@@ -51,8 +51,8 @@ class Activity(Protocol):
         """The entry of a worker of this kind; 53300 where there is no room."""
         ...
 
-    def leave(self, backend: Any) -> None:
-        """Takes it out."""
+    def leave(self, pid: int) -> None:
+        """Takes the entry of that pid out."""
         ...
 
 

@@ -13,13 +13,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import COPIED, Subscription
 from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
+from headgate.lsn import Lsn
 from headgate.subscriber.apply.apply_worker import ApplyWorker
 from headgate.subscriber.host import Host
 from headgate.subscriber.subscription_statistics import Ledger
@@ -30,6 +31,34 @@ from headgate.supervision import Supervised
 _BOOTSTRAP = 10
 """The superuser that initdb made: the launcher is shown as its process."""
 _log = logging.getLogger("headgate.subscriber")
+
+
+class SubscriptionRow(NamedTuple):
+    """A row of pg_stat_subscription; times in microseconds since 2000-01-01."""
+
+    subid: int
+    subname: str
+    pid: int | None
+    relid: int | None
+    received_lsn: Lsn | None
+    last_msg_send_time: int | None
+    last_msg_receipt_time: int | None
+    latest_end_lsn: Lsn | None
+    latest_end_time: int | None
+
+
+class CopyRow(NamedTuple):
+    """A row of pg_stat_progress_copy, without the database's name."""
+
+    pid: int | None
+    datid: int
+    relid: int | None
+    command: str
+    type: str
+    bytes_processed: int
+    bytes_total: int
+    tuples_processed: int
+    tuples_excluded: int
 
 
 class Launcher:
@@ -126,8 +155,8 @@ class Launcher:
         with self._lock:
             return [*self._workers.values(), *self._syncs.values()]
 
-    def subscription_rows(self) -> list[dict[str, Any]]:
-        """Rows of pg_stat_subscription; times in microseconds since 2000-01-01 or None; a subscription without worker has a row too."""
+    def subscription_rows(self) -> list[SubscriptionRow]:
+        """The rows of pg_stat_subscription; a subscription without worker has a row too."""
         cursor = self.node.catalog.cursor()
         try:
             known = subscriptions.all_subscriptions(cursor)
@@ -142,22 +171,22 @@ class Launcher:
             ]  # fmt: skip
         return rows
 
-    def copy_rows(self) -> list[dict[str, Any]]:
+    def copy_rows(self) -> list[CopyRow]:
         """Rows of pg_stat_progress_copy for initial copies."""
         with self._lock:
             copies = [(sync, sync.copy) for sync in self._syncs.values() if sync.copy is not None and sync.copy.running]
         return [
-            {
-                "pid": sync.backend.pid if sync.backend is not None else None,
-                "datid": sync.subscription.database,
-                "relid": sync.relation,
-                "command": "COPY FROM",
-                "type": "CALLBACK",
-                "bytes_processed": copy.bytes,
-                "bytes_total": 0,
-                "tuples_processed": copy.rows,
-                "tuples_excluded": 0,
-            }
+            CopyRow(
+                pid=sync.backend.pid if sync.backend is not None else None,
+                datid=sync.subscription.database,
+                relid=sync.relation,
+                command="COPY FROM",
+                type="CALLBACK",
+                bytes_processed=copy.bytes,
+                bytes_total=0,
+                tuples_processed=copy.rows,
+                tuples_excluded=0,
+            )
             for sync, copy in copies
         ]
 
@@ -222,7 +251,7 @@ class Launcher:
             backend.role, backend.role_name = _BOOTSTRAP, self._bootstrap_name()
             self._serve()
         finally:
-            self.node.activity.leave(backend)
+            self.node.activity.leave(backend.pid)
 
     def _serve(self) -> None:
         while not self.stopping:
@@ -325,16 +354,16 @@ def _say_not_started(error: Exception) -> None:
     _log.info("could not fork worker process: %s", error.strerror if isinstance(error, OSError) else error)
 
 
-def _row(subscription: Subscription, worker: Worker | None) -> dict[str, Any]:
+def _row(subscription: Subscription, worker: Worker | None) -> SubscriptionRow:
     position = None if worker is None else worker.position
-    return {
-        "subid": subscription.oid,
-        "subname": subscription.name,
-        "pid": worker.backend.pid if worker is not None and worker.backend is not None else None,
-        "relid": None if worker is None else worker.relation,
-        "received_lsn": position.received if position and (worker is not None and worker.relation is None) else None,
-        "last_msg_send_time": (position.last_send_time or None) if position else None,
-        "last_msg_receipt_time": (position.last_receipt_time or None) if position else None,
-        "latest_end_lsn": position.latest_end if position and position.latest_end else None,
-        "latest_end_time": (position.latest_end_time or None) if position else None,
-    }
+    return SubscriptionRow(
+        subid=subscription.oid,
+        subname=subscription.name,
+        pid=worker.backend.pid if worker is not None and worker.backend is not None else None,
+        relid=None if worker is None else worker.relation,
+        received_lsn=position.received if position and (worker is not None and worker.relation is None) else None,
+        last_msg_send_time=(position.last_send_time or None) if position else None,
+        last_msg_receipt_time=(position.last_receipt_time or None) if position else None,
+        latest_end_lsn=position.latest_end if position and position.latest_end else None,
+        latest_end_time=(position.latest_end_time or None) if position else None,
+    )

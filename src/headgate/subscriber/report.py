@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from headgate.catalog import database as databases
 from headgate.catalog.replication import origin as origins
@@ -65,19 +65,94 @@ class TableReport:
     """How the table is synchronized again, asked for or under way."""
 
 
-def subscription_report(launcher: Launcher) -> list[dict[str, Any]]:
+class LeftOut(TypedDict):
+    """A published table that is not in the subscription, and how many of its changes were left out."""
+
+    table: str
+    changes: int
+
+
+class OtherType(TypedDict):
+    """A column whose type is another here."""
+
+    column: str
+    there: str
+    here: str | None
+
+
+class Unfilled(TypedDict):
+    """A column with rows that lack what the publisher has."""
+
+    column: str
+    rows: int
+
+
+class ColumnDifferences(TypedDict):
+    """The columns that are not as the publisher has them."""
+
+    types: list[OtherType]
+    unfilled: list[Unfilled]
+
+
+class FailureReport(TypedDict):
+    """The last error of a subscription, and what to do about it."""
+
+    time: float
+    table: str | None
+    sqlstate: str
+    advice: str
+    message: str
+    detail: str | None
+    hint: str | None
+    context: str | None
+
+
+class SubscriptionReport(ColumnDifferences):
+    """A subscription, as it stands in JSON."""
+
+    name: str
+    database: str
+    publications: list[str]
+    state: str
+    to_do: list[str]
+    missing_publications: list[str]
+    left_out: list[LeftOut]
+    tables: int
+    tables_synced: int
+    tables_waiting: list[str]
+    tables_resync: dict[str, str]
+    table_states: dict[str, int]
+    copied_rows: int
+    copied_bytes: int
+    applied_transactions: int
+    applied_rows: int
+    applied_bytes: int
+    batches: int
+    seconds: dict[str, float]
+    skipped_rows: int
+    conflicts: dict[str, int]
+    received_lsn: str | None
+    applied_lsn: str | None
+    applied_at: float | None
+    connected: bool
+    lag_bytes: int | None
+    lag_seconds: float | None
+    failing: bool
+    last_error: FailureReport | None
+    apply_errors: int
+    sync_errors: int
+
+
+def subscription_report(launcher: Launcher) -> list[SubscriptionReport]:
     """One entry per subscription of all databases."""
     cursor = launcher.node.catalog.cursor()
     try:
         names = {one.oid: one.name for one in databases.all_databases(cursor)}
         errors = subscriptions.errors(cursor)
-        found = []
-        for each in subscriptions.all_subscriptions(cursor):
-            entry = _entry(launcher, cursor, each)
-            apply, sync = errors.get(each.oid, (0, 0))
-            found.append({"name": each.name, "database": names.get(each.database, str(each.database)), **entry,
-                          "apply_errors": apply, "sync_errors": sync})  # fmt: skip
-        return found
+        return [
+            _entry(launcher, cursor, each, names.get(each.database, str(each.database)), errors.get(each.oid, (0, 0)))
+            for each in subscriptions.all_subscriptions(cursor)
+        ]
     finally:
         cursor.close()
 
@@ -122,7 +197,9 @@ def _again(cursor: CatalogCursor, subscription: int) -> dict[int, str]:
     return {oid: method.value for oid, method in subscription_resync.pending(cursor, subscription).items()}
 
 
-def _entry(launcher: Launcher, cursor: CatalogCursor, subscription: Subscription) -> dict[str, Any]:
+def _entry(
+    launcher: Launcher, cursor: CatalogCursor, subscription: Subscription, database: str, errors: tuple[int, int]
+) -> SubscriptionReport:
     account = launcher.ledger.of(subscription.oid)
     workers = [worker for worker in launcher.workers() if worker.subscription.oid == subscription.oid]
     apply = next((worker for worker in workers if worker.relation is None), None)
@@ -145,12 +222,14 @@ def _entry(launcher: Launcher, cursor: CatalogCursor, subscription: Subscription
     titles = subscriptions.titles(cursor, subscription.database, shown)
     failed = account.failure
     return {
+        "name": subscription.name,
+        "database": database,
         "publications": list(subscription.publications),
         "state": state,
         "to_do": _to_do(subscription, account, state, left_out=bool(left_out)),
         "missing_publications": list(account.missing_publications),
         "left_out": sorted(
-            ({"table": _title(titles, oid), "changes": count} for oid, count in left_out.items()), key=lambda each: str(each["table"])
+            (LeftOut(table=_title(titles, oid), changes=count) for oid, count in left_out.items()), key=lambda each: each["table"]
         ),
         **_columns(cursor, subscription),
         "tables": len(tables),
@@ -175,6 +254,8 @@ def _entry(launcher: Launcher, cursor: CatalogCursor, subscription: Subscription
         "lag_seconds": lag,
         "failing": failing,
         "last_error": None if failed is None else _failure(subscription, failed, titles),
+        "apply_errors": errors[0],
+        "sync_errors": errors[1],
     }
 
 
@@ -201,7 +282,7 @@ def _to_do(subscription: Subscription, account: Account, state: str, *, left_out
     return [each.replace("{name}", quote_ident(subscription.name)) for each in found]
 
 
-def _columns(cursor: CatalogCursor, subscription: Subscription) -> dict[str, Any]:
+def _columns(cursor: CatalogCursor, subscription: Subscription) -> ColumnDifferences:
     """The columns that are not as the publisher has them: of another type, or with rows that lack what is a default there."""
     listed = subscription_column.of_subscription(cursor, subscription.oid)
     titles = subscriptions.titles(cursor, subscription.database, {relation for relation, _ in listed})
@@ -212,7 +293,7 @@ def _columns(cursor: CatalogCursor, subscription: Subscription) -> dict[str, Any
     }
 
 
-def _lasts(failure: Failure, apply: Worker | None, waiting: list[Any]) -> bool:
+def _lasts(failure: Failure, apply: Worker | None, waiting: list[SubscriptionRel]) -> bool:
     """Whether an error is still to be got over: its table waits, or the apply worker has not come past what was there to do."""
     if failure.relation is not None:
         return any(rel.relation == failure.relation for rel in waiting)
@@ -221,7 +302,7 @@ def _lasts(failure: Failure, apply: Worker | None, waiting: list[Any]) -> bool:
     return not apply.advanced and (apply.progress.outstanding or apply.position == ReceiverPosition())
 
 
-def _state(subscription: Subscription, apply: Worker | None, waiting: list[Any], *, failing: bool, behind: bool) -> str:
+def _state(subscription: Subscription, apply: Worker | None, waiting: list[SubscriptionRel], *, failing: bool, behind: bool) -> str:
     if not subscription.enabled:
         return "disabled"
     if apply is None or apply.progress is None:
@@ -231,14 +312,17 @@ def _state(subscription: Subscription, apply: Worker | None, waiting: list[Any],
     return "behind" if behind else "streaming"
 
 
-def _failure(subscription: Subscription, failure: Failure, titles: Titles) -> dict[str, Any]:
+def _failure(subscription: Subscription, failure: Failure, titles: Titles) -> FailureReport:
     error = failure.error
     return {
         "time": failure.moment,
         "table": None if failure.relation is None else _title(titles, failure.relation),
         "sqlstate": error.sqlstate,
         "advice": advice(error, subscription.name),
-        **{name: getattr(error, name) for name in ("message", "detail", "hint", "context")},
+        "message": error.message,
+        "detail": error.detail,
+        "hint": error.hint,
+        "context": error.context,
     }
 
 

@@ -9,13 +9,12 @@ What must hold: what is counted as applied has been committed; a batch that fail
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from headgate.errors import PostgresError
 from headgate.walreceiver.progress import StreamProgress
@@ -25,6 +24,37 @@ if TYPE_CHECKING:
 
 KEPT_CONFLICTS = 100
 """SQLSTATEs whose conflicts are told apart."""
+
+
+class CountersState(TypedDict):
+    """`Counters` as they are kept in JSON, whose keys are text."""
+
+    transactions: int
+    changes: int
+    missing: int
+    bytes: int
+    batches: int
+    tables: Mapping[int, int] | Mapping[str, int]
+    table_missing: Mapping[int, int] | Mapping[str, int]
+    seconds: Mapping[str, float]
+    moment: float | None
+
+
+class KnownState(TypedDict):
+    """`Known` in JSON."""
+
+    bytes: int
+    since: float
+
+
+class AccountState(TypedDict):
+    """What is kept of an `Account`."""
+
+    applied: CountersState
+    copied: CountersState
+    left_out: Mapping[int, int] | Mapping[str, int]
+    conflicts: Mapping[str, int]
+    known: KnownState | None
 
 
 @dataclass
@@ -66,15 +96,25 @@ class Counters:
                 self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
             self.moment = more.moment or self.moment
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> CountersState:
         """All of it, for JSON."""
         with self._lock:
-            return {each.name: _plain(getattr(self, each.name)) for each in dataclasses.fields(self) if each.name != "_lock"}
+            return {
+                "transactions": self.transactions,
+                "changes": self.changes,
+                "missing": self.missing,
+                "bytes": self.bytes,
+                "batches": self.batches,
+                "tables": dict(self.tables),
+                "table_missing": dict(self.table_missing),
+                "seconds": dict(self.seconds),
+                "moment": self.moment,
+            }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Counters:
+    def of(cls, state: CountersState) -> Counters:
         """What `state` gave."""
-        found = cls(**{name: state[name] for name in ("transactions", "changes", "missing", "bytes", "batches", "moment")})
+        found = cls(state["transactions"], state["changes"], state["missing"], state["bytes"], state["batches"], moment=state["moment"])
         found.tables = Counter({int(key): value for key, value in state["tables"].items()})
         found.table_missing = Counter({int(key): value for key, value in state["table_missing"].items()})
         found.seconds = dict(state["seconds"])
@@ -128,19 +168,19 @@ class Account:
             return Known(size, time.time() - seconds)
         return Known(size, heard)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> AccountState:
         """What outlives a restart, for JSON."""
         known = self.known(streaming=False)
         return {
             "applied": self.applied.state(),
             "copied": self.copied.state(),
-            "left_out": _plain(self.left_out),
-            "conflicts": _plain(self.conflicts),
-            "known": None if known is None else dataclasses.asdict(known),
+            "left_out": dict(self.left_out),
+            "conflicts": dict(self.conflicts),
+            "known": None if known is None else {"bytes": known.bytes, "since": known.since},
         }
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Account:
+    def of(cls, state: AccountState) -> Account:
         """What `state` gave."""
         found = cls(Counters.of(state["applied"]), Counters.of(state["copied"]))
         found.left_out = Counter({int(key): value for key, value in state["left_out"].items()})
@@ -166,14 +206,10 @@ class Ledger:
         if error.sqlstate.startswith("23") and (error.sqlstate in account.conflicts or len(account.conflicts) < KEPT_CONFLICTS):
             account.conflicts[error.sqlstate] += 1
 
-    def state(self, subscriptions: Collection[int]) -> dict[str, Any]:
+    def state(self, subscriptions: Collection[int]) -> dict[str, AccountState]:
         """The accounts of these subscriptions, for JSON."""
         return {str(oid): account.state() for oid, account in list(self._accounts.items()) if oid in subscriptions}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: Mapping[str, AccountState]) -> None:
         """Takes what `state` gave; called before any worker runs."""
         self._accounts = {int(subscription): Account.of(each) for subscription, each in state.items()}
-
-
-def _plain(value: Any) -> Any:
-    return dict(value) if isinstance(value, Counter) else value

@@ -302,7 +302,7 @@ class Worker:
 
     def _leave(self) -> None:
         if self.backend is not None:
-            self.node.activity.leave(self.backend)
+            self.node.activity.leave(self.backend.pid)
 
 
 def log_line(text: str, *values: object) -> None:

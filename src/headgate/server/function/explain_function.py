@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from headgate.catalog import history
 from headgate.catalog.relation.relation import Relation
@@ -48,7 +48,7 @@ class ExplainFunction:
     node: Node
     session: ClientSession
 
-    def explain_row(self, name: str | None, relation: str | None, key: str | None) -> Iterator[tuple[Any, ...]]:
+    def explain_row(self, name: str | None, relation: str | None, key: str | None) -> Iterator[tuple[object, ...]]:
         """(what, publication, present, passes, filter, columns, publish, lsn, time, origin)."""
         session = self.session
         transaction = session.begin_statement()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
 from headgate.catalog.replication import origin as origins
@@ -37,7 +37,7 @@ _ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wa
 """The kinds of statistics of which each server has one."""
 
 
-def functions(node: Node, session: ClientSession) -> Mapping[str, Callable[..., Any]]:
+def functions(node: Node, session: ClientSession) -> Mapping[str, Callable[..., object]]:
     """The functions by name."""
     own = _Functions(node, session)
     found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
@@ -218,7 +218,7 @@ class _Functions(
 
     def _origin_user(self, name: str) -> int | None:
         """The process that uses an origin: a session, or a worker of a subscription."""
-        workers = [] if self.node.launcher is None else self.node.launcher.workers()
+        workers = self.node.launcher.workers()
         pids = [worker.backend.pid for worker in workers if worker.origin == name and worker.backend is not None]
         return pids[0] if pids else self.node.origin_users.user(name)
 
@@ -247,7 +247,7 @@ class _Functions(
         """How far the session's origin has been applied."""
         return self.fn_pg_replication_origin_progress(self._session_origin().name, flush)
 
-    def fn_pg_replication_origin_xact_setup(self, origin_lsn: Lsn, origin_timestamp: Any) -> None:
+    def fn_pg_replication_origin_xact_setup(self, origin_lsn: Lsn, origin_timestamp: object) -> None:
         """Where at the remote side the present transaction was committed."""
         self._session_origin().xact = (Lsn(origin_lsn), None)
 

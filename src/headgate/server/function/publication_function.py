@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog.replication import publication as publications
 
@@ -15,7 +15,7 @@ class PublicationFunction:
 
     session: ClientSession
 
-    def publications(self) -> list[tuple[Any, ...]]:
+    def publications(self) -> list[tuple[object, ...]]:
         """(name, reconcile) of each publication of the database."""
         cursor = self.session.begin_statement().cursor
         return [(each.name, each.reconcile) for each in publications.all_publications(cursor, self.session.context.database)]

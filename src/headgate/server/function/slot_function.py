@@ -6,7 +6,7 @@ A base of the session's functions (`functions`).
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
-Row = tuple[Any, ...]
+Row = tuple[object, ...]
+Words = str | list[str] | tuple[str, ...]
+"""A word of VARIADIC, or the array in their place."""
 _XID = {b"B": 17, b"S": 1, b"c": 1, b"A": 1, b"b": 25, b"P": 26, b"K": 26, b"p": 26, b"r": 34}
 """Where a message has its transaction's xid."""
 _OPENING, _CLOSING = frozenset({b"B", b"S", b"b"}), frozenset({b"C", b"E", b"P"})
@@ -81,7 +83,9 @@ class SlotFunctions:
         )
         return dst_slot_name, slot.confirmed_flush_lsn
 
-    def fn_pg_create_physical_replication_slot(self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False) -> Any:
+    def fn_pg_create_physical_replication_slot(
+        self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False
+    ) -> NoReturn:
         """A node has no physical slots."""
         raise PostgresError("0A000", "a node has no physical replication slots")
 
@@ -103,15 +107,15 @@ class SlotFunctions:
         if self.node.slots.get(slot_name).database != self.session.context.database:
             raise PostgresError("55000", f'replication slot "{slot_name}" was not created in this database')
 
-    def fn_pg_logical_slot_get_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: str) -> Any:
+    def fn_pg_logical_slot_get_changes(self, slot_name: str, upto_lsn: object, upto_nchanges: object, *options: str) -> NoReturn:
         """Not for pgoutput."""
-        return self._textual("pg_logical_slot_get_changes")
+        self._textual("pg_logical_slot_get_changes")
 
-    def fn_pg_logical_slot_peek_changes(self, slot_name: str, upto_lsn: Any, upto_nchanges: Any, *options: str) -> Any:
+    def fn_pg_logical_slot_peek_changes(self, slot_name: str, upto_lsn: object, upto_nchanges: object, *options: str) -> NoReturn:
         """Not for pgoutput."""
-        return self._textual("pg_logical_slot_peek_changes")
+        self._textual("pg_logical_slot_peek_changes")
 
-    def _textual(self, name: str) -> Any:
+    def _textual(self, name: str) -> NoReturn:
         raise PostgresError(
             "0A000",
             f'logical decoding output plugin "{PLUGIN}" produces binary output, but function '
@@ -119,18 +123,18 @@ class SlotFunctions:
         )
 
     def fn_pg_logical_slot_get_binary_changes(
-        self, slot_name: str | None, upto_lsn: Any, upto_nchanges: int | None, *options: Any
+        self, slot_name: str | None, upto_lsn: Lsn | None, upto_nchanges: int | None, *options: Words
     ) -> list[Row]:
         """The changes of a slot, which then stands behind them."""
         return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=False)
 
     def fn_pg_logical_slot_peek_binary_changes(
-        self, slot_name: str | None, upto_lsn: Any, upto_nchanges: int | None, *options: Any
+        self, slot_name: str | None, upto_lsn: Lsn | None, upto_nchanges: int | None, *options: Words
     ) -> list[Row]:
         """The changes of a slot, which stays where it is."""
         return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=True)
 
-    def _changes(self, name: str | None, upto: Any, limit: int | None, given: tuple[Any, ...], *, keep: bool) -> list[Row]:
+    def _changes(self, name: str | None, upto: Lsn | None, limit: int | None, given: tuple[Words, ...], *, keep: bool) -> list[Row]:
         self._may_replicate()
         if name is None:
             raise PostgresError("22004", "slot name must not be null")

@@ -11,7 +11,7 @@ engine for the oldest LSN that a transaction can read).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog.query import privilege_inquiry
 from headgate.catalog.security import acl
@@ -29,7 +29,7 @@ class SnapshotFunction:
     node: Node
     session: ClientSession
 
-    def snapshot(self) -> Iterator[tuple[Any, ...]]:
+    def snapshot(self) -> Iterator[tuple[object, ...]]:
         """(schema, name, oid, path, version, lsn) of each table."""
         transaction, context = self.session.begin_statement(), self.session.context
         engine, cursor, lsn = self.node.engine, transaction.cursor, transaction.seen

@@ -6,7 +6,7 @@ done by the subscription's workers after its COMMIT (`subscriber.synchronization
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import relation as relations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
-Row = tuple[Any, ...]
+Row = tuple[object, ...]
 
 
 def owned(session: ClientSession, cursor: Cursor, name: str | None) -> Subscription:
@@ -61,7 +61,7 @@ class SubscriptionFunctions:
 
     def fn_pg_stat_get_subscription(self, subid: int | None) -> list[Row]:
         """The workers of a subscription (NULL: of all): as pg_stat_subscription, without the name."""
-        rows = [] if self.node.launcher is None else system_view.subscriptions(self.node)
+        rows = system_view.subscriptions(self.node)
         found = [(row[0], row[3], row[2], *row[4:]) for row in rows]
         return [row for row in found if row[2] is not None and (subid is None or row[0] == subid)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from headgate.commands.query import rendering
 from headgate.errors import PostgresError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
-Row = tuple[Any, ...]
+Row = tuple[object, ...]
 
 
 class VerifyFunction:
@@ -53,7 +53,7 @@ class VerifyFunction:
 
     def _applied(self, oid: int) -> Lsn | None:
         """How far the subscription's apply worker has applied; None while there is none that streams."""
-        workers = [] if self.node.launcher is None else self.node.launcher.workers()
+        workers = self.node.launcher.workers()
         streams = [each.progress for each in workers if each.subscription.oid == oid and each.relation is None]
         return streams[0].flushed if streams and streams[0] is not None else None
 

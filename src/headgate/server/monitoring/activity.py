@@ -132,10 +132,10 @@ class Activity:
             if pid not in self._backends:
                 return pid
 
-    def leave(self, backend: Backend) -> None:
-        """The backend has ended."""
+    def leave(self, pid: int) -> None:
+        """The backend with that pid has ended."""
         with self._gone:
-            self._backends.pop(backend.pid, None)
+            self._backends.pop(pid, None)
             self._gone.notify_all()
 
     def find(self, pid: int) -> Backend | None:

@@ -36,7 +36,7 @@ def keep(node: Node) -> None:
     }
     content = {
         "since": node.counted_since,
-        "subscriptions": {} if node.launcher is None else node.launcher.ledger.state(known),
+        "subscriptions": node.launcher.ledger.state(known),
         "databases": node.engine.statistics.state(there),
         "tables": node.engine.statistics.state_of_tables(there),
         "slots": slots,
@@ -64,5 +64,4 @@ def _give(node: Node, content: dict[str, Any]) -> None:
     node.counted_since = float(content["since"])
     node.engine.statistics.restore(content["databases"], content.get("tables", []))
     node.slots.restore_statistics({name: (Counts(**each["counts"]), each["reset"]) for name, each in content["slots"].items()})
-    if node.launcher is not None:
-        node.launcher.ledger.restore(content["subscriptions"])
+    node.launcher.ledger.restore(content["subscriptions"])

@@ -28,6 +28,7 @@ from headgate.storage.spark.heap import usage
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
+    from headgate.subscriber.report import SubscriptionReport
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 _SUBSCRIPTION = ("database", "subscription")
@@ -131,36 +132,60 @@ class _Reading:
 
         found = [((one["database"], one["name"]), one) for one in self.report["subscriptions"]]
 
-        def each(name: str) -> Values:
-            return [(key, one[name]) for key, one in found if one[name] is not None]
+        def each(of: Callable[[SubscriptionReport], float | None]) -> Values:
+            return [(key, value) for key, one in found if (value := of(one)) is not None]
 
-        def inner(name: str, keys: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda x: x) -> Values:
-            return [((*key, label), value) for key, one in found for label, value in keys(one[name]).items()]
+        def inner(of: Callable[[SubscriptionReport], Mapping[str, float]]) -> Values:
+            return [((*key, label), value) for key, one in found for label, value in of(one).items()]
 
         yield _gauge("subscription_state", "1 for the state that it is in.", (*_SUBSCRIPTION, "state"),
                      [((*key, state), float(one["state"] == state)) for key, one in found for state in STATES])  # fmt: skip
-        yield _gauge("subscription_connected", "Whether it receives from its publisher.", _SUBSCRIPTION, each("connected"))
-        yield _gauge("subscription_failing", "Whether its last error is not got over.", _SUBSCRIPTION, each("failing"))
-        yield _gauge("subscription_lag_bytes", "Publisher's log that was heard of and is not applied.", _SUBSCRIPTION, each("lag_bytes"))
+        yield _gauge("subscription_connected", "Whether it receives from its publisher.", _SUBSCRIPTION, each(lambda one: one["connected"]))
+        yield _gauge("subscription_failing", "Whether its last error is not got over.", _SUBSCRIPTION, each(lambda one: one["failing"]))
+        yield _gauge(
+            "subscription_lag_bytes",
+            "Publisher's log that was heard of and is not applied.",
+            _SUBSCRIPTION,
+            each(lambda one: one["lag_bytes"]),
+        )
         yield _gauge("subscription_lag_seconds", "Since when it is behind; without a connection, since the last word.", _SUBSCRIPTION,
-                     each("lag_seconds"))  # fmt: skip
-        yield _gauge("subscription_last_applied_timestamp_seconds", "When the last change was applied.", _SUBSCRIPTION, each("applied_at"))
-        yield _counter("subscription_applied_rows", "Row changes applied.", _SUBSCRIPTION, each("applied_rows"))
-        yield _counter("subscription_applied_bytes", "Bytes of the messages applied.", _SUBSCRIPTION, each("applied_bytes"))
-        yield _counter("subscription_applied_transactions", "Transactions applied.", _SUBSCRIPTION, each("applied_transactions"))
-        yield _counter("subscription_batches", "Commits that applied them.", _SUBSCRIPTION, each("batches"))
-        yield _counter("subscription_copied_rows", "Rows of first copies.", _SUBSCRIPTION, each("copied_rows"))
-        yield _counter("subscription_copied_bytes", "Bytes of first copies.", _SUBSCRIPTION, each("copied_bytes"))
-        yield _counter("subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner("seconds"))
-        yield _counter("subscription_skipped_rows", "Rows to update or delete that were not here.", _SUBSCRIPTION, each("skipped_rows"))
+                     each(lambda one: one["lag_seconds"]))  # fmt: skip
+        yield _gauge(
+            "subscription_last_applied_timestamp_seconds",
+            "When the last change was applied.",
+            _SUBSCRIPTION,
+            each(lambda one: one["applied_at"]),
+        )
+        yield _counter("subscription_applied_rows", "Row changes applied.", _SUBSCRIPTION, each(lambda one: one["applied_rows"]))
+        yield _counter(
+            "subscription_applied_bytes", "Bytes of the messages applied.", _SUBSCRIPTION, each(lambda one: one["applied_bytes"])
+        )
+        yield _counter(
+            "subscription_applied_transactions", "Transactions applied.", _SUBSCRIPTION, each(lambda one: one["applied_transactions"])
+        )
+        yield _counter("subscription_batches", "Commits that applied them.", _SUBSCRIPTION, each(lambda one: one["batches"]))
+        yield _counter("subscription_copied_rows", "Rows of first copies.", _SUBSCRIPTION, each(lambda one: one["copied_rows"]))
+        yield _counter("subscription_copied_bytes", "Bytes of first copies.", _SUBSCRIPTION, each(lambda one: one["copied_bytes"]))
+        yield _counter("subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner(lambda one: one["seconds"]))
+        yield _counter(
+            "subscription_skipped_rows",
+            "Rows to update or delete that were not here.",
+            _SUBSCRIPTION,
+            each(lambda one: one["skipped_rows"]),
+        )
         left_out = [(key, sum(table["changes"] for table in one["left_out"])) for key, one in found]
         yield _gauge("subscription_left_out_changes", "Changes of published tables that are not in it.", _SUBSCRIPTION, left_out)
         yield _counter(
-            "subscription_conflicts", "Errors that a row here was the cause of.", (*_SUBSCRIPTION, "sqlstate"), inner("conflicts")
+            "subscription_conflicts",
+            "Errors that a row here was the cause of.",
+            (*_SUBSCRIPTION, "sqlstate"),
+            inner(lambda one: one["conflicts"]),
         )
-        errors = [((*key, kind), one[f"{kind}_errors"]) for key, one in found for kind in ("apply", "sync")]
+        errors = [
+            ((*key, kind), count) for key, one in found for kind, count in (("apply", one["apply_errors"]), ("sync", one["sync_errors"]))
+        ]
         yield _counter("subscription_errors", "Errors of its workers, as pg_stat_subscription_stats.", (*_SUBSCRIPTION, "worker"), errors)
-        states = inner("table_states", lambda counts: {state: counts.get(state, 0) for state in TABLE_STATES.values()})
+        states = inner(lambda one: {state: one["table_states"].get(state, 0) for state in TABLE_STATES.values()})
         yield _gauge("subscription_tables", "Tables by synchronization state.", (*_SUBSCRIPTION, "state"), states)
 
     def of_tables(self) -> Iterator[Metric]:
@@ -169,10 +194,9 @@ class _Reading:
 
         most = self.node.settings.integer("metrics_tables")
         found = []
-        if self.node.launcher is not None:
-            for one in table_report(self.node.launcher, most):
-                database = self.databases.get(one.subscription.database, str(one.subscription.database))
-                found.append(((database, one.subscription.name, f"{one.schema}.{one.name}"), one))
+        for one in table_report(self.node.launcher, most):
+            database = self.databases.get(one.subscription.database, str(one.subscription.database))
+            found.append(((database, one.subscription.name, f"{one.schema}.{one.name}"), one))
         yield _counter("table_applied_rows", "Row changes applied to a table.", _TABLE, ((key, one.applied) for key, one in found))
         yield _counter("table_copied_rows", "Rows of a table's first copy.", _TABLE, ((key, one.copied) for key, one in found))
         yield _counter("table_skipped_rows", "Rows to change that were not there.", _TABLE, ((key, one.missing) for key, one in found))
@@ -186,11 +210,10 @@ class _Reading:
     def of_slots(self) -> Iterator[Metric]:
         """What slots hold back and send."""
         found = [((one["database"] or "", one["name"]), one) for one in self.report["slots"]]
-        for name, what, key in (
-            ("slot_pinned_bytes", "Log that is kept for the slot.", "pinned_bytes"),
-            ("slot_lag_bytes", "Log that its client has not confirmed.", "lag_bytes"),
-        ):
-            yield _gauge(name, what, _SLOT, [(label, one[key]) for label, one in found])
+        pinned = [(label, one["pinned_bytes"]) for label, one in found]
+        yield _gauge("slot_pinned_bytes", "Log that is kept for the slot.", _SLOT, pinned)
+        unconfirmed = [(label, one["lag_bytes"]) for label, one in found]
+        yield _gauge("slot_lag_bytes", "Log that its client has not confirmed.", _SLOT, unconfirmed)
         lag = [(label, one["lag_seconds"]) for label, one in found if one["lag_seconds"] is not None]
         yield _gauge("slot_lag_seconds", "Time until the client confirmed.", _SLOT, lag)
         states = [((*label, state), float(one["state"] == state)) for label, one in found for state in SLOT_STATES]
@@ -218,11 +241,10 @@ def _counter(name: str, what: str, labels: tuple[str, ...], values: Values) -> M
     return _filled(CounterMetricFamily(f"headgate_{name}", what, labels=labels), values)
 
 
-def _filled(family: Any, values: Values) -> Metric:
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
     for labels, value in values:
         family.add_metric(labels, float(value))
-    found: Metric = family
-    return found
+    return family
 
 
 def _resident(pid: int) -> int:

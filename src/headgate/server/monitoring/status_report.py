@@ -7,17 +7,17 @@ its directory may see it: no connection and no password is needed. The file appe
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import headgate
 from headgate.catalog import database as databases
 from headgate.publisher.slots import Live
-from headgate.subscriber.report import subscription_report
+from headgate.subscriber.report import SubscriptionReport, subscription_report
+from headgate.supervision import Health
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
@@ -36,7 +36,48 @@ def write(node: Node) -> Path:
     return path
 
 
-def report(node: Node) -> dict[str, Any]:
+class SlotReport(TypedDict):
+    """A replication slot and who streams from it."""
+
+    name: str
+    database: str | None
+    state: str
+    client: str | None
+    address: str | None
+    wal_status: str
+    pinned_bytes: int
+    confirmed_lsn: str
+    lag_bytes: int
+    lag_seconds: float | None
+    transactions: int
+    bytes: int
+
+
+class ThreadReport(TypedDict):
+    """How a supervised thread does (`supervision.Health`)."""
+
+    name: str
+    running: bool
+    failures: int
+    error: str | None
+
+
+class StatusReport(TypedDict):
+    """What a node says of itself, in JSON."""
+
+    time: float
+    version: str
+    pid: int
+    port: int
+    started: float
+    log_end: str
+    trouble: str | None
+    threads: list[ThreadReport]
+    subscriptions: list[SubscriptionReport]
+    slots: list[SlotReport]
+
+
+def report(node: Node) -> StatusReport:
     """The report; see the module."""
     return {
         "time": time.time(),
@@ -46,13 +87,17 @@ def report(node: Node) -> dict[str, Any]:
         "started": node.started_at,
         "log_end": str(node.engine.log.end),
         "trouble": node.listener.trouble,
-        "threads": [dataclasses.asdict(each) for each in node.background()],
-        "subscriptions": [] if node.launcher is None else subscription_report(node.launcher),
+        "threads": [_thread(each) for each in node.background()],
+        "subscriptions": subscription_report(node.launcher),
         "slots": _slots(node),
     }
 
 
-def _slots(node: Node) -> list[dict[str, Any]]:
+def _thread(health: Health) -> ThreadReport:
+    return {"name": health.name, "running": health.running, "failures": health.failures, "error": health.error}
+
+
+def _slots(node: Node) -> list[SlotReport]:
     cursor = node.catalog.cursor()
     try:
         names = {one.oid: one.name for one in databases.all_databases(cursor)}
@@ -61,7 +106,7 @@ def _slots(node: Node) -> list[dict[str, Any]]:
     return [_slot(node, live, names.get(live.slot.database)) for live in sorted(node.slots.all(), key=lambda one: one.slot.name)]
 
 
-def _slot(node: Node, live: Live, database: str | None) -> dict[str, Any]:
+def _slot(node: Node, live: Live, database: str | None) -> SlotReport:
     sender = next((one for one in node.senders.all() if one.pid == live.active), None)
     backend = None if live.active is None else node.activity.find(live.active)
     return {

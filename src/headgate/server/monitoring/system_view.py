@@ -10,16 +10,17 @@ import contextlib
 import datetime
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS
+from headgate.catalog.system_view import Provider
 from headgate.commands.privilege import READ_ALL_STATS, role_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -34,13 +35,12 @@ if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
-Row = tuple[Any, ...]
-Provider = Callable[[], Iterator[Row]]
+Row = tuple[object, ...]
 
 
-def providers(node: Node, session: ClientSession) -> Mapping[str, Callable[[], Any]]:
+def providers(node: Node, session: ClientSession) -> Mapping[str, Provider]:
     """The dynamic relations by name."""
-    found: dict[str, Callable[[], Any]] = {
+    return {
         "pg_stat_activity": partial(_activity, node, session),
         "pg_stat_database": partial(_databases, node),
         "pg_stat_all_tables": partial(_tables, node, session),
@@ -56,12 +56,10 @@ def providers(node: Node, session: ClientSession) -> Mapping[str, Callable[[], A
         "pg_stat_ssl": partial(_ssl, node, session),
         "pg_prepared_xacts": partial(_prepared_transactions, node),
         "relation_sizes": node.engine.sizes,
+        "pg_stat_subscription": partial(subscriptions, node),
+        "pg_stat_subscription_rel": partial(_subscription_tables, node),
+        "pg_stat_progress_copy": partial(_copies, node, session),
     }
-    if node.launcher is not None:
-        found["pg_stat_subscription"] = partial(subscriptions, node)
-        found["pg_stat_subscription_rel"] = partial(_subscription_tables, node)
-        found["pg_stat_progress_copy"] = partial(_copies, node, session)
-    return found
 
 
 def _moment(seconds: float | None) -> datetime.datetime | None:
@@ -303,7 +301,8 @@ def _mappings(node: Node, session: ClientSession) -> Iterator[Row]:
 def subscriptions(node: Node) -> Iterator[Row]:
     """The rows of pg_stat_subscription."""
     for row in node.launcher.subscription_rows():
-        yield tuple(_since_2000(value) if name.endswith("_time") else value for name, value in row.items())
+        sent, received, ended = map(_since_2000, (row.last_msg_send_time, row.last_msg_receipt_time, row.latest_end_time))
+        yield (row.subid, row.subname, row.pid, row.relid, row.received_lsn, sent, received, row.latest_end_lsn, ended)
 
 
 def _subscription_tables(node: Node) -> Iterator[Row]:
@@ -328,7 +327,7 @@ def _copies(node: Node, session: ClientSession) -> Iterator[Row]:
         else:
             yield (*head, *[None] * 7)
     for row in node.launcher.copy_rows():
-        pid, database, *rest = row.values()
+        pid, database, *rest = row
         yield (pid, database, names.get(database), *rest)
 
 

@@ -8,7 +8,7 @@ for the columns first); a parameter's text is checked at Bind, as PostgreSQL's i
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.monitoring import audit
@@ -91,7 +91,7 @@ class ExtendedQuery:
 
         self.session.block.touch()
         known = tuple(0 if found == UNKNOWN else found for found in types)
-        found = describe(statement.node, statement.text, cast("Any", self.session), known)
+        found = describe(statement.node, statement.text, self.session, known)
         return found.parameters, found.columns
 
     # ---- Bind -------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from headgate.types.text.text import styled
 
 if TYPE_CHECKING:
     from headgate.server.protocol.connection import Connection
+    from headgate.server.session.cursor import CursorPosition
     from headgate.settings.encoding import Encoding
     from headgate.sql.parser import Statement
 
@@ -62,8 +63,8 @@ class Portal:
     done: bool = False
     tag: str = ""
     hold: bool = False
-    buffered: Any = field(default=None)
-    """Where a cursor stands (`cursor.CursorPosition`)."""
+    buffered: CursorPosition | None = None
+    """Where a cursor stands."""
     depth: int = 0
     """How many savepoints there were when it was opened."""
     fresh: bool = True

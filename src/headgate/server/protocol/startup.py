@@ -81,7 +81,7 @@ def _greeted(node: Node, connection: Connection) -> tuple[ClientHost | None, Cli
 def _give_up(node: Node, connection: Connection, backend: Backend | None) -> None:
     connection.close()
     if backend is not None:
-        node.activity.leave(backend)
+        node.activity.leave(backend.pid)
 
 
 def _refuse(node: Node, connection: Connection, error: PostgresError) -> None:

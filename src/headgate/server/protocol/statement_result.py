@@ -8,7 +8,7 @@ others to `headgate.commands.execute`.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from headgate.commands.result import CopyIn, CopyOut
 from headgate.server.protocol import message
@@ -20,7 +20,7 @@ from headgate.sql import command_tag
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
-    from headgate.commands.result import CommandResult
+    from headgate.commands.result import CommandResult, Result
     from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
@@ -31,7 +31,7 @@ class ResultSender:
     def __init__(self, session: ClientSession) -> None:
         self.session = session
 
-    def start(self, statement: Statement) -> ResultSet | Any:
+    def start(self, statement: Statement) -> Result | str:
         """Runs the statement as far as its result is known: a ResultSet whose batches are lazy, a tag, or a COPY."""
         session = self.session
         session.show(command_tag.of(statement.node))
@@ -43,7 +43,7 @@ class ResultSender:
         from headgate.commands.execute import execute
 
         session.block.touch()
-        return execute(statement.node, statement.text, cast("Any", session))
+        return execute(statement.node, statement.text, session)
 
     def run_simple(self, statement: Statement) -> str:
         """Runs the statement, sends its rows with their description; returns the tag."""

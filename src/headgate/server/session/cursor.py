@@ -7,7 +7,7 @@ as they are few, so that whoever reads a large result forward needs no memory fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
@@ -115,7 +115,7 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     _check_options(session, node, inner)
     if node.portalname in session.portals:
         raise PostgresError("42P03", f'cursor "{node.portalname}" already exists')
-    result = execute(inner, text, cast("Any", session))
+    result = execute(inner, text, session)
     if not isinstance(result, ResultSet):
         raise PostgresError("42P11", "cannot open a query without rows as cursor")
     prepared = PreparedStatement("", text, Statement(inner, text, 0, len(text)), (), result.columns)

@@ -5,7 +5,7 @@ They share the session's prepared statements with the extended protocol. Called 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import postgast
 from postgast import pg_query_pb2 as pb
@@ -100,7 +100,7 @@ def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | 
     getattr(argument, field).CopyFrom(node)
     source = postgast.deparse(tree)
     [statement] = parser.parse(source)
-    result = run(statement.node, source, cast("Any", session))
+    result = run(statement.node, source, session)
     if not isinstance(result, ResultSet):
         raise PostgresError("XX000", "parameter of EXECUTE gave no row")
     values = [batch.column(0)[0].as_py() for batch in result if batch.num_rows]

@@ -16,7 +16,7 @@ import functools
 import logging
 from collections.abc import Callable, Hashable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from headgate import interruption
 from headgate.catalog import namespace
@@ -47,11 +47,13 @@ from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
     from headgate.catalog.session import SessionContext
+    from headgate.catalog.system_view import Provider
     from headgate.commands.constraint.deferral import Deferral
     from headgate.server.monitoring.activity import Backend
     from headgate.server.node import Node
     from headgate.settings import SessionSettings
     from headgate.storage.transaction.transaction import Transaction
+    from headgate.walsender.commands import Walsender
 
 _log = logging.getLogger("headgate.server")
 
@@ -92,8 +94,8 @@ class ClientSession:
         self.speaker: ClientSpeaker | None = None
         """What the log says of it."""
         self.skipping = False
-        self.walsender: Any = None
-        """The walsender of a replication connection (headgate.walsender.commands.Walsender)."""
+        self.walsender: Walsender | None = None
+        """That of a replication connection."""
         self._simple = SimpleQuery(self)
         self.extended = ExtendedQuery(self)
 
@@ -119,12 +121,12 @@ class ClientSession:
         return self.block.imported or self.block.snapshot
 
     @property
-    def dynamic(self) -> Mapping[str, Any]:
+    def dynamic(self) -> Mapping[str, Provider]:
         """The dynamic relations."""
         return self.node.dynamic_relations(self)
 
     @functools.cached_property
-    def functions(self) -> Mapping[str, Callable[..., Any]]:
+    def functions(self) -> Mapping[str, Callable[..., object]]:
         """The functions that act; they are asked for with each part of a statement."""
         return self.node.functions(self)
 
@@ -304,7 +306,7 @@ class ClientSession:
             self.node.slots.release_session(self.backend.pid)
         self.node.origin_users.leave(self.backend.pid)
         self.connection.close()
-        self.node.activity.leave(self.backend)
+        self.node.activity.leave(self.backend.pid)
         if self.speaker is not None and self.settings.flag("log_disconnections"):
             audit.disconnected(self.speaker)
 

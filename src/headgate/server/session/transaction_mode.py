@@ -8,7 +8,9 @@ once a snapshot was taken, and a transaction that is READ ONLY by then stays so.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.settings.definition import read_bool
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
 
 
-def read(options: Iterable[Any]) -> list[tuple[str, str]]:
+def read(options: Iterable[pb.Node]) -> list[tuple[str, str]]:
     """The modes of BEGIN … and SET TRANSACTION …: name and value."""
     found = []
     for option in options:
@@ -30,7 +32,7 @@ def read(options: Iterable[Any]) -> list[tuple[str, str]]:
     return found
 
 
-def set_modes(session: ClientSession, options: Iterable[Any]) -> None:
+def set_modes(session: ClientSession, options: Iterable[pb.Node]) -> None:
     """Sets what BEGIN … or SET TRANSACTION … says, in its order."""
     for name, value in read(options):
         check(session, name, [value])

@@ -5,13 +5,13 @@ Called by `utility`. What is kept between the two is storage's (`headgate.storag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.server.session.transaction_block import BlockState
-from headgate.storage.transaction.prepared import check_room
+from headgate.storage.transaction.prepared import PreparedXact, check_room
 from headgate.subscriber.apply.prepared import commit_by_hand, held, is_held, rollback_by_hand
 
 if TYPE_CHECKING:
@@ -79,6 +79,6 @@ def _user(session: ClientSession) -> int | None:
     return None if session.context.superuser else session.context.user_oid
 
 
-def _take(session: ClientSession, gid: str) -> Any:
+def _take(session: ClientSession, gid: str) -> PreparedXact:
     user = None if session.context.superuser else session.context.user
     return session.node.engine.prepared.take(gid, session.context.database, user)

@@ -8,7 +8,7 @@ returns a tag or a ResultSet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
     from headgate.sql.parser import Statement
 
-Handler = Callable[["ClientSession", Any, str], "str | ResultSet"]
+Handler = Callable[["ClientSession", ParseNode, str], "str | ResultSet"]
 
 _ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_PREPARE", "TRANS_STMT_ROLLBACK", "TRANS_STMT_ROLLBACK_TO"}
 
@@ -120,7 +120,7 @@ def _rollback_to(session: ClientSession, node: pb.TransactionStmt) -> str:
     return "ROLLBACK"
 
 
-_TRANSACTION: dict[str, Callable[[ClientSession, Any], str]] = {
+_TRANSACTION: dict[str, Callable[[ClientSession, pb.TransactionStmt], str]] = {
     "TRANS_STMT_BEGIN": _begin,
     "TRANS_STMT_START": _start,
     "TRANS_STMT_COMMIT": _commit,
@@ -143,7 +143,7 @@ def _discard(session: ClientSession, node: pb.DiscardStmt, text: str) -> str:
     return target.replace("_", " ")
 
 
-def _lock(session: Any, node: pb.LockStmt, text: str) -> str:
+def _lock(session: ClientSession, node: pb.LockStmt, text: str) -> str:
     session.require_block("LOCK TABLE")
     lock_table.lock(node, session)
     return "LOCK TABLE"

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.changes.merge import ON_DRIVER as ON_DRIVER_CHANGES
 from headgate.changes.merge import merge
@@ -70,11 +70,11 @@ class Applier:
     stopping: Callable[[], None]
     rows: row_completion.Factory | None = None
     """Completes and checks rows of tables that need it (`row_completion`)."""
-    rights: Callable[[Any, Relation, set[str]], None] | None = None
+    rights: Callable[[CatalogCursor, Relation, set[str]], None] | None = None
     """Raises unless changes of these kinds may be applied to a table."""
     evolve: Evolve | None = None
     """Has tables follow what the publisher told of their columns (schema_evolution)."""
-    unique: Callable[[Transaction, Relation, Any], None] | None = None
+    unique: Callable[[Transaction, Relation, Index], None] | None = None
     """Raises 23505 if the table has a key of a unique index twice: for what `merge` cannot look up."""
     small: Callable[[], int] = lambda: ON_DRIVER_CHANGES
     """small_batch_rows."""
@@ -127,7 +127,7 @@ class Applier:
         with self._as_context(segment):
             self._apply_retrying(segment, dry=True)
 
-    def finish(self, segment: Segment, also: Callable[[Any], None]) -> None:
+    def finish(self, segment: Segment, also: Callable[[CatalogCursor], None]) -> None:
         """Applies the one transaction of a segment, empty or not, with its progress and what `also` writes into the catalog."""
         with self._as_context(segment):
             self._apply_retrying(segment, also=also)
@@ -151,7 +151,7 @@ class Applier:
         finish = Lsn(segment.transactions.commit_lsn[0])
         return error.within(conflict.context(self.stream.origin, self.place, int(segment.transactions.xid[0]), finish))
 
-    def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
+    def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
         self._follow(segment)
         for attempt in range(10):
             try:
@@ -199,7 +199,7 @@ class Applier:
             self.evolve([evolution.of_relation(each) for _, each in new.values()])
             self._followed |= new
 
-    def _apply_once(self, segment: Segment, *, dry: bool = False, also: Callable[[Any], None] | None = None) -> None:
+    def _apply_once(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
         self.place, self._left, self._done = ApplyPlace(), {}, Counters()
         transaction = self.engine.begin(self.stream.database)
         transaction.cancelled = self.stopping
@@ -315,7 +315,11 @@ class Applier:
         return [index for index in relation.indexes if index.unique and set(index.attnums) != set(key or ())]
 
     def _check_rights(
-        self, rights: Callable[[Any, Relation, set[str]], None], transaction: Transaction, relation: Relation, frame: pa.Table | DataFrame
+        self,
+        rights: Callable[[CatalogCursor, Relation, set[str]], None],
+        transaction: Transaction,
+        relation: Relation,
+        frame: pa.Table | DataFrame,
     ) -> None:
         found = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
         for op in sorted(found.to_pylist()):

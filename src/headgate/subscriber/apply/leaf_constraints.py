@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.storage.partitioned import PartitionedTable, of_leaf, ordered
@@ -24,7 +24,7 @@ from headgate.subscriber.apply import row_completion
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.row_identity import key_of
 
-Unique = Callable[[Transaction, Relation, Any], None]
+Unique = Callable[[Transaction, Relation, Index], None]
 
 
 def _further(root: Relation, leaf: Relation) -> Relation | None:
@@ -64,7 +64,7 @@ def check_frame(frame: pa.Table, root: Relation, transaction: Transaction, facto
         row_completion.complete(part, leaf, (0,) * len(leaf.columns), transaction, partial(factory, routed_from=root), place)
 
 
-def _routed(table: PartitionedTable, rows: pa.Table, at: Any) -> Iterator[tuple[Relation, pa.Array]]:
+def _routed(table: PartitionedTable, rows: pa.Table, at: NDArray[np.int64]) -> Iterator[tuple[Relation, pa.Array]]:
     """The leaves with further constraints that get rows, and which rows; a row without a leaf is for whoever writes it."""
     found = {leaf.oid: _further(table.root, leaf) for leaf in table.leaves}
     chosen = rows.take(pa.array(at))
