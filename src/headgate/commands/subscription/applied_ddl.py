@@ -11,11 +11,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import cast
 
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.user_type import KnownTypes
-from headgate.commands.session import NodeParts, Session
+from headgate.commands.session import NodeParts
 from headgate.commands.subscription import subscription_tables
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context
 from headgate.storage.transaction.transaction import Transaction
@@ -81,6 +80,6 @@ def join(node: NodeParts, subscription: Subscription, stopping: Callable[[], Non
 def _join(node: NodeParts, subscription: Subscription, connection: PublisherConnection, stopping: Callable[[], None]) -> list[str]:
     with acting(node, subscription, stopping) as session:
         session.transaction.lock_object("pg_subscription", subscription.oid)
-        joined = subscription_tables.join(cast("Session", session), session.transaction, connection, subscription)
+        joined = subscription_tables.join(session, session.transaction, connection, subscription)
         done = [each.message + (f" ({each.detail})" if each.detail else "") for each in session.notices.said]
     return [*done, *(f'table "{name}" joins subscription "{subscription.name}"' for name in joined)]

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from postgast import pg_query_pb2 as pb
 
@@ -28,7 +27,7 @@ from headgate.catalog.replication import subscription_column, subscription_resyn
 from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.catalog.replication.subscription_column import FollowedColumn
 from headgate.catalog.replication.subscription_resync import Method
-from headgate.commands.session import NodeParts, Session
+from headgate.commands.session import NodeParts
 from headgate.commands.subscription.applied_ddl import OwnerSession, acting
 from headgate.commands.subscription.create_tables import default_of, followed, kept
 from headgate.commands.subscription.remote_type import LocalType, Types
@@ -54,7 +53,7 @@ def evolve(node: NodeParts, subscription: Subscription, told: Sequence[Told], st
     warnings: list[str] = []
     done: list[str] = []
     with acting(node, subscription, stopping) as session:
-        types = Types(cast("Session", session), remote.types, remote.schemas, done.append)
+        types = Types(session, remote.types, remote.schemas, done.append)
         for each in told:
             table = relations.lookup(session.transaction.cursor, subscription.database, each.schema, each.name)
             if table is not None:
@@ -316,7 +315,7 @@ class _Follower:
 
     def _attempt(self, commands: Sequence[pb.AlterTableCmd]) -> PostgresError | None:
         whole = self._whole
-        return attempt(cast("Session", self.session), [statement.alter_table(whole.schema, whole.name, commands)])
+        return attempt(self.session, [statement.alter_table(whole.schema, whole.name, commands)])
 
     def _alter(self, commands: Sequence[pb.AlterTableCmd], text: str) -> None:
         whole = self._whole
@@ -324,7 +323,7 @@ class _Follower:
 
     def _run(self, nodes: Sequence[ParseNode], text: str) -> None:
         """Runs statements; what fails is for a person to do: `text` is what to type behind ALTER TABLE."""
-        error = attempt(cast("Session", self.session), nodes)
+        error = attempt(self.session, nodes)
         if error is not None:
             raise PostgresError(
                 error.sqlstate,

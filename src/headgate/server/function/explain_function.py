@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from headgate.catalog import history
 from headgate.catalog.relation.relation import Relation
@@ -34,7 +34,6 @@ from headgate.walreceiver.remote import array_elements
 from headgate.walreceiver.waker import Waker
 
 if TYPE_CHECKING:
-    from headgate.commands.session import Session as StatementSession
     from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
@@ -109,7 +108,7 @@ class ExplainFunction:
 
     def _local(self, transaction: Transaction, sql: str) -> list[list[Cell]]:
         """The rows of a query on a user's table, with the session's rights."""
-        session = cast("StatementSession", self.session)
+        session = self.session
         [statement] = parse(sql)
         plan = Planner(session, transaction).select(statement.node, None)
         with rendering.running(session, transaction):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from headgate.commands.query import rendering
 from headgate.errors import PostgresError
@@ -21,7 +21,6 @@ from headgate.verify.verification import Verdict, Verification
 from headgate.walreceiver.receiver import Limits
 
 if TYPE_CHECKING:
-    from headgate.commands.session import Session as StatementSession
     from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
@@ -58,7 +57,7 @@ class VerifyFunction:
         return streams[0].flushed if streams and streams[0] is not None else None
 
     def _computing(self, transaction: Transaction) -> AbstractContextManager[None]:
-        return rendering.running(cast("StatementSession", self.session), transaction)
+        return rendering.running(self.session, transaction)
 
     def _limits(self) -> Limits:
         s = self.node.settings

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
@@ -32,6 +33,9 @@ from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.receiver import StreamEndError
 from headgate.walreceiver.segment import Segment
 
+if TYPE_CHECKING:
+    from headgate.subscriber.launcher import Launcher
+
 _log = logging.getLogger("headgate.subscriber")
 
 WAIT = 1.0
@@ -46,8 +50,8 @@ _PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "strea
 class ApplyWorker(Worker):
     """See the module."""
 
-    def __init__(self, launcher: object, subscription: Subscription) -> None:
-        super().__init__(launcher, subscription, f"apply worker {subscription.name}")  # type: ignore[arg-type]
+    def __init__(self, launcher: Launcher, subscription: Subscription) -> None:
+        super().__init__(launcher, subscription, f"apply worker {subscription.name}")
         stream = AppliedStream(subscription.oid, subscription.database, self.origin)
         self.applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
         self.applier.follow = subscription.schema_evolution == "follow"

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import Subscription
@@ -31,9 +32,9 @@ def take_out(
         begun(finish)
         applier.relations.update({other.relation: other for _, _, other in first.others if isinstance(other, m.Relation)})
 
-        def skip(cursor: object) -> None:
-            subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID)  # type: ignore[arg-type]
-            origins.advance(cursor, applier.stream.origin, end)  # type: ignore[arg-type]
+        def skip(cursor: CatalogCursor) -> None:
+            subscriptions.change(cursor, subscription.oid, skip_lsn=INVALID)
+            origins.advance(cursor, applier.stream.origin, end)
 
         catalog.change(skip)
         applied(end)
