@@ -30,7 +30,7 @@ class Alteration:
 
     @property
     def cursor(self) -> Any:
-        """The catalog cursor of the transaction."""
+        """The catalog cursor of the transaction, typed as there."""
         return self.transaction.cursor
 
     def refresh(self) -> None:

@@ -10,7 +10,8 @@ import contextlib
 import dataclasses
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from headgate.catalog import database as databases
 from headgate.catalog import kept_statistics
@@ -20,8 +21,26 @@ from headgate.publisher.framing import Counts
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
+    from headgate.subscriber.subscription_statistics import AccountState
 
 _log = logging.getLogger("headgate.server")
+
+
+class SlotState(TypedDict):
+    """What a slot has counted, and since when."""
+
+    counts: Mapping[str, int]
+    reset: float | None
+
+
+class KeptStatistics(TypedDict):
+    """What is kept, in JSON; who kept them before there were statistics of tables has none."""
+
+    since: float
+    subscriptions: Mapping[str, AccountState]
+    databases: Mapping[str, Mapping[str, int]]
+    tables: NotRequired[Sequence[Sequence[int]]]
+    slots: Mapping[str, SlotState]
 
 
 def keep(node: Node) -> None:
@@ -29,12 +48,12 @@ def keep(node: Node) -> None:
     with contextlib.closing(node.catalog.cursor()) as cursor:
         known = {one.oid for one in subscriptions.all_subscriptions(cursor)}
         there = {one.oid for one in databases.all_databases(cursor)}
-    slots = {
+    slots: dict[str, SlotState] = {
         live.slot.name: {"counts": dataclasses.asdict(live.counts), "reset": live.reset}
         for live in node.slots.all()
         if not live.slot.temporary
     }
-    content = {
+    content: KeptStatistics = {
         "since": node.counted_since,
         "subscriptions": node.launcher.ledger.state(known),
         "databases": node.engine.statistics.state(there),
@@ -60,7 +79,7 @@ def take(node: Node) -> None:
         _log.warning("statistics begin anew: %s", error)
 
 
-def _give(node: Node, content: dict[str, Any]) -> None:
+def _give(node: Node, content: KeptStatistics) -> None:
     node.counted_since = float(content["since"])
     node.engine.statistics.restore(content["databases"], content.get("tables", []))
     node.slots.restore_statistics({name: (Counts(**each["counts"]), each["reset"]) for name, each in content["slots"].items()})
