@@ -368,7 +368,7 @@ class ClientSession:
             return False  # of a COPY that has ended already
         if kind == "Q":
             self.skipping = False
-            self._guard(lambda: self._simple.run(message.body))
+            self._guard(lambda: self._simple.run(message.whole()))
             return True
         if kind == "F":
             self._guard(self._function_call)
@@ -379,7 +379,7 @@ class ClientSession:
             return True
         if kind == "p":
             raise PostgresError("08P01", f"invalid frontend message type {ord(kind)}", severity=Severity.FATAL)
-        if not self.skipping and not self._guard(lambda: self.extended.message(kind, message.body)):
+        if not self.skipping and not self._guard(lambda: self.extended.message(kind, message.whole())):
             self.skipping = True
             self.connection.flush()
         return False
