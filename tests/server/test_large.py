@@ -10,6 +10,10 @@ import psycopg
 import pytest
 from tests.conftest import Server, until
 
+from headgate.commands.copy.copy_reader import LONGEST
+from headgate.server.protocol.message import MAX_HELD_MESSAGE
+from headgate.types.binary.copy_binary import HEADER
+
 REFUSED = {
     "repeat": ("SELECT repeat('x', 2000000000)", "54000", "requested length too large"),
     "repeat of a column": ("SELECT repeat(b, 2000000000) FROM t", "54000", "requested length too large"),
@@ -131,4 +135,44 @@ def test_temporary_files_beyond_the_limit_of_a_role_end_its_statement(node: Serv
             session.execute("SET temp_file_limit = -1")
         with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match=r"temporary file size exceeds temp_file_limit \(1024kB\)"):
             session.execute("SELECT count(DISTINCT md5(g::text)) FROM generate_series(1, 1000000000) g")
+        assert session.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+ROWS = {
+    "text": ("", b"x" * (1 << 20)),
+    "continued lines": ("", b"\\\n" * (1 << 19)),
+    "csv": ("(FORMAT csv)", b'"' + b"\n" * ((1 << 20) - 1)),
+    "binary": ("(FORMAT binary)", HEADER + (1).to_bytes(2, "big") + (1 << 28).to_bytes(4, "big") + b"x" * (1 << 20)),
+}
+
+
+@pytest.mark.parametrize("which", [pytest.param(each, marks=pytest.mark.slow if each == "continued lines" else []) for each in ROWS])
+def test_a_row_of_copy_that_did_not_end_took_all_memory(node: Server, database: str, which: str) -> None:
+    options, first = ROWS[which]
+    node.psql(database, f"CREATE TABLE IF NOT EXISTS copied_{which[:3]} (a text)")
+    with connected(node, database) as session:
+        sent = 0
+        with (
+            pytest.raises(psycopg.errors.OutOfMemory, match="out of memory"),
+            session.cursor().copy(f"COPY copied_{which[:3]} FROM STDIN {options}") as copy,
+        ):
+            while sent < 2 * LONGEST:
+                copy.write(first if not sent or which == "continued lines" else b"\n" * (1 << 20) if which == "csv" else b"x" * (1 << 20))
+                sent += 1 << 20
+        assert session.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+def test_a_statement_beyond_what_a_node_holds_is_skipped_and_the_session_goes_on(node: Server, database: str) -> None:
+    with connected(node, database) as session:
+        for parameters in ((), (1,)):
+            with pytest.raises(psycopg.errors.OutOfMemory, match="out of memory"):
+                session.execute(b"SELECT " + b"%s " * len(parameters) + b" " * MAX_HELD_MESSAGE, parameters)
+            assert session.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("link", ["::int", "+1"])
+def test_a_deeply_nested_statement_of_anybody_ended_the_node(node: Server, database: str, link: str) -> None:
+    with connected(node, database) as session:
+        with pytest.raises(psycopg.errors.StatementTooComplex):
+            session.execute("SELECT 1" + link * 100_000)  # type: ignore[arg-type]
         assert session.execute("SELECT count(*) FROM t").fetchone() == (1,)

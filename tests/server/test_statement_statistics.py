@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from tests.conftest import NodeServer
 
-from headgate.server.monitoring.statement_statistics import LONGEST, StatementCounts, StatementKey, StatementStatistics
+from headgate.server.monitoring.statement_statistics import StatementCounts, StatementKey, StatementStatistics
+from headgate.sql.parser import SMALL
 
 OF_DATABASE: LiteralString = """SELECT query, calls, rows FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid
     WHERE d.datname = current_database() AND query LIKE %s ORDER BY query"""
@@ -99,7 +100,7 @@ def test_a_portal_that_goes_on_is_no_call_of_its_own() -> None:
 
 def test_nothing_is_counted_of_a_huge_text_of_prepare_or_where_none_are_kept() -> None:
     statistics, none = StatementStatistics(100), StatementStatistics(0)
-    statistics.ran(10, 5, f"SELECT '{'x' * LONGEST}'", "SelectStmt", 1.0, "SELECT 1")
+    statistics.ran(10, 5, f"SELECT '{'x' * SMALL}'", "SelectStmt", 1.0, "SELECT 1")
     statistics.ran(10, 5, "EXECUTE p", "ExecuteStmt", 1.0, "SELECT 1")
     none.ran(10, 5, "SELECT 1", "SelectStmt", 1.0, "SELECT 1")
     assert [*statistics.rows(), *none.rows()] == []

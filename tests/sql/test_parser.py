@@ -6,7 +6,8 @@ import pytest
 
 from headgate.errors import PostgresError
 from headgate.sql import names, options
-from headgate.sql.parser import parse, parse_expression, unwrap, walk
+from headgate.sql.parser import SMALL, parse, parse_expression, unwrap, walk
+from headgate.sql.parser_process import TREE
 
 
 def error(text: str) -> PostgresError:
@@ -42,6 +43,32 @@ def test_locations_count_characters() -> None:
 def test_syntax_errors_have_postgresqls_text_and_position(text: str, state: str, message: str, position: int | None) -> None:
     raised = error(text)
     assert (raised.sqlstate, raised.message, raised.position) == (state, message, position)
+
+
+CHAINS = {"sums": "+1", "casts": "::int", "unions": " UNION SELECT 1", "tests": " ISNULL"}
+
+
+@pytest.mark.parametrize("link", CHAINS.values(), ids=CHAINS)
+@pytest.mark.parametrize("size", [SMALL, 1 << 19])
+def test_a_statement_that_nests_deeper_than_the_stack_is_an_error_and_not_the_end_of_the_process(link: str, size: int) -> None:
+    for start in ("SELECT 1", "EXPLAIN SELECT 1"):
+        assert error(start + link * ((size - len(start)) // len(link))).sqlstate == "54001"
+
+
+def test_a_large_statement_is_parsed_as_a_small_one() -> None:
+    text = "SELECT 'é', b, '" + "x" * SMALL + "', c FROM t; SELECT 2"
+    first, second = parse(text)
+    found = [message.location for message in walk(first.node) if message.DESCRIPTOR.name == "ColumnRef"]
+    assert found == [text.index("b,"), text.index("c FROM")]
+    assert second.source == "SELECT 2"
+    raised = error("SELECT 'é', '" + "x" * SMALL + "', foo(")
+    assert (raised.sqlstate, raised.message, raised.position) == ("42601", "syntax error at end of input", SMALL + 21)
+
+
+@pytest.mark.slow  # half a minute
+def test_a_statement_of_more_parts_than_memory_is_refused() -> None:
+    raised = error("SELECT 1 IN (1" + ",1" * (TREE // 8) + ")")
+    assert (raised.sqlstate, raised.message) == ("53200", "out of memory")
 
 
 def test_an_object_list_without_keyword_says_what_is_missing() -> None:

@@ -14,17 +14,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import postgast
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from postgast import pg_query_pb2
 
 from headgate.errors import PostgresError
+from headgate.sql.parser_process import parse_apart, too_deep
 
 ParseNode = Any
 """A node of a parse tree of any kind: protobuf's messages have no common base that knows their fields.
 Where only one statement or clause can come, its own message stands (`pg_query_pb2.CreateStmt`)."""
 
 _OFFSETS = {"location", "stmt_location", "name_location", "list_start", "list_end", "rexpr_list_start", "rexpr_list_end"}
+
+SMALL = 4096
+"""Bytes of a text that is parsed in the thread that asks: each nests at most 200 bytes of stack deeper, and a thread may have but 2 MB."""
 
 _PUBLICATION_OBJECTS = "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name."
 
@@ -58,16 +63,13 @@ def parse(text: str) -> list[Statement]:
     if "\0" in text:
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
     try:
-        tree = postgast.parse(text)
-    except postgast.PgQueryError as error:
-        raise _syntax_error(error, text) from error
+        encoded = text.encode()
     except UnicodeEncodeError as error:
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8"') from error
-    except Exception as error:  # protobuf refuses trees nested deeper than its limit
-        raise PostgresError(
-            "54001", "stack depth limit exceeded", hint="The statement is nested too deeply for a node to take apart."
-        ) from error
-    encoded = text.encode()
+    try:
+        tree = _tree(text, encoded)
+    except postgast.PgQueryError as error:
+        raise _syntax_error(error, text) from error
     if len(encoded) != len(text):
         _count_characters(tree, encoded)
     statements = []
@@ -78,6 +80,16 @@ def parse(text: str) -> list[Statement]:
         _refuse_later_grammar(node, text)
         statements.append(Statement(node, text, start, length))
     return statements
+
+
+def _tree(text: str, encoded: bytes) -> pg_query_pb2.ParseResult:
+    """The text's tree, from where it can do no harm."""
+    if len(encoded) > SMALL:
+        return parse_apart(encoded)
+    try:
+        return postgast.parse(text)
+    except DecodeError as error:
+        raise too_deep() from error
 
 
 _OF_EVERY_SELECT = frozenset({"limit_option", "op"})
@@ -129,22 +141,16 @@ def position(location: int) -> int | None:
 
 def _count_characters(tree: pg_query_pb2.ParseResult, encoded: bytes) -> None:
     """Turns byte offsets into character offsets, in place."""
-    ends: list[int] = []  # character index of each byte offset
-    count = 0
-    for byte in encoded:
-        ends.append(count)
-        if byte & 0xC0 != 0x80:
-            count += 1
-            ends[-1] = count - 1
-    ends.append(count)
+    begun = (np.frombuffer(encoded, np.uint8) & 0xC0) != 0x80
+    ends = np.append(np.cumsum(begun, dtype=np.int32) - 1, np.int32(begun.sum()))  # character index of each byte offset, and the end's
     for raw in tree.stmts:
         if raw.stmt_len:
             start = max(raw.stmt_location, 0)
-            raw.stmt_len = ends[start + raw.stmt_len] - ends[start]
+            raw.stmt_len = int(ends[start + raw.stmt_len] - ends[start])
     for message in walk(tree):
         for field, value in message.ListFields():
             if field.name in _OFFSETS and value > 0:
-                setattr(message, field.name, ends[min(value, len(ends) - 1)])
+                setattr(message, field.name, int(ends[min(value, len(ends) - 1)]))
 
 
 def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:

@@ -1,8 +1,8 @@
 """Passwords and keys in the text of statements: what the log and pg_stat_statements show of a statement, and of an error about it.
 
 `hidden` takes a statement apart with PostgreSQL's own scanner, so that a password is hidden however it is written: E'…', U&'…', $$…$$,
-behind comments, in a connection string or URI. Called by the server's log. What must hold: of text that cannot be scanned nothing is shown
-from the first place on that could be a password; what is hidden needlessly does no harm.
+behind comments, in a connection string or URI. Called by the server's log. What must hold: of text that cannot be scanned, or is too large
+for it, nothing is shown from the first place on that could be a password; what is hidden needlessly does no harm.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import postgast
 from postgast import pg_query_pb2 as pb
 
 HIDDEN = "<hidden>"
+_SCANNED = 1 << 20
+"""Bytes of a statement that is taken apart: each of its tokens is an object."""
 _SUSPECT = re.compile(r"password|secret|token|access.?key|connection|://|\b(?:role|user|group)\b", re.IGNORECASE)
 """Text without any of these has nothing to hide."""
 _TELLING = re.compile(rb"password|://[^/\s]*@", re.IGNORECASE)
@@ -37,6 +39,8 @@ def hidden(statement: str) -> str:
     """The statement with its passwords hidden."""
     if not _SUSPECT.search(statement):
         return statement
+    if len(statement) > _SCANNED:
+        return _until_suspect(statement)
     try:
         tokens = [token for token in postgast.scan(statement).tokens if token.token not in _COMMENTS]
         encoded = statement.encode()

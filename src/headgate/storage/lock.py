@@ -13,6 +13,9 @@ waits for that. Who drops a table or changes its definition waits for the lock a
 table for those of all its partitions (`acquire_all`): one after the other they would make a circle with a transaction that has one and then
 needs another.
 
+Advisory locks (manual, 13.3.5) belong to sessions, not to transactions: `AdvisoryHolder`. Who waits for one does so in its transaction, so
+that a circle through an advisory lock and a table is found as any other; a session that holds one and has no transaction waits for nobody.
+
 Readers take nothing: they read the version that the log names. A writer that would wait in a circle gets 40P01, as in PostgreSQL; the
 circle is looked for when the wait begins, not after `deadlock_timeout`.
 """
@@ -24,7 +27,8 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from headgate.catalog.hold import Hold
 from headgate.catalog.unique import CatalogKey
@@ -42,16 +46,58 @@ class Mode(enum.StrEnum):
 
     LOCK = "ExclusiveLock"
     CLAIM = "ShareLock"
+    ADVISORY = "AdvisoryLock"
+
+
+class AdvisoryKey(NamedTuple):
+    """What an advisory lock is for, as pg_locks shows it: a bigint's two halves with `objsubid` 1, or two integers with 2."""
+
+    database: int
+    classid: int
+    objid: int
+    objsubid: int
+
+
+@dataclass(frozen=True, eq=False)
+class AdvisoryHolder:
+    """A session that holds advisory locks; `transaction` gives the xid of the transaction that it has open, if any."""
+
+    pid: int
+    transaction: Callable[[], int | None]
+
+    @property
+    def owner(self) -> int:
+        """Whose end those need that wait for it: a transaction, or a session that is in none, which no xid is."""
+        found = self.transaction()
+        return -self.pid if found is None else found
+
+
+@dataclass
+class AdvisoryCounts:
+    """How often a session holds one advisory lock in either mode."""
+
+    exclusive: int = 0
+    shared: int = 0
 
 
 @dataclass(frozen=True)
 class _Wait:
     """What a transaction waits for; `blockers` gives the xids of those whose end it needs."""
 
-    key: Key | CatalogKey
-    """Of a table or of a catalog; both begin with the database."""
+    key: Key | CatalogKey | AdvisoryKey
+    """All of them begin with the database."""
     mode: Mode
     blockers: Callable[[], set[int]]
+
+    def told(self, blocking: int) -> str:
+        """What of it a DETAIL says."""
+        match self.mode:
+            case Mode.LOCK:
+                return f"{self.mode} on relation {self.key[1]}"
+            case Mode.CLAIM:
+                return f"{self.mode} on transaction {blocking}"
+            case Mode.ADVISORY:
+                return f"advisory lock [{','.join(map(str, self.key))}]"
 
 
 class Patience:
@@ -81,6 +127,7 @@ class TableLocks:
         self._holders: dict[CatalogKey, dict[int, Hold]] = {}
         self._held: dict[int, set[CatalogKey]] = {}
         """By owner the keys of catalogs that it holds."""
+        self._advisory: dict[AdvisoryKey, dict[AdvisoryHolder, AdvisoryCounts]] = {}
         self._waiting: dict[int, _Wait] = {}
 
     def acquire(
@@ -165,6 +212,58 @@ class TableLocks:
             self._wait(owner, _Wait(key, Mode.CLAIM, blockers), cancelled, None)
             self._hold(key, owner, hold)
 
+    def acquire_advisory(
+        self,
+        key: AdvisoryKey,
+        holder: AdvisoryHolder,
+        owner: int | None,
+        *,
+        shared: bool,
+        most: int,
+        cancelled: Callable[[], None] | None = None,
+    ) -> bool:
+        """Takes an advisory lock once more for a session, waiting in its transaction `owner`; without one it gives False rather than wait.
+
+        53200 where `most` advisory locks are held; while waiting it raises as `acquire`.
+        """
+
+        def blockers() -> set[int]:
+            others = [(each, counts) for each, counts in self._advisory.get(key, {}).items() if each is not holder]
+            return {each.owner for each, counts in others if counts.exclusive or not shared}
+
+        with self._changed:
+            if owner is not None:
+                self._wait(owner, _Wait(key, Mode.ADVISORY, blockers), cancelled, None)
+            elif blockers():
+                return False
+            if key not in self._advisory and len(self._advisory) >= most:
+                raise PostgresError("53200", "out of shared memory", hint="You might need to increase max_locks_per_transaction.")
+            counts = self._advisory.setdefault(key, {}).setdefault(holder, AdvisoryCounts())
+            if shared:
+                counts.shared += 1
+            else:
+                counts.exclusive += 1
+            return True
+
+    def release_advisory(self, key: AdvisoryKey, holder: AdvisoryHolder, *, shared: bool) -> None:
+        """Gives an advisory lock back that the session holds, once."""
+        with self._changed:
+            counts = self._advisory[key][holder]
+            if shared:
+                counts.shared -= 1
+            else:
+                counts.exclusive -= 1
+            if not counts.shared and not counts.exclusive:
+                del self._advisory[key][holder]
+                if not self._advisory[key]:
+                    del self._advisory[key]
+            self._changed.notify_all()
+
+    def advisory(self) -> list[tuple[AdvisoryKey, int, AdvisoryCounts]]:
+        """All advisory locks: what for, the process id of the session, how often."""
+        with self._changed:
+            return [(key, each.pid, replace(counts)) for key, holders in self._advisory.items() for each, counts in holders.items()]
+
     def _others(self, key: CatalogKey, owner: int, hold: Hold) -> set[int]:
         """Who else holds a key so that it conflicts."""
         holders = self._holders.get(key)
@@ -207,8 +306,7 @@ class TableLocks:
         lines = []
         for waiting, blocking in zip(chain, [*chain[1:], start], strict=True):
             wait = self._waiting[waiting]
-            what = f"relation {wait.key[1]}" if wait.mode is Mode.LOCK else f"transaction {blocking}"
-            lines.append(f"Transaction {waiting} waits for {wait.mode} on {what}; blocked by transaction {blocking}.")
+            lines.append(f"Transaction {waiting} waits for {wait.told(blocking)}; blocked by transaction {blocking}.")
         raise PostgresError("40P01", "deadlock detected", detail="\n".join(lines), hint="See server log for query details.")
 
     def _circle(self, start: int) -> list[int]:

@@ -27,17 +27,25 @@ _NO_TEXT = b"\xff"
 _NEWLINE, _BACKSLASH, _RETURN = 0x0A, 0x5C, 0x0D
 
 
-def whole_rows(chunk: bytes) -> int:
-    """How many bytes of a chunk in text format make whole rows: up to and with the last newline that no backslash hides."""
-    end = chunk.rfind(b"\n")
-    while end >= 0:
-        before = end
-        while before and chunk[before - 1] == _BACKSLASH:
-            before -= 1
-        if (end - before) % 2 == 0:
-            return end + 1
-        end = chunk.rfind(b"\n", 0, end)
-    return 0
+def whole_rows(chunk: bytes | bytearray, after: int = 0) -> int:
+    """How many bytes of a chunk in text format make whole rows: up to and with the last newline that no backslash hides.
+
+    Before `after`, which stands behind a newline, is known to be none; 0 if there is none behind it either.
+    """
+    end = chunk.rfind(b"\n", after)
+    if end < 0 or not _is_hidden(chunk, end):
+        return end + 1
+    data = np.frombuffer(memoryview(chunk)[after:], np.uint8)
+    newlines = np.flatnonzero(data == _NEWLINE)
+    rows = newlines[~_hidden(data, newlines)]
+    return after + int(rows[-1]) + 1 if len(rows) else 0
+
+
+def _is_hidden(chunk: bytes | bytearray, place: int) -> bool:
+    before = place
+    while before and chunk[before - 1] == _BACKSLASH:
+        before -= 1
+    return (place - before) % 2 == 1
 
 
 def read_copy_text(
@@ -97,11 +105,13 @@ def _ended(buffer: bytes) -> bytes:
 def _hidden(data: Bytes, places: Positions) -> Mask:
     """Which places have an odd number of backslashes before them."""
     hidden = np.zeros(len(places), np.bool_)
-    for index in np.flatnonzero((places > 0) & (data[places - 1] == _BACKSLASH)):
-        place = before = int(places[index])
-        while before and data[before - 1] == _BACKSLASH:
-            before -= 1
-        hidden[index] = (place - before) % 2 == 1
+    behind = np.flatnonzero((places > 0) & (data[places - 1] == _BACKSLASH))
+    if len(behind):
+        slashes = np.flatnonzero(data == _BACKSLASH)
+        firsts = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)  # of each run of them, counted among them
+        last = np.searchsorted(slashes, places[behind] - 1)
+        first = firsts[np.searchsorted(firsts, last, side="right") - 1]
+        hidden[behind] = (last - first) % 2 == 0
     return hidden
 
 
@@ -230,11 +240,11 @@ def _unterminated(buffer: bytes, quote: str) -> PostgresError:
     return PostgresError("22P04", "unterminated CSV quoted field", context=f'line {breaks + 1}: "{shown}"')
 
 
-def record_ends(buffer: bytes, quote: str) -> Positions:
-    """Where the records of CSV format end: behind each newline that stands outside quotes."""
+def record_ends(buffer: bytes, quote: str, *, inside: bool = False) -> Positions:
+    """Where the records of CSV format end: behind each newline that stands outside quotes. `inside`: the first byte stands in quotes."""
     data = np.frombuffer(buffer, np.uint8)
-    inside = np.cumsum(data == ord(quote)) % 2
-    return np.flatnonzero((data == _NEWLINE) & (inside == 0)) + 1
+    quoted = (np.cumsum(data == ord(quote), dtype=np.uint8) & 1) != inside
+    return np.flatnonzero((data == _NEWLINE) & ~quoted) + 1
 
 
 def write_copy_csv(

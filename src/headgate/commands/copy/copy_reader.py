@@ -18,13 +18,15 @@ from headgate.commands.copy.copy_option import CopyOptions, Header
 from headgate.errors import PostgresError
 from headgate.types import copy_text as copy_format
 from headgate.types.binary.binary import read_binary
-from headgate.types.binary.copy_binary import header_length, read_copy_binary
+from headgate.types.binary.copy_binary import HEADER_READ, header_length, read_copy_binary
 from headgate.types.storage import NO_COLUMN
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings
 
 PORTION = 16 << 20
 """Bytes that are collected before rows are read out of them."""
+LONGEST = 128 << 20
+"""Bytes of the longest row: of what is read a node has some ten copies at a time."""
 
 
 class CopyReader:
@@ -50,16 +52,19 @@ class CopyReader:
 
     def _text(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
         held = bytearray()
+        looked = 0
         skip_header = bool(self.options.header)
         for piece in self._decoded(pieces):
             held += piece
             if len(held) < PORTION:
                 continue
-            end = copy_format.whole_rows(bytes(held))
+            end = copy_format.whole_rows(held, looked)
             if end:
                 chunk, held = bytes(held[:end]), held[end:]
                 yield from self._text_rows(chunk, skip_header)
                 skip_header = False
+            looked = len(held)
+            self._check_size(looked)
         if held:
             yield from self._text_rows(bytes(held), skip_header)
 
@@ -89,15 +94,16 @@ class CopyReader:
 
     def _csv(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
         held = bytearray()
+        whole, inside = 0, False
         header = bool(self.options.header)
         for piece in self._decoded(pieces):
+            ends = copy_format.record_ends(piece, self.options.quote, inside=inside)
+            inside ^= piece.count(self.options.quote.encode()) % 2 == 1
+            whole = len(held) + int(ends[-1]) if len(ends) else whole
             held += piece
-            if len(held) < PORTION:
-                continue
-            ends = copy_format.record_ends(bytes(held), self.options.quote)
-            if len(ends):
-                end = int(ends[-1])
-                chunk, held = bytes(held[:end]), held[end:]
+            self._check_size(len(held) - whole)
+            if len(held) >= PORTION and whole:
+                chunk, held, whole = bytes(held[:whole]), held[whole:], 0
                 yield from self._csv_rows(chunk, header)
                 header = False
         if held:
@@ -141,17 +147,24 @@ class CopyReader:
 
     def _decoded(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """The pieces in UTF-8, cut behind lines: a newline byte is a newline in every encoding, none has it inside of a character."""
-        held: list[bytes] = []
+        held = bytearray()
         first = 1
         for piece in pieces:
-            line, newline, rest = piece.rpartition(b"\n")
-            if newline:
-                whole = b"".join([*held, line, newline])
+            end = piece.rfind(b"\n") + 1
+            held += piece[:end] if end else piece
+            if end:
+                whole = bytes(held)
                 yield self._unicode(whole, first)
                 first += whole.count(b"\n")
-                held = []
-            held.append(rest)
-        yield self._unicode(b"".join(held), first)
+                held = bytearray(piece[end:])
+            self._check_size(len(held))
+        yield self._unicode(bytes(held), first)
+
+    def _check_size(self, size: int) -> None:
+        """53200 for a row that is not all there and has more bytes than a node holds."""
+        if size > LONGEST:
+            detail = f"Cannot enlarge string buffer containing {size} bytes."
+            raise PostgresError("53200", "out of memory", detail=detail, context=f"COPY {self.relation.name}, line {self._line}")
 
     def _unicode(self, data: bytes, first: int) -> bytes:
         """Lines in UTF-8; 22021 and 22P05 for what the encoding or Unicode has not. `first`: the number of the first one."""
@@ -214,19 +227,24 @@ class CopyReader:
 
     def _binary(self, pieces: Iterator[bytes]) -> Iterator[pa.Table]:
         held = bytearray()
-        begun = ended = False
+        ended = False
+        header: int | None = None  # bytes of it that are still to come
+        wanted = PORTION
         for piece in pieces:
             held += piece
-            if not begun:
-                length = header_length(bytes(held[:4096]))
-                if length is None:
-                    continue
-                del held[:length]
-                begun = True
-            if len(held) >= PORTION or ended:
+            if header is None:
+                header = header_length(bytes(held[:HEADER_READ]))
+            if header is None:
+                continue
+            skipped = min(header, len(held))
+            del held[:skipped]
+            header -= skipped
+            if len(held) >= min(wanted, LONGEST) or ended:
                 ended = ended or (yield from self._binary_rows(held))
                 self._check_end(held, ended=ended)
-        if not begun:
+                self._check_size(len(held))
+                wanted = max(PORTION, 2 * len(held))  # of a row that is not all there: it is looked at less and less often
+        if header is None:
             raise PostgresError("22P04", "COPY file signature not recognized")
         ended = ended or (yield from self._binary_rows(held))
         self._check_end(held, ended=ended)

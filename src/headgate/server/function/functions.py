@@ -15,6 +15,7 @@ from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.server.function.advisory_function import AdvisoryFunctions
 from headgate.server.function.explain_function import ExplainFunction
 from headgate.server.function.publication_function import PublicationFunction
 from headgate.server.function.sequence_function import SequenceFunctions
@@ -45,7 +46,14 @@ def functions(node: Node, session: ClientSession) -> Mapping[str, Callable[..., 
 
 
 class _Functions(
-    ExplainFunction, PublicationFunction, SequenceFunctions, SlotFunctions, SnapshotFunction, SubscriptionFunctions, VerifyFunction
+    AdvisoryFunctions,
+    ExplainFunction,
+    PublicationFunction,
+    SequenceFunctions,
+    SlotFunctions,
+    SnapshotFunction,
+    SubscriptionFunctions,
+    VerifyFunction,
 ):
     """One session's functions."""
 
@@ -140,9 +148,6 @@ class _Functions(
     def fn_pg_notification_queue_usage(self) -> float:
         """Notifications wait in the sessions that listen, not in a queue of their own."""
         return 0.0
-
-    def fn_pg_advisory_unlock_all(self) -> None:
-        """A node has no advisory locks."""
 
     def fn_pg_stat_have_stats(self, kind: str, dboid: int, objoid: int) -> bool:
         """Whether there are statistics of an object (pgstat.c): `_ALWAYS_COUNTED`, and what databases, slots, subscriptions there are.

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from headgate.commands.result import CopyProgress
 
 
+_WAITS = {Mode.LOCK: "relation", Mode.CLAIM: "transactionid", Mode.ADVISORY: "advisory"}
+"""The wait_event of each lock."""
 _LAST_PID = 2**31 - 1
 
 
@@ -92,7 +94,7 @@ class Backend:
 
     def waits_for(self, mode: Mode | None) -> None:
         """The backend waits for a lock; None: no more."""
-        self.wait = self.at_rest if mode is None else ("Lock", "relation" if mode is Mode.LOCK else "transactionid")
+        self.wait = self.at_rest if mode is None else ("Lock", _WAITS[mode])
 
     def terminate(self) -> None:
         """Asks the backend to end."""

@@ -5,8 +5,8 @@
 jumbling, so a text is stored with `$1` where a value stood, and what is left of passwords `secret.hidden` takes away.
 
 What must hold: memory does not depend on how many statements there are. There are `most` entries; the twentieth part that was used least
-makes room for others, as in the extension. Texts longer than `LONGEST` are not counted: they would be parsed once more behind the
-reach of a cancel. All of it is gone with the node.
+makes room for others, as in the extension. Texts longer than `parser.SMALL` are not counted: libpg_query takes them
+apart by recursion, for which a session's thread has no room. All of it is gone with the node.
 """
 
 from __future__ import annotations
@@ -19,12 +19,8 @@ from dataclasses import dataclass
 
 import postgast
 
-from headgate.sql import secret
+from headgate.sql import parser, secret
 
-LONGEST = 1 << 20
-"""Characters of the longest statement that is counted."""
-_REMEMBERED = 4096
-"""Characters of the longest text whose normal form is remembered."""
 _FREED = 0.05
 _DECAY = 0.99
 """How much less earlier uses count whenever room is made, as USAGE_DECREASE_FACTOR."""
@@ -79,9 +75,9 @@ class StatementStatistics:
 
     def ran(self, role: int, database: int, source: str, kind: str, milliseconds: float, tag: str, *, calls: int = 1) -> None:
         """A statement has run: its text without those around it, the name of its parse tree's message, the tag that was sent."""
-        if not self._most or len(source) > LONGEST or kind in _UNTRACKED:
+        if not self._most or len(source.encode()) > parser.SMALL or kind in _UNTRACKED:
             return
-        query_id, text = _remembered(source) if len(source) <= _REMEMBERED else _normal(source)
+        query_id, text = _normal(source)
         key = StatementKey(role, database, query_id)
         with self._lock:
             counts = self._counts.get(key)
@@ -106,10 +102,6 @@ class StatementStatistics:
 
 
 @functools.lru_cache(maxsize=256)
-def _remembered(source: str) -> tuple[int, str]:
-    return _normal(source)
-
-
 def _normal(source: str) -> tuple[int, str]:
     """The signed fingerprint of a statement, and its text without constants and secrets."""
     unsigned = postgast.fingerprint(source).fingerprint

@@ -20,13 +20,15 @@ from dataclasses import dataclass
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.tls import Tls, TlsStream, reason
-from headgate.server.protocol.message import LARGE, SMALL, length_allowed
+from headgate.server.protocol.message import LARGE, MAX_HELD_MESSAGE, SMALL, length_allowed
 from headgate.settings.encoding import UTF8
 
 _log = logging.getLogger("headgate.server")
 
 BLOCK = 1 << 16
 """Bytes that are read at once, and that are kept back before they are sent."""
+PART = 1 << 20
+"""Bytes of CopyData beyond which it is handed on as it comes: where one ends says nothing of where a row does."""
 
 
 class ConnectionBroken(Exception):
@@ -39,6 +41,14 @@ class FrontendMessage:
 
     kind: str
     body: bytes
+    refused: int = 0
+    """The length of one that was larger than a node holds: it has been skipped, and `body` is empty."""
+
+    def whole(self) -> bytes:
+        """The body; 53200 for one that was refused."""
+        if self.refused:
+            raise PostgresError("53200", "out of memory", detail=f"Failed on request of size {self.refused}.")
+        return self.body
 
 
 class Connection:
@@ -48,6 +58,10 @@ class Connection:
         self.socket = sock
         self.tls: TlsStream | None = None
         self._in = bytearray()
+        self._coming = 0
+        """Bytes of a large message that are still to come and are not kept."""
+        self._begun: FrontendMessage | None = None
+        """That message, where nobody gets its body."""
         self._out: list[bytes | memoryview] = []
         self._out_size = 0
         self._waker, self._wakened = socket.socketpair()
@@ -148,6 +162,8 @@ class Connection:
             self._read()
 
     def _buffered(self) -> FrontendMessage | None:
+        if self._coming:
+            return self._part()
         if len(self._in) < 5:
             return None
         kind, length = chr(self._in[0]), int.from_bytes(self._in[1:5], "big", signed=True)
@@ -155,11 +171,25 @@ class Connection:
             raise PostgresError("08P01", f"invalid frontend message type {self._in[0]}", severity=Severity.FATAL)
         if not length_allowed(kind, length, authenticated=self.authenticated):
             raise ConnectionBroken(f"invalid message length {length} of type {kind!r}")
+        if length > (PART if kind == "d" else MAX_HELD_MESSAGE):
+            self._begun = None if kind == "d" else FrontendMessage(kind, b"", length)
+            self._coming = length - 4
+            del self._in[:5]
+            return self._part()
         if len(self._in) < 1 + length:
             return None
         body = bytes(self._in[5 : 1 + length])
         del self._in[: 1 + length]
         return FrontendMessage(kind, body)
+
+    def _part(self) -> FrontendMessage | None:
+        """What has come of a large message: of CopyData as a CopyData of its own, else nothing until all has come."""
+        body = bytes(self._in[: self._coming])
+        del self._in[: self._coming]
+        self._coming -= len(body)
+        if self._begun is None:
+            return FrontendMessage("d", body) if body else None
+        return None if self._coming else self._begun
 
     def _wait(self, deadline: float | None) -> bool:
         """Waits for bytes; False when interrupted, TimeoutError at the deadline."""

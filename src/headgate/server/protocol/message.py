@@ -26,6 +26,9 @@ MAX_SMALL_MESSAGE: Final = 10000
 MAX_LARGE_MESSAGE: Final = 0x3FFFFFFF
 """Longest message that carries data (PQ_LARGE_MESSAGE_LIMIT)."""
 
+MAX_HELD_MESSAGE: Final = 128 << 20
+"""Longest message that a node holds at once: of what a statement is made of it has several copies."""
+
 LARGE: Final = frozenset("QPBFd")
 SMALL: Final = frozenset("CDEHScfXp")
 

@@ -36,6 +36,7 @@ from headgate.server.protocol.open_portals import OpenPortals
 from headgate.server.protocol.portal import BoundParameter, PreparedStatement, RowSource, send
 from headgate.server.protocol.simple_query import SimpleQuery
 from headgate.server.session import session_role
+from headgate.server.session.advisory_lock import SessionAdvisoryLocks, most_locks
 from headgate.server.session.interrupts import Interrupts
 from headgate.server.session.notification import Mailbox, PendingNotifications
 from headgate.server.session.transaction_block import BlockState, TransactionBlock
@@ -83,7 +84,8 @@ class ClientSession:
         self.parameters: tuple[BoundParameter, ...] = ()
         self.portals = OpenPortals()
         self.mailbox = Mailbox(context.database, connection.interrupt)
-        self.block = TransactionBlock(self._begin_storage, settings, self.portals, self._announce, self._replicated)
+        self.advisory = SessionAdvisoryLocks(node.engine.locks, backend.pid, self._xid, most_locks(settings))
+        self.block = TransactionBlock(self._begin_storage, settings, self.portals, self._announce, self.advisory, self._replicated)
         self._types = KnownTypes(node.catalog, context.database)
         self.taken_roles: dict[str, Role] = {}
         """The roles for which it has acted, by name."""
@@ -151,13 +153,13 @@ class ClientSession:
         """The transaction of a command that takes no snapshot: LOCK TABLE, SET CONSTRAINTS."""
         self.interrupts.check()
         transaction = self.block.statement()
-        transaction.cancelled = self._patience()
+        transaction.cancelled = self.patience()
         transaction.statement()
         session_role.refresh(self, transaction.cursor)
         self.use_types()
         return transaction
 
-    def _patience(self) -> Patience:
+    def patience(self) -> Patience:
         """How long this statement waits for locks: lock_timeout, a cancel, the session's end."""
         limit = self.settings.milliseconds("lock_timeout")
         return Patience(self.interrupts.check, limit / 1000 if limit else None, self.backend.waits_for)
@@ -212,6 +214,11 @@ class ClientSession:
 
     def _begin_storage(self) -> Transaction:
         return self.node.engine.begin(self.context.database)
+
+    def _xid(self) -> int | None:
+        """The transaction that is open; another session asks whose end it waits for."""
+        storage = self.block.storage
+        return None if storage is None else storage.xid
 
     def _announce(self, pending: PendingNotifications) -> None:
         """What the transaction had to tell, to those who listen."""
@@ -300,6 +307,7 @@ class ClientSession:
         self.node.channels.forget(self.mailbox)
         with contextlib.suppress(Exception):
             self.block.rollback()
+        self.advisory.release_all()
         with contextlib.suppress(Exception):
             temporary.drop_all(self.node.engine, self.context)
         with contextlib.suppress(Exception):
@@ -362,7 +370,7 @@ class ClientSession:
             return False  # of a COPY that has ended already
         if kind == "Q":
             self.skipping = False
-            self._guard(lambda: self._simple.run(message.body))
+            self._guard(lambda: self._simple.run(message.whole()))
             return True
         if kind == "F":
             self._guard(self._function_call)
@@ -373,7 +381,7 @@ class ClientSession:
             return True
         if kind == "p":
             raise PostgresError("08P01", f"invalid frontend message type {ord(kind)}", severity=Severity.FATAL)
-        if not self.skipping and not self._guard(lambda: self.extended.message(kind, message.body)):
+        if not self.skipping and not self._guard(lambda: self.extended.message(kind, message.whole())):
             self.skipping = True
             self.connection.flush()
         return False
@@ -478,6 +486,7 @@ class ClientSession:
         self.portals.close_all()
         self.node.channels.forget(self.mailbox)
         self.prepared.clear()
+        self.advisory.give_all_back()
         session_role.discard(self)
         self.settings.reset_all()
 

@@ -32,6 +32,7 @@ from headgate.server.session.notification import PendingNotifications
 
 if TYPE_CHECKING:
     from headgate.server.protocol.open_portals import OpenPortals
+    from headgate.server.session.advisory_lock import SessionAdvisoryLocks
     from headgate.server.session.session_origin import SessionOrigin
     from headgate.settings import SessionSettings, SettingValues
     from headgate.storage.transaction.transaction import Transaction
@@ -56,17 +57,19 @@ class TransactionBlock:
         values: SessionSettings,
         portals: OpenPortals,
         announce: Callable[[PendingNotifications], None],
+        advisory: SessionAdvisoryLocks,
         replicated: Callable[[Lsn], None] = lambda lsn: None,
     ) -> None:
         """What a transaction needs.
 
-        `begin` begins a storage transaction; `values` and `portals` end with it; `announce` tells others what it had to tell; `replicated`
-        waits for synchronous standbys.
+        `begin` begins a storage transaction; `values`, `portals` and the `advisory` locks of the transaction end with it; `announce` tells
+        others what it had to tell; `replicated` waits for synchronous standbys.
         """
         self._begin = begin
         self._values = values
         self._portals = portals
         self._announce = announce
+        self._advisory = advisory
         self.pending = PendingNotifications()
         """What LISTEN, UNLISTEN and NOTIFY ask for."""
         self._replicated = replicated
@@ -86,7 +89,7 @@ class TransactionBlock:
         self._settings: SettingValues | None = None
         self.deferral = Deferral()
         """What this transaction does at its end."""
-        self._savepoints: list[tuple[str, SettingValues, Saved, notification.Saved]] = []
+        self._savepoints: list[tuple[str, SettingValues, Saved, notification.Saved, int]] = []
         self._after_commit: list[Callable[[], None]] = []
         self._after_rollback: list[Callable[[], None]] = []
 
@@ -193,6 +196,7 @@ class TransactionBlock:
         try:
             self._portals.check_prepare()
             self.pending.check_prepare()
+            self._advisory.check_prepare()
             self._settle(storage)
             self.committed_at = keep(storage)
         except BaseException:
@@ -225,6 +229,7 @@ class TransactionBlock:
             self.several = False
         elif self.state is BlockState.BLOCK:
             self.state = BlockState.FAILED
+            self._advisory.end(self._savepoints[-1][4] if self._savepoints else 0)
             if not self._savepoints:
                 self._portals.roll_back()
             if not self._savepoints and self.storage is not None:
@@ -240,6 +245,7 @@ class TransactionBlock:
         self.state = BlockState.IDLE
         self._portals.roll_back()
         self._portals.depth = 0
+        self._advisory.end()
         self.deferral = Deferral()
         settings, self._settings = self._settings, None
         if settings is not None:
@@ -263,7 +269,7 @@ class TransactionBlock:
         """SAVEPOINT name."""
         self.require("SAVEPOINT")
         self.statement().savepoint(name)
-        self._savepoints.append((name, self._values.remember(), self.deferral.saved(), self.pending.saved()))
+        self._savepoints.append((name, self._values.remember(), self.deferral.saved(), self.pending.saved(), self._advisory.saved()))
         self._portals.depth = len(self._savepoints)
 
     def release(self, name: str) -> None:
@@ -285,6 +291,7 @@ class TransactionBlock:
         self._values.rollback_to(self._savepoints[at][1])
         self.deferral.restore(self._savepoints[at][2])
         self.pending.restore(self._savepoints[at][3])
+        self._advisory.end(self._savepoints[at][4])
         del self._savepoints[at + 1 :]
         self.state = BlockState.BLOCK
 

@@ -197,7 +197,7 @@ class CopyTask:
                 at = 0
                 if not begun:
                     header = header_length(rest)
-                    if header is None:
+                    if header is None or header > len(rest):
                         continue
                     at, begun = header, True
                 found = read_copy_binary(rest, len(target.remote.columns), at=at)

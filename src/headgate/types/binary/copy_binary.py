@@ -23,6 +23,12 @@ from headgate.types.buffers import Bytes, Positions
 SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 HEADER = SIGNATURE + bytes(8)
 TRAILER = b"\xff\xff"
+HEADER_READ = 19
+"""Bytes that say how long the header is."""
+ALLOCATED = 0x3FFFFFFF
+"""MaxAllocSize: PostgreSQL holds no value of so many bytes."""
+_WINDOW = 8 << 20
+"""Bytes in which rows are looked for at a time: each may be a place that looks like a row's start."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +50,18 @@ class CopyRows:
 
 
 def header_length(chunk: bytes | memoryview) -> int | None:
-    """How long the header at the start of a stream is; None if more bytes are needed; 22P04 if it is none."""
-    head = bytes(chunk[:19])
+    """How long the header at the start of a stream is, its extension included; None if more bytes are needed; 22P04 if it is none."""
+    head = bytes(chunk[:HEADER_READ])
     if not SIGNATURE.startswith(head[:11]) and not head.startswith(SIGNATURE):
         raise PostgresError("22P04", "COPY file signature not recognized")
-    if len(head) < 19:
+    if len(head) < HEADER_READ:
         return None
     if int.from_bytes(head[11:15], "big") & 0xFFFF0000 and int.from_bytes(head[11:15], "big") & 0xFFFE0000:
         raise PostgresError("22P04", "unrecognized critical flags in COPY file header")
     extension = int.from_bytes(head[15:19], "big", signed=True)
     if extension < 0:
         raise PostgresError("22P04", "invalid COPY file header (wrong length)")
-    return 19 + extension if len(chunk) >= 19 + extension else None
+    return HEADER_READ + extension
 
 
 def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int = 0) -> CopyRows:
@@ -75,10 +81,14 @@ def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int
             break
         if count != columns:
             raise PostgresError("22P04", f"row field count is {count}, expected {columns}")
-        found = _one_shape(data, place, columns) or _chain(data, place, columns)
-        if found is None:
+        end = _row_end(data, place, columns)
+        if end is None:
             break
-        starts, place = found
+        if end - place > _WINDOW:
+            starts, place = np.array([place], np.int64), end
+        else:
+            window = data[: place + _WINDOW] if columns else data
+            starts, place = _one_shape(window, place, end, columns) or _chain(window, place, columns)
         blocks.append((starts,) if columns else ())
         if not columns:
             break
@@ -103,15 +113,15 @@ def _row_end(data: Bytes, place: int, columns: int) -> int | None:
         size = int.from_bytes(data[place : place + 4].tobytes(), "big", signed=True)
         if size < -1:
             raise PostgresError("22P04", "invalid field size")
+        if size >= ALLOCATED:
+            detail = f"Cannot enlarge string buffer containing 0 bytes by {size} more bytes."
+            raise PostgresError("54000", "out of memory", detail=detail)
         place += 4 + max(size, 0)
     return place if place <= len(data) else None
 
 
-def _one_shape(data: Bytes, place: int, columns: int) -> tuple[Positions, int] | None:
-    """Starts of the rows from `place` on that have the first one's lengths, if they are many, and the end of the last."""
-    end = _row_end(data, place, columns)
-    if end is None:
-        return None
+def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Positions, int] | None:
+    """Starts of the rows from `place` on that have the first one's lengths, if they are many, and the end of the last; `end`: the first's."""
     size = end - place
     rows = (len(data) - place) // size
     if rows < 16:
@@ -131,8 +141,8 @@ def _one_shape(data: Bytes, place: int, columns: int) -> tuple[Positions, int] |
     return place + np.arange(count, dtype=np.int64) * size, place + count * size
 
 
-def _chain(data: Bytes, place: int, columns: int) -> tuple[Positions, int] | None:
-    """Starts of the whole rows from `place` on, whatever their shapes, and the end of the last; None if there is none."""
+def _chain(data: Bytes, place: int, columns: int) -> tuple[Positions, int]:
+    """Starts of the whole rows from `place` on, whatever their shapes, and the end of the last; the first is all there."""
     part = data[place:]
     found = np.flatnonzero((part[:-1] == columns >> 8) & (part[1:] == columns & 0xFF)).astype(np.int64) + place
     ends = found + 2
@@ -146,9 +156,6 @@ def _chain(data: Bytes, place: int, columns: int) -> tuple[Positions, int] | Non
         ends[alive] += 4 + np.maximum(sizes, 0)
     alive = alive[ends[alive] <= len(data)]
     starts, ends = found[alive], ends[alive]
-    if not len(starts) or starts[0] != place:
-        _row_end(data, place, columns)
-        return None
     reached = _reached(starts, ends)
     return starts[reached], int(ends[reached[-1]])
 

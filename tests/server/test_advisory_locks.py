@@ -1,0 +1,146 @@
+"""Advisory locks: two sessions that take, share, wait for and give them back, on a node and on a PostgreSQL alike."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from tests.conftest import Server, until
+from tests.server.play import Play, Step
+
+
+def said(*statements: str) -> list[Step]:
+    """What one session says."""
+    return [("a", each) for each in statements]
+
+
+def asked(*statements: str) -> list[Step]:
+    """What the other says."""
+    return [("b", each) for each in statements]
+
+
+PLAYS: dict[str, list[Step]] = {
+    "of a session": [
+        *said("SELECT pg_advisory_lock(1)", "SELECT pg_advisory_lock(1)", "SELECT pg_try_advisory_lock_shared(1)"),
+        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock_shared(1), pg_try_advisory_lock(2)"),
+        *said("SELECT pg_advisory_unlock(1)"),
+        *asked("SELECT pg_try_advisory_lock(1)"),
+        *said("SELECT pg_advisory_unlock(1)"),
+        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock_shared(1)", "SELECT pg_advisory_unlock_shared(1)"),
+        *said("SELECT pg_advisory_unlock_shared(1)", "SELECT pg_advisory_unlock_shared(1)", "SELECT pg_advisory_unlock(7)"),
+        *asked("SELECT pg_try_advisory_lock(1)", "SELECT pg_advisory_unlock_all()"),
+        *said("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)", "DISCARD ALL"),
+        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
+    ],
+    "a wait": [
+        *said("SELECT pg_advisory_lock(4276431467653423275)"),
+        ("b+", "SELECT pg_advisory_lock(4276431467653423275)"),
+        *said("SELECT pg_advisory_unlock(4276431467653423275)"),
+        ("b", ""),
+        ("a+", "SELECT pg_advisory_xact_lock_shared(4276431467653423275)"),
+        *asked("SELECT pg_advisory_unlock_all()"),
+        ("a", ""),
+    ],
+    "of a transaction": [
+        *said("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SELECT pg_advisory_unlock(1)", "SELECT pg_advisory_unlock_all()"),
+        *asked("SELECT pg_try_advisory_xact_lock(1)"),
+        *said("COMMIT"),
+        *asked("SELECT pg_try_advisory_xact_lock(1)", "SELECT pg_try_advisory_xact_lock(1)"),
+        *said("SELECT pg_try_advisory_lock(1)", "SELECT pg_advisory_unlock(1)"),
+    ],
+    "a rollback leaves those of the session": [
+        *said("BEGIN", "SELECT pg_advisory_lock(1), pg_advisory_xact_lock(2)", "ROLLBACK"),
+        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
+    ],
+    "what was taken behind a savepoint": [
+        *said("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SAVEPOINT s", "SELECT pg_advisory_xact_lock(2), pg_advisory_lock(3)"),
+        *asked("SELECT pg_try_advisory_lock(2)"),
+        *said("ROLLBACK TO s"),
+        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2), pg_try_advisory_lock(3)"),
+        *said("SELECT pg_advisory_xact_lock(4)", "RELEASE s"),
+        *asked("SELECT pg_try_advisory_lock(4)"),
+        *said("COMMIT"),
+        *asked("SELECT pg_try_advisory_lock(4)"),
+    ],
+    "an error gives back at once": [
+        *said("BEGIN", "SELECT pg_advisory_xact_lock(1)", "SAVEPOINT s", "SELECT pg_advisory_xact_lock(2)", "SELECT 1/0"),
+        *asked("SELECT pg_try_advisory_lock(1), pg_try_advisory_lock(2)"),
+        *said("ROLLBACK", "BEGIN", "SELECT pg_advisory_xact_lock(3)", "SELECT 1/0"),
+        *asked("SELECT pg_try_advisory_lock(3)"),
+        *said("ROLLBACK"),
+    ],
+    "one number and two are different locks": [
+        *said("SELECT pg_advisory_lock(1), pg_advisory_lock(0, 2), pg_advisory_lock(-1, 3)"),
+        *asked("SELECT pg_try_advisory_lock(0, 1), pg_try_advisory_lock(2), pg_try_advisory_lock(0, 2), pg_try_advisory_lock(-1, 3)"),
+        *asked("SELECT pg_try_advisory_xact_lock(-1, 3), pg_try_advisory_xact_lock_shared(2, 3)", "SELECT pg_advisory_unlock(0, 1)"),
+    ],
+    "NULL takes nothing": said("SELECT pg_advisory_lock(NULL), pg_try_advisory_lock(NULL), pg_advisory_unlock(1, NULL)"),
+    "lock_timeout ends a wait": [
+        *said("SELECT pg_advisory_lock(1)"),
+        *asked("SET lock_timeout = '100ms'", "SELECT pg_advisory_lock(1)", "SELECT pg_advisory_lock_shared(1)"),
+        *said("SELECT pg_advisory_unlock(1)"),
+        *asked("SELECT pg_advisory_lock_shared(1)"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_advisory_locks_are_postgresqls(plays: tuple[Play, Play], name: str) -> None:
+    on_node, on_postgres = (play.run(PLAYS[name]) for play in plays)
+    assert on_node == on_postgres
+
+
+def test_what_a_lost_session_held_is_free_and_its_wait_was_seen(node: Server) -> None:
+    conninfo = node.conninfo(node.new_database())
+    with (
+        psycopg.connect(conninfo, autocommit=True) as holder,
+        psycopg.connect(conninfo, autocommit=True) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        holder.execute("SELECT pg_advisory_lock(1)")
+        waiting = pool.submit(other.execute, "SELECT pg_advisory_lock(%s)", (1,))
+        seen = "SELECT wait_event FROM pg_stat_activity WHERE pid = %s"
+        until(lambda: holder.execute(seen, (other.info.backend_pid,)).fetchone() == ("advisory",), "nobody waits for the lock")
+        holder.close()
+        waiting.result(30)
+        assert other.execute("SELECT pg_advisory_unlock(1)").fetchone() == (True,)
+
+
+def test_a_circle_of_an_advisory_lock_and_a_table_is_a_deadlock(node: Server) -> None:
+    conninfo = node.conninfo(node.new_database())
+    with (
+        psycopg.connect(conninfo, autocommit=True) as one,
+        psycopg.connect(conninfo, autocommit=True) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        one.execute("CREATE TABLE t (a int)")
+        one.execute("SELECT pg_advisory_lock(1)")
+        other.execute("BEGIN; LOCK TABLE t")
+        waiting = pool.submit(one.execute, "BEGIN; LOCK TABLE t")
+        until(lambda: waiting.running() and waits(one, conninfo), "nobody waits for the table")
+        with pytest.raises(psycopg.errors.DeadlockDetected):
+            other.execute("SELECT pg_advisory_lock(1)")
+        waiting.result(30)
+
+
+def waits(session: psycopg.Connection[object], conninfo: str) -> bool:
+    """Whether a session waits for a lock."""
+    with psycopg.connect(conninfo, autocommit=True) as looking:
+        found = looking.execute("SELECT wait_event_type FROM pg_stat_activity WHERE pid = %s", (session.info.backend_pid,)).fetchone()
+    return found == ("Lock",)
+
+
+def test_a_transaction_that_has_taken_some_is_not_prepared(node: Server) -> None:
+    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
+        session.execute("BEGIN; SELECT pg_advisory_xact_lock(1), pg_advisory_lock(2)")
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            session.execute("PREPARE TRANSACTION 'advised'")
+        assert session.execute("SELECT pg_advisory_unlock(1), pg_advisory_unlock(2)").fetchone() == (False, True)
+
+
+def test_locks_beyond_the_limit_are_refused(node: Server) -> None:
+    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
+        with pytest.raises(psycopg.errors.OutOfMemory):
+            session.execute("SELECT pg_advisory_lock(g) FROM generate_series(1, 100000) g")
+        assert session.execute("SELECT 1").fetchone() == (1,)
