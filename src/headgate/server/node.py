@@ -80,7 +80,7 @@ class Node:
     """One running node; what commands see of it is `commands.session.NodeParts`."""
 
     def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[], None] | None = None, *, spark: Any = None) -> None:
-        """`on_ready` is called once connections are accepted; `spark` an existing Spark session (tests), whose type is of the floors below."""
+        """`on_ready` is called once connections are accepted; `spark` an existing Spark session (its type is of floors below)."""
         self.data_dir = Path(data_dir)
         self.settings = settings
         self.access = Access(settings, self.data_dir)
