@@ -138,8 +138,8 @@ class _Functions(
         return [(channel,) for channel in self.session.mailbox.channels]
 
     def fn_pg_notification_queue_usage(self) -> float:
-        """Notifications wait in the sessions that listen, not in a queue of their own."""
-        return 0.0
+        """Which part of the queue of notifications is taken."""
+        return self.node.channels.usage
 
     def fn_pg_advisory_unlock_all(self) -> None:
         """A node has no advisory locks."""

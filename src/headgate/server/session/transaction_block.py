@@ -55,17 +55,19 @@ class TransactionBlock:
         begin: Callable[[], Transaction],
         values: SessionSettings,
         portals: OpenPortals,
+        admit: Callable[[PendingNotifications], None],
         announce: Callable[[PendingNotifications], None],
         replicated: Callable[[Lsn], None] = lambda lsn: None,
     ) -> None:
         """What a transaction needs.
 
-        `begin` begins a storage transaction; `values` and `portals` end with it; `announce` tells others what it had to tell; `replicated`
-        waits for synchronous standbys.
+        `begin` begins a storage transaction; `values` and `portals` end with it; `admit` raises before the commit where `announce`, which tells
+        others what it had to tell, has no place for it; `replicated` waits for synchronous standbys.
         """
         self._begin = begin
         self._values = values
         self._portals = portals
+        self._admit = admit
         self._announce = announce
         self.pending = PendingNotifications()
         """What LISTEN, UNLISTEN and NOTIFY ask for."""
@@ -170,6 +172,7 @@ class TransactionBlock:
             return False
         try:
             self._portals.commit()
+            self._admit(self.pending)
         except BaseException:
             self.rollback()
             raise
