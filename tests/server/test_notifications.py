@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.conftest import Server
+from tests.conftest import Server, until
 
 SCRIPT = Path(__file__).parent / "statements" / "notifications.sql"
 
@@ -67,3 +67,29 @@ def test_notifications_are_in_the_encoding_of_who_listens(links: list[psycopg.Co
     listens.execute("SET client_encoding = 'LATIN1'; LISTEN news")
     tells.execute("NOTIFY news, 'grün'")
     assert heard(listens, 1) == [("news", "grün")]
+
+
+def test_notifications_for_a_session_that_does_not_read_took_memory_without_end(node: Server) -> None:
+    database = node.new_database()
+    with psycopg.connect(node.conninfo(database), autocommit=True) as listens, psycopg.connect(node.conninfo(database)) as tells:
+        listens.execute("LISTEN news")
+        listens.execute("BEGIN")  # whatever comes, it is not told before the end
+        many = ";".join(f"NOTIFY news, '{number}{'x' * 7000}'" for number in range(500))
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too many notifications in the NOTIFY queue"):
+            for _ in range(30):
+                tells.execute(many.encode())
+                tells.commit()
+        tells.rollback()
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too many notifications in the NOTIFY queue"):
+            for number in range(30):
+                tells.execute(many.replace("x'", f"y{number}'").encode())
+        tells.rollback()
+        [usage] = tells.execute("SELECT pg_notification_queue_usage() > 0.9").fetchone() or ()
+        listens.execute("COMMIT")
+        assert len(list(listens.notifies(timeout=5, stop_after=500))) >= 500
+        assert usage is True
+    with psycopg.connect(node.conninfo(database), autocommit=True) as after:
+        until(
+            lambda: after.execute("SELECT pg_notification_queue_usage()").fetchone() == (0,),
+            "what waited for a session that has gone stays",
+        )

@@ -104,6 +104,13 @@ STATES = {
     "RESET ALL leaves it": ["SET ROLE plain", "RESET ALL", WHO],
     "set_config": ["SELECT set_config('role', 'plain', false)", WHO, "SELECT set_config('role', 'none', false)", WHO],
     "set_config of a transaction": ["BEGIN", "SELECT set_config('role', 'plain', true)", WHO, "COMMIT", WHO],
+    "set_config and what stands behind it": [f"SELECT set_config('role', 'plain', false), {WHO[7:]}", f"SELECT current_user, {WHO[7:]}"],
+    "set_config between": [
+        f"SELECT current_user, set_config('role', 'plain', false), current_user, set_config('role', 'none', false), {WHO[7:]}"
+    ],
+    "set_config of others": [
+        "SELECT set_config('a.b', 'x', false), current_setting('a.b'), set_config('search_path', 'pg_catalog', false), current_schema"
+    ],
     "set_config of a role that is not there": ["SELECT set_config('role', 'nobody', false)", WHO],
     "in one string": [f"BEGIN; SET LOCAL ROLE plain; COMMIT; {WHO}", f"SET ROLE plain; {WHO}"],
     "an error ends it": ["BEGIN", "SET ROLE plain", "SELECT 1/0", "ROLLBACK", WHO],

@@ -88,6 +88,10 @@ def test_prepared_statements_with_parameters_could_not_be_listed(connect: Callab
     session.execute("SELECT %s::int2, %s::text", [1, "x"], prepare=True)
     listed = "SELECT count(*) FROM pg_prepared_statements WHERE cardinality(parameter_types) = 2"
     assert value(session, listed) == 1
+    assert (
+        value(session, "SELECT parameter_types::text FROM pg_prepared_statements WHERE cardinality(parameter_types) = 2")
+        == "{smallint,text}"
+    )
 
 
 @pytest.mark.parametrize("alteration", ["ADD c int", "ALTER b TYPE text", "RENAME b TO d"])

@@ -76,6 +76,17 @@ def test_malformed_commands_are_syntax_errors(text: str) -> None:
     assert (caught.value.sqlstate, caught.value.message) == ("42601", "syntax error")
 
 
+def test_a_long_string_took_the_time_and_memory_of_its_square() -> None:
+    command = grammar.parse(f"START_REPLICATION SLOT s LOGICAL 0/0 (publication_names '{'x' * 10_000_000}')", Notices())
+    assert isinstance(command, grammar.StartReplication)
+
+
+def test_timelines_are_numbers_of_32_bits_and_not_0() -> None:
+    assert grammar.parse("TIMELINE_HISTORY 99999999999", Notices()) == grammar.TimelineHistory(0x4876E7FF)
+    with pytest.raises(PostgresError, match="invalid timeline 0"):
+        grammar.parse("TIMELINE_HISTORY 0", Notices())
+
+
 def test_long_name_is_cut_with_a_notice() -> None:
     notices = Notices()
     command = grammar.parse(f"DROP_REPLICATION_SLOT {'x' * 70}", notices)

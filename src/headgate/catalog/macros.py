@@ -117,7 +117,8 @@ replica_index(o, db) AS (SELECT max(_i.indexrelid) FROM hg.pg_class _c JOIN hg.p
 partition_key(o, db) AS (SELECT _t.partkeydef FROM hg.pg_partitioned_table _t WHERE _t.partrelid = o AND _t.dbid IN (0, db))
 partition_constraint(o, db) AS (SELECT _c.relpartconstraint FROM hg.pg_class _c WHERE _c.oid = o AND _c.dbid IN (0, db))
 partition_root(o, db) AS (SELECT arg_max(_a.ancestor, _a.depth) FROM hg.partition_ancestor _a WHERE _a.relid = o AND _a.dbid = db)
-viewdef(o, pretty, db, p) AS (SELECT CASE WHEN NOT list_contains(p, 2200) THEN coalesce(_w.ev_qualified, _w.ev_action)
+viewdef(o, pretty, db, p) AS (SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM hg.pg_namespace _n WHERE _n.nspname = 'public' AND _n.dbid IN (0, db)
+    AND list_contains(p, _n.oid)) THEN coalesce(_w.ev_qualified, _w.ev_action)
     WHEN pretty THEN coalesce(_w.ev_pretty, _w.ev_action) ELSE _w.ev_action END || ';'
     FROM hg.pg_rewrite _w WHERE _w.ev_class = o AND _w.rulename = '_RETURN' AND _w.dbid IN (0, db))
 function_arguments(o, db, p) AS (SELECT coalesce(list_aggregate(list_transform(generate_series(1, len(coalesce(_f.proallargtypes, _f.proargtypes))),

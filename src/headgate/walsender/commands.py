@@ -259,13 +259,15 @@ def _slot_options(command: CreateReplicationSlot) -> tuple[str, bool]:
     """(snapshot action, two_phase) of the options; export is the default."""
     given: dict[str, str | None] = {}
     for name, value in command.options:
-        if name not in ("snapshot", "two_phase", "reserve_wal") or (name == "reserve_wal") != (command.plugin is None):
+        if name not in ("snapshot", "two_phase", "reserve_wal"):
             raise PostgresError("XX000", f"unrecognized option: {name}")
-        if name in given:
+        if name in given or (name == "reserve_wal") != (command.plugin is None):
             raise PostgresError("42601", "conflicting or redundant options")
         given[name] = value
         if name == "snapshot" and value not in ("export", "nothing", "use"):
             raise PostgresError("22023", f'unrecognized value for CREATE_REPLICATION_SLOT option "snapshot": "{value}"')
+        if name != "snapshot" and value is not None and read_bool(value) is None:
+            raise PostgresError("42601", f"{name} requires a Boolean value")
     two_phase = "two_phase" in given and (given["two_phase"] is None or read_bool(str(given["two_phase"])) is True)
     return given.get("snapshot") or "export", two_phase
 

@@ -11,13 +11,14 @@ import re
 from dataclasses import dataclass, field
 
 from headgate.errors import Notices, PostgresError
+from headgate.interruption import look
 from headgate.lsn import Lsn
 
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<lsn>[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8})
-    | (?P<quoted>"(?:[^"]|"")*")
-    | (?P<string>'(?:[^']|'')*')
+    | (?P<quoted>"[^"]*(?:""[^"]*)*")
+    | (?P<string>'[^']*(?:''[^']*)*')
     | (?P<word>[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_$\x80-\U0010ffff]*)
     | (?P<number>\d+)
     | (?P<other>[(),.;])
@@ -59,6 +60,8 @@ _LEGACY = {
     "TWO_PHASE": ("two_phase", "true"),
 }
 NAME_LENGTH = 63
+_DIGITS = 1000
+"""Digits of a number that are read: the last ones decide, as of a number of 32 bits."""
 
 Option = tuple[str, str | None]
 
@@ -222,6 +225,7 @@ def _tokens(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     at = 0
     while not _SPACE.match(text, at):
+        look()
         found = _TOKEN.match(text, at)
         if not found:
             raise syntax_error()
@@ -277,7 +281,10 @@ def _show(parser: _Parser) -> Command:
 
 
 def _timeline(parser: _Parser) -> Command:
-    return TimelineHistory(int(parser.take("number")))
+    timeline = int(parser.take("number")[-_DIGITS:]) % 2**32
+    if not timeline:
+        raise PostgresError("42601", "invalid timeline 0")
+    return TimelineHistory(timeline)
 
 
 def _read_slot(parser: _Parser) -> Command:

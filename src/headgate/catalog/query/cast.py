@@ -194,6 +194,10 @@ def output(value: TypedSql, names: CatalogNames) -> str:
     if element is not None:
         inner = output(TypedSql("x", element), names)
         listed = sql if inner == "x" else f"list_transform({sql}, lambda x: {inner})"
+        if element in REGISTERED:  # their names are looked up, and DuckDB has no subquery inside of a lambda
+            each = output(TypedSql("_l.x", element), names)
+            rows = f"(SELECT unnest({sql}) AS x, generate_subscripts({sql}, 1) AS i) _l"
+            listed = f"CASE WHEN {sql} IS NOT NULL THEN (SELECT coalesce(list({each} ORDER BY _l.i), []) FROM {rows}) END"
         return f"hg.array_out({listed})"
     if value.fields or value.struct:
         return _row(value, names)

@@ -7,6 +7,7 @@ The text of DuckDB's own errors never reaches a client.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import re
@@ -104,6 +105,8 @@ def answer(
     int, bool, Lsn, list; out: a value, a tuple for a row, an iterable of rows for a set); `parameters`: $1… with `type_oid`, `text`.
     """
     del text  # locations in the tree already count in it
+    if _in_turn(select):
+        return _one_by_one(select, context, cursor, dynamic, functions, parameters)
     given = [TypedParameter(each.type_oid, each.text) for each in parameters]
     rewriter = Rewriter(context, cursor, dynamic, functions, given)
     query = rewriter.select(select, None)
@@ -116,6 +119,40 @@ def answer(
     table = _run(rewriter, sql)
     columns = _columns(query, types)
     return ResultSet(columns, _batches(table, columns, context))
+
+
+def _in_turn(select: pb.SelectStmt) -> bool:
+    """Whether a column of one row changes what those behind it say: set_config, of which current_user and others are seen to follow."""
+    if len(select.target_list) < 2 or {field.name for field, _ in select.ListFields()} - {"target_list", "limit_option", "op"}:
+        return False
+    calls = (each for target in select.target_list for each in walk(target) if each.DESCRIPTOR.name == "FuncCall")
+    return any(strings(each.funcname)[-1] == "set_config" for each in calls)
+
+
+def _one_by_one(
+    select: pb.SelectStmt,
+    context: SessionContext,
+    cursor: Cursor,
+    dynamic: Mapping[str, Provider],
+    functions: Functions,
+    parameters: Sequence[Any],
+) -> ResultSet:
+    """The columns of one row, each computed when those before it have been."""
+    columns: list[ResultColumn] = []
+    arrays: list[pa.Array] = []
+    for target in select.target_list:
+        alone = pb.SelectStmt()
+        alone.CopyFrom(select)
+        del alone.target_list[:]
+        alone.target_list.append(target)
+        found = answer(alone, "", context, cursor, dynamic, functions, parameters)
+        [batch] = found.batches
+        if batch.num_rows != 1:
+            raise BeyondCatalog("0A000", "set_config beside a function that gives several rows is not supported")
+        columns += found.columns
+        arrays += batch.columns
+    schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
+    return ResultSet(tuple(columns), [pa.RecordBatch.from_arrays(arrays, schema=schema)])
 
 
 def describe(
@@ -176,7 +213,8 @@ def _run(rewriter: Rewriter, sql: str) -> list[list[Any]]:
         raise _translated(error) from error
     finally:
         for name in rewriter.tables:
-            cursor.unregister(name)
+            with contextlib.suppress(duckdb.TransactionException):  # the statement has failed: with its transaction the table goes as well
+                cursor.unregister(name)
 
 
 def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:

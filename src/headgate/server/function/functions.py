@@ -146,8 +146,8 @@ class _Functions(
         return [(channel,) for channel in self.session.mailbox.channels]
 
     def fn_pg_notification_queue_usage(self) -> float:
-        """Notifications wait in the sessions that listen, not in a queue of their own."""
-        return 0.0
+        """Which part of the queue of notifications is taken."""
+        return self.node.channels.usage
 
     def fn_pg_stat_have_stats(self, kind: str, dboid: int, objoid: int) -> bool:
         """Whether there are statistics of an object (pgstat.c): `_ALWAYS_COUNTED`, and what databases, slots, subscriptions there are.

@@ -85,7 +85,9 @@ class ClientSession:
         self.portals = OpenPortals()
         self.mailbox = Mailbox(context.database, connection.interrupt)
         self.advisory = SessionAdvisoryLocks(node.engine.locks, backend.pid, self._xid, most_locks(settings))
-        self.block = TransactionBlock(self._begin_storage, settings, self.portals, self._announce, self.advisory, self._replicated)
+        self.block = TransactionBlock(
+            self._begin_storage, settings, self.portals, self._admit, self._announce, self.advisory, self._replicated
+        )
         self._types = KnownTypes(node.catalog, context.database)
         self.taken_roles: dict[str, Role] = {}
         """The roles for which it has acted, by name."""
@@ -220,15 +222,17 @@ class ClientSession:
         storage = self.block.storage
         return None if storage is None else storage.xid
 
+    def _admit(self, pending: PendingNotifications) -> None:
+        """Whether what the transaction has to tell finds a place."""
+        self.node.channels.admit(self.mailbox, pending)
+
     def _announce(self, pending: PendingNotifications) -> None:
         """What the transaction had to tell, to those who listen."""
         self.node.channels.committed(self.mailbox, pending, self.backend.pid)
 
     def _tell_news(self) -> None:
         """Tells the client of notifications, outside of transactions."""
-        waiting = self.mailbox.waiting
-        while waiting and self.block.state is BlockState.IDLE:
-            news = waiting.popleft()
+        while self.block.state is BlockState.IDLE and (news := self.node.channels.next(self.mailbox)) is not None:
             try:
                 frame = protocol.notification(news.pid, news.channel, news.payload, self.connection.encoding)
             except PostgresError as untranslatable:
@@ -304,7 +308,7 @@ class ClientSession:
 
     def _leave(self) -> None:
         self.portals.close_all()
-        self.node.channels.forget(self.mailbox)
+        self.node.channels.leave(self.mailbox)
         with contextlib.suppress(Exception):
             self.block.rollback()
         self.advisory.release_all()

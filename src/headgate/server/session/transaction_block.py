@@ -56,18 +56,20 @@ class TransactionBlock:
         begin: Callable[[], Transaction],
         values: SessionSettings,
         portals: OpenPortals,
+        admit: Callable[[PendingNotifications], None],
         announce: Callable[[PendingNotifications], None],
         advisory: SessionAdvisoryLocks,
         replicated: Callable[[Lsn], None] = lambda lsn: None,
     ) -> None:
         """What a transaction needs.
 
-        `begin` begins a storage transaction; `values`, `portals` and the `advisory` locks of the transaction end with it; `announce` tells
-        others what it had to tell; `replicated` waits for synchronous standbys.
+        `begin` begins a storage transaction; `values`, `portals` and the `advisory` locks of the transaction end with it; `admit` raises before
+        the commit where `announce`, which tells others what it had to tell, has no place for it; `replicated` waits for synchronous standbys.
         """
         self._begin = begin
         self._values = values
         self._portals = portals
+        self._admit = admit
         self._announce = announce
         self._advisory = advisory
         self.pending = PendingNotifications()
@@ -173,6 +175,7 @@ class TransactionBlock:
             return False
         try:
             self._portals.commit()
+            self._admit(self.pending)
         except BaseException:
             self.rollback()
             raise
