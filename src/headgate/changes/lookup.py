@@ -193,8 +193,8 @@ def find_in(transaction: Transaction, relation: Relation, state: TableState, key
     files = _files(state, key, wanted)
     if not files or not wanted.num_rows:
         return _shape(row).empty_table()
-    places = dict(zip(_places(table, state, files), files, strict=True))
-    return _live(table, state, places, _query(table, state, key, row, [*places], wanted))
+    places = _places(table, state, files)
+    return _live(table, state, places, _query(table, state, key, row, places, wanted))
 
 
 def _find_in_leaves(transaction: Transaction, root: Any, key: RowKey, wanted: pa.Table) -> pa.Table:
@@ -221,9 +221,10 @@ def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
     return list(state.files)
 
 
-def _query(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, paths: list[str], wanted: pa.Table) -> pa.Table:
+def _query(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table) -> pa.Table:
     """Joins the wanted keys with the files: i, filename, row and the relation's columns under c0, c1, …."""
-    held = frozenset[str]().union(*[_columns_of(table, path) for path in paths])
+    paths = [*places]
+    held = frozenset[str]().union(*[_columns_of(table, place, name) for place, name in places.items()])
     # columns that were added behind all of these files: they are NULL there
     names = {n: f"p.{_identifier(state, n)}" if state.physical.get(n, n) in held else "NULL" for n in row.names}
     columns = ", ".join(f"{names[n]} AS c{i}" for i, n in enumerate(row.names))
@@ -277,8 +278,8 @@ def _cursor() -> contextlib.closing[duckdb.DuckDBPyConnection]:
         return contextlib.closing(_database().cursor())
 
 
-def _places(table: DeltaTable, state: TableState, files: list[str]) -> list[str]:
-    """The files as DuckDB reads them: local ones, and of an object store also large ones, of which it reads the columns that it needs.
+def _places(table: DeltaTable, state: TableState, files: list[str]) -> dict[str, str]:
+    """The files by the names that DuckDB gives them: local ones, and of an object store also large ones, of which it reads the columns that it needs.
 
     What is written by then has gone through the cache, or comes there with the first look at a smaller file.
     """
@@ -288,14 +289,12 @@ def _places(table: DeltaTable, state: TableState, files: list[str]) -> list[str]
     if far:
         with _lock:
             data_location.register_with(_database(), table.path)
-    return [str(path) if name in far else str(data_location.local(path)) for name, path in paths.items()]
+    return {data_location.far_name(path) if name in far else str(data_location.local(path)): name for name, path in paths.items()}
 
 
-def _columns_of(table: DeltaTable, place: str) -> frozenset[str]:
+def _columns_of(table: DeltaTable, place: str, name: str) -> frozenset[str]:
     """The columns that a file has; the pages of one that is read in parts only are the object store's to keep whole."""
-    if data_location.is_local(table.path) or Path(place).is_absolute():
-        return parquet.verify(place)
-    return parquet.column_names(data_location.absolute(table.path, place))
+    return parquet.verify(place) if Path(place).is_absolute() else parquet.column_names(table.path / unquote(name))
 
 
 def _identifier(state: TableState, name: str) -> str:

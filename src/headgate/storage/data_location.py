@@ -145,6 +145,11 @@ def register_with(database: duckdb.DuckDBPyConnection, path: DataPath) -> None:
         database.register_filesystem(path.fs)
 
 
+def far_name(path: DataPath) -> str:
+    """What DuckDB calls a file that it reads so."""
+    return str(path) if isinstance(path, Path) else str(path.fs.unstrip_protocol(path.path))
+
+
 @contextlib.contextmanager
 def opened(path: DataPath) -> Iterator[Any]:
     """A file of which parts are read; one of an object store is not fetched whole, unless it has been already."""
