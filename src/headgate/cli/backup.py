@@ -8,16 +8,20 @@ the directory stays marked, and no node starts there.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from headgate.backup import beside as copies
 from headgate.backup import catalog, settings, tables, target
 from headgate.cli import control, initdb, pidfile, session
 from headgate.cli.message import err, out
 from headgate.cli.run import read_settings
 from headgate.errors import disk_full
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
 
@@ -40,14 +44,30 @@ def backup(data_dir: Path, folder: Path, command_line: Mapping[str, str], userna
     out(f"backup completed: {said}, {time.monotonic() - began:.1f} s")
 
 
+def beside(data_dir: Path, command_line: Mapping[str, str], username: str | None) -> None:
+    """Puts copies of a node's catalog and settings beside its tables."""
+    control.check_directory(data_dir)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="headgate-backup-") as scratch:
+        folder = Path(scratch) / "copy"
+        with _source(data_dir, folder, command_line, username) as base:
+            copied = catalog.without_slots(folder)
+            end = TransactionLog(copied).end
+            copied.close()
+            settings.copy(data_dir, base, folder, moves=False)
+            target.copy(data_dir / initdb.VERSION_FILE, folder / initdb.VERSION_FILE)
+            (folder / target.MARKER).unlink()
+            place = copies.put(base, folder, end)
+    out(f"backup completed: LSN {end}, {place}, {time.monotonic() - began:.1f} s")
+
+
 @contextmanager
-def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], username: str | None) -> Iterator[Path]:
+def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], username: str | None) -> Iterator[DataPath]:
     """Copies the catalog; the folder of the tables, whose files stay there inside."""
     if not pidfile.alive(data_dir):
         with pidfile.occupied(data_dir):
-            given = read_settings(data_dir, command_line).get(settings.LOCATION, "")
-            base = Path(given) if given else data_dir / "base"
-            target.make(folder, data_dir, base)
+            base = data_location.base(read_settings(data_dir, command_line), data_dir)
+            target.make(folder, data_dir, *([base] if isinstance(base, Path) else []))
             catalog.of_stopped(data_dir, folder)
             yield base
         return
@@ -55,13 +75,14 @@ def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], usern
         target.make(folder, data_dir)
         found = opened.execute(f"BACKUP_CATALOG {literal(str(folder))}".encode()).fetchone()
         assert found is not None
-        base = Path(found[1])
-        target.check_outside(folder, base)
+        base = data_location.at(found[1], read_settings(data_dir, command_line))
+        if isinstance(base, Path):
+            target.check_outside(folder, base)
         yield base
         opened.execute("IDENTIFY_SYSTEM")  # it was connected all the time: nothing was removed
 
 
-def _fill(data_dir: Path, base: Path, folder: Path) -> str:
+def _fill(data_dir: Path, base: DataPath, folder: Path) -> str:
     """Copies what the copied catalog names, and the settings; what is said at the end."""
     copied = catalog.without_slots(folder)
     try:

@@ -1,0 +1,182 @@
+"""A node whose tables lie in an object store: everything that touches a table's files, in one course, and what a crash leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.conftest import NodeServer, Server, SqlError, until
+from tests.object_store import BUCKET, SECRET, ObjectStore
+
+from headgate.failpoint import Step
+from headgate.storage.delta import file_action
+
+
+def command_lines() -> str:
+    """What ps shows of all processes."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(each.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue  # it has ended
+    return "\n".join(found)
+
+
+@pytest.mark.timeout(600)
+def test_a_node_keeps_its_tables_in_an_object_store(own_node: Callable[..., Server], object_store: ObjectStore, postgres: Server) -> None:
+    node = own_node(**object_store.settings())
+    assert isinstance(node, NodeServer)
+    source = postgres.new_database()
+    postgres.psql(source, "CREATE TABLE p (id int PRIMARY KEY, v text); INSERT INTO p SELECT i, 'copied' FROM generate_series(1, 500) i")
+    postgres.psql(source, "CREATE PUBLICATION pub FOR TABLE p")
+
+    node.psql("postgres", "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, 3000) i")
+    node.psql("postgres", "UPDATE t SET v = 'y' WHERE id = 7; DELETE FROM t WHERE id = 8; UPDATE t SET v = 'z' WHERE id > 2990")
+    node.psql("postgres", "CREATE TABLE p (id int PRIMARY KEY, v text)")
+    node.psql("postgres", f"CREATE SUBSCRIPTION s3 CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
+    until(lambda: node.psql("postgres", "SELECT count(*) FROM p") == "500", "the table is not copied", 120)
+    postgres.psql(source, "UPDATE p SET v = 'streamed' WHERE id <= 10; DELETE FROM p WHERE id = 11")
+    until(
+        lambda: node.psql("postgres", "SELECT count(*) FILTER (WHERE v = 'streamed'), count(*) FROM p") == "10|499", "no change comes", 60
+    )
+    assert list((node.data / "base").iterdir()) == []
+    assert any(name.endswith(".parquet") for name in object_store.files.find(BUCKET))
+
+    node.kill()
+    node.start()
+    assert node.psql("postgres", "SELECT count(*), min(v), max(v) FROM t") == "2999|x|z"
+    node.psql("postgres", "INSERT INTO t VALUES (8, 'again')")
+    postgres.psql(source, "INSERT INTO p VALUES (1000, 'after')")
+    until(lambda: node.psql("postgres", "SELECT v FROM p WHERE id = 1000") == "after", "no change comes after the crash", 60)
+    node.psql("postgres", "DROP SUBSCRIPTION s3")
+    shown = node.psql("postgres", "SHOW ALL; SELECT * FROM pg_settings")
+    assert all(SECRET not in text for text in (shown, node.log(), command_lines()))
+    node.headgate("check", "--online", "-U", "postgres")
+
+
+def arm(node: NodeServer, faults: str) -> None:
+    """Has faults come at the node's durable steps."""
+    node.conf = {**node.conf, "headgate.failpoints": f"'{faults}'"}
+    node._write_files()
+    os.kill(node.pid, signal.SIGHUP)
+    armed = "SELECT coalesce(current_setting('headgate.failpoints', true), '')"
+    until(lambda: node.psql("postgres", armed) == faults, "the node does not reload")
+
+
+def twin(node: NodeServer, own_node: Callable[..., Server]) -> NodeServer:
+    """A node with a copy of another's data directory, as on a machine that takes its place."""
+    other = own_node(start=False, **{name: value for name, value in node.conf.items() if name.startswith("data_")})
+    assert isinstance(other, NodeServer)
+    shutil.rmtree(other.data)
+    shutil.copytree(node.data, other.data, ignore=shutil.ignore_patterns("headgate.pid", "pgsql_tmp", "pg_cache", "*.sock"))
+    other._write_files()
+    return other
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_node_that_was_paused_over_a_take_over_writes_nothing_when_it_wakes(
+    own_node: Callable[..., Server], object_store: ObjectStore
+) -> None:
+    paused = own_node(**object_store.settings())
+    assert isinstance(paused, NodeServer)
+    paused.psql("postgres", "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, 3000) i")
+
+    refused = twin(paused, own_node)
+    with pytest.raises(AssertionError):
+        refused.start()
+    assert "is being used by another node" in refused.log()
+
+    arm(paused, "version before=sleep")  # the intent is there, the version is not
+    session = psycopg.connect(paused.conninfo(), autocommit=True)
+
+    def commit() -> None:
+        with contextlib.suppress(psycopg.Error):  # whether it is committed the client does not learn
+            session.execute("UPDATE t SET v = 'under way' WHERE id <= 10")
+
+    committing = threading.Thread(target=commit)
+    committing.start()
+    until(lambda: 'failpoint "version before"' in paused.log(), "nothing is committed")
+    pid = paused.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        successor = twin(paused, own_node)
+        successor.headgate("start", "-t", "240", "-l", str(successor.logfile))
+        seen = "SELECT count(*), count(*) FILTER (WHERE v = 'under way') FROM t"
+        assert successor.psql("postgres", seen) == "3000|10", successor.log()
+        successor.psql("postgres", "UPDATE t SET v = 'successor' WHERE id = 1; INSERT INTO t VALUES (5000, 'successor')")
+        location = paused.conf["data_location"].strip("'").removeprefix("s3a://")
+        before = {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name}
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: "has lost the lease" in paused.log() or not Path(f"/proc/{pid}").exists(), "it goes on", 60)
+    committing.join(60)
+    assert not committing.is_alive()
+    until(
+        lambda: not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z",
+        "it lives",
+        60,
+    )
+    assert {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name} == before
+    (paused.data / "headgate.pid").unlink()  # as a crash has left it
+    assert successor.psql("postgres", seen) == "3001|9"
+    successor.headgate("check", "--online", "-U", "postgres")
+
+
+KILLS = [f"{step} {place}=kill" for step in (Step.STAGED, Step.INTENT, Step.VERSION, Step.ENTRY) for place in ("before", "behind")]
+
+
+def unnamed(store: ObjectStore, location: str) -> list[str]:
+    """Data, change and vector files below a location that no version of their table names."""
+    left = []
+    for log in {name.rpartition("/")[0] for name in store.files.find(location) if name.endswith(".json") and "_headgate" not in name}:
+        table = log.removesuffix("/_delta_log")
+        versions = [store.files.cat_file(name).decode() for name in store.files.find(log) if name.endswith(".json")]
+        actions = [json.loads(line) for text in versions for line in text.splitlines()]
+        files = [action[kind] for action in actions for kind in ("add", "remove", "cdc") if kind in action]
+        named = {f"{table}/{name}" for name in file_action.names_of(Path(table), files)}
+        left += [name for name in store.files.find(table) if "_delta_log" not in name and name not in named]
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_nothing(
+    own_node: Callable[..., Server], object_store: ObjectStore
+) -> None:
+    node = own_node(file_retention="0", **object_store.settings())
+    assert isinstance(node, NodeServer)
+    node.psql("postgres", "CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a SELECT i, 0 FROM generate_series(1, 2000) i")
+    node.psql("postgres", "CREATE TABLE b (id int PRIMARY KEY, n int); INSERT INTO b SELECT i, 0 FROM generate_series(1, 2000) i")
+    for number, fault in enumerate(KILLS, 1):
+        arm(node, fault)
+        write = f"BEGIN; UPDATE a SET n = {number} WHERE id <= 5; UPDATE b SET n = {number} WHERE id <= 5; INSERT INTO a VALUES ({10000 + number}, 0); COMMIT"
+        with pytest.raises(SqlError):
+            node.psql("postgres", write)
+        node.conf = {name: value for name, value in node.conf.items() if name != "headgate.failpoints"}
+        node._write_files()
+        node.headgate("start", "-t", "240", "-l", str(node.logfile))
+        seen = f"SELECT (SELECT count(*) FROM a WHERE n = {number}), (SELECT count(*) FROM b WHERE n = {number}), (SELECT count(*) FROM a WHERE id = {10000 + number})"
+        found = node.psql("postgres", seen)
+        assert found in ("0|0|0", "5|5|1"), f"{fault}: a transaction is there in part"
+        if found == "0|0|0":
+            node.psql("postgres", write)
+        assert node.psql("postgres", seen) == "5|5|1", fault
+    assert node.psql("postgres", "SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b)") == f"{2000 + len(KILLS)}|2000"
+    location = node.conf["data_location"].strip("'").removeprefix("s3a://")
+
+    def cleaned() -> bool:
+        node.psql("postgres", "CHECKPOINT")
+        return unnamed(object_store, location) == []
+
+    until(cleaned, f"files that nobody names stay: {unnamed(object_store, location)}", 120)
+    node.headgate("check", "--online", "-U", "postgres")
