@@ -48,6 +48,7 @@ class Function:
     retset: bool
     defaults: int
     key: str
+    schema: str = "pg_catalog"
 
 
 @dataclass(frozen=True, slots=True)

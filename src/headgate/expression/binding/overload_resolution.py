@@ -101,7 +101,7 @@ def find_function(
 
     Raises 42883 ``function f(integer) does not exist`` and 42725 ``function f(unknown) is not unique``.
     """
-    named = builtin.builtins().functions_named.get(name, ()) if schema in (None, "pg_catalog") else ()
+    named = [each for each in builtin.builtins().functions_named.get(name, ()) if each.schema == (schema or "pg_catalog")]
     candidates = [found for each in named if (found := _candidate(each, len(arguments), variadic)) is not None]
     candidates = _prefer_plain(candidates)
     for candidate in candidates:
