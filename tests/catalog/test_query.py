@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.query import query
-from headgate.catalog.query.query import TypedParameter
+from headgate.commands.query.catalog import query
+from headgate.commands.query.catalog.query import TypedParameter
 from headgate.catalog.relation import definition
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.index import IndexKey

@@ -183,12 +183,19 @@ def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
     if target in OIDS | {t.XID, t.CID}:
         return _guarded(sql, rf"{space}[0-9]+{space}", f"CAST({trimmed} AS UINTEGER)", target)
     if target in FLOATS:
-        return _guarded(sql, rf"{space}[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{{1,2}})?{space}", f"CAST({trimmed} AS {duckdb_type(target)})", target)
+        return _guarded(
+            sql, rf"{space}[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{{1,2}})?{space}", f"CAST({trimmed} AS {duckdb_type(target)})", target
+        )
     if target == t.PG_LSN:
         return _guarded(sql, "[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", f"hg.lsn_in({sql})", target)
     if target == t.BOOL:
         words = f"lower({trimmed})"
-        return _guarded(f"{words}", "(t|tr|tru|true|y|ye|yes|on|1|f|fa|fal|fals|false|n|no|of|off|0)", f"(left({words}, 1) IN ('t', 'y', '1') OR {words} = 'on')", target)
+        return _guarded(
+            f"{words}",
+            "(t|tr|tru|true|y|ye|yes|on|1|f|fa|fal|fals|false|n|no|of|off|0)",
+            f"(left({words}, 1) IN ('t', 'y', '1') OR {words} = 'on')",
+            target,
+        )
     raise refuse(f"a cast from {format_type(arg.type.oid)} to {format_type(target)}", arg)
 
 

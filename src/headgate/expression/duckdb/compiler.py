@@ -48,6 +48,11 @@ def sort_key(expression: n.Expression, env: Env) -> str:
     return comparison.sort_key(expression, compile(expression, env), env)
 
 
+def check_order(expression: n.Expression, env: Env) -> None:
+    """0A000 for what DuckDB does not order as PostgreSQL does."""
+    comparison.sort_key(expression, "", env)
+
+
 def _column(node: n.ColumnRef, env: Env) -> str:
     if node.attnum:
         return node.key

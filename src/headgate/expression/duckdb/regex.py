@@ -16,7 +16,9 @@ Builder = Callable[[n.Expression, Sequence[n.Expression], Sequence[str], Env], s
 
 _SET = r"\[\^?\]?(?:\[:(?:alpha|digit|alnum|upper|lower|space|punct|xdigit):\]|[^\[\]\\])*\]"
 _ATOM = rf"(?:[^\\\[\](){{}}|*+?^$]|\\[^\w\s]|\\[dw]|{_SET})"
-_PIECES = re.compile(rf"(?:{_ATOM}|\((?!\?)|\(\?:|[)|^$]|(?<![(|^])[*+?](?![*+?])|(?<![(|^])\{{\d{{1,3}}(?:,\d{{0,3}})?\}}(?![*+?]))*", re.DOTALL)
+_PIECES = re.compile(
+    rf"(?:{_ATOM}|\((?!\?)|\(\?:|[)|^$]|(?<![(|^])[*+?](?![*+?])|(?<![(|^])\{{\d{{1,3}}(?:,\d{{0,3}})?\}}(?![*+?]))*", re.DOTALL
+)
 """What means the same in both engines."""
 _ONE_WAY = re.compile(rf"\^?{_ATOM}*(?:{_ATOM}[*+])?\$?", re.DOTALL)
 """Atoms, the last of which may be repeated as often as it goes."""

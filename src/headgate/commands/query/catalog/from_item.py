@@ -1,7 +1,7 @@
-"""FROM items of a query on system relations: tables and views of the catalogs, WITH queries, subqueries, joins.
+"""FROM items of a query on system relations: tables and views of the catalogs, WITH queries, subqueries, joins, functions.
 
-One half of `rewrite.Rewriter`, which writes the SELECT around them. What must hold: a user reads no relation or column of the catalogs
-on which he has no right (`_guard`, `check_guarded`); the text of a view is rewritten with nothing but pg_catalog in the search path.
+The lower half of `select.CatalogPlanner`, which plans the SELECT around them. What must hold: a user reads no relation or column of the
+catalogs on which he has no right (`_guard`, `check_guarded`); the text of a view is planned with nothing but pg_catalog in the search path.
 """
 
 from __future__ import annotations
@@ -9,70 +9,140 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import system_view
+from headgate.catalog import procedure, system_view
 from headgate.catalog.dynamic import arrow_table
-from headgate.catalog.query import privilege_inquiry
-from headgate.catalog.query.from_function import FromFunctions
-from headgate.catalog.query.scope import FromItem, Query, QueryScope
-from headgate.catalog.query.value import TypedSql, position
 from headgate.catalog.relation import relation
+from headgate.catalog.system_view import SystemColumn
+from headgate.commands.query.catalog import privilege_inquiry
+from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, SourceColumn
+from headgate.commands.query.catalog.session_call import SessionFunctions, result_rows
 from headgate.errors import PostgresError, not_supported
-from headgate.sql import names as sql_names
-from headgate.sql.parser import ParseNode, parse, unwrap
+from headgate.expression import builtin
+from headgate.expression.binding import binder, operators
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
+from headgate.expression.duckdb import set_returning, value
+from headgate.expression.duckdb.value import Facts
+from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
+from headgate.sql import names
+from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.types import registry as t
 
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
-"""Catalogs with the pretty-printed form of an expression beside it (`call._pretty`)."""
+"""Catalogs with the pretty-printed form of an expression beside it (`session_call`, pg_get_expr)."""
+_JOINS = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}
+_VIEWS: dict[tuple[object, ...], str] = {}
+"""The SQL of the bodies of system views that nothing changes but what the key says (`_view_sql`)."""
+_MOST_VIEWS = 1024
 
 
-class FromItems(FromFunctions):
+class FromItems(SessionFunctions):
     """FROM items. Needs `dynamic`, `guarded`, `view_depth`, `select`."""
 
     dynamic: Mapping[str, system_view.Provider]
+    tables: dict[str, pa.Table]
+    ctes: dict[str, Cte]
+    facts: dict[str, Facts]
+    rows: dict[str, Sequence[tuple[str, Expression]]]
     guarded: list[tuple[str, str]]
     """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
     view_depth: int
 
-    def select(self, node: ParseNode, parent: QueryScope | None, *, keep_order: bool = False) -> Query:
+    def alias(self, letter: str = "t") -> str:
+        """A new name."""
+        raise NotImplementedError
+
+    def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
         """A SELECT, VALUES or set operation."""
         raise NotImplementedError
 
-    def from_clause(self, clause: Sequence[Any], scope: QueryScope) -> str:
+    def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
+        """A SELECT inside another."""
+        raise NotImplementedError
+
+    def types_of(self, query: CatalogQuery) -> list[TypeRef]:
+        """The types of a query's columns."""
+        raise NotImplementedError
+
+    def shown(self, query: CatalogQuery, alias: str, given: Sequence[str] = ()) -> list[SourceColumn]:
+        """The columns of a query as those of a FROM item."""
+        raise NotImplementedError
+
+    def from_clause(self, clause: Sequence[Any], outer: Scope | None) -> CatalogSource:
         """FROM with its items, or nothing."""
-        shown = [self._item(unwrap(each), scope) for each in clause]
-        return f" FROM {', '.join(shown)}" if shown else ""
+        if not clause:
+            return CatalogSource("")
+        whole = self._item(unwrap(clause[0]), outer, None)
+        for each in clause[1:]:
+            item = self._item(unwrap(each), outer, whole)
+            _check_names(whole, item)
+            whole = whole.beside(item, f"{whole.sql}, {item.sql}")
+        return replace(whole, sql=f" FROM {whole.sql}")
 
-    def _item(self, node: ParseNode, scope: QueryScope) -> str:
-        kind = node.DESCRIPTOR.name
-        if kind == "RangeVar":
-            return self._range_var(node, scope)
-        if kind == "RangeSubselect":
-            return self._range_subselect(node, scope)
-        if kind == "RangeFunction":
-            return self.range_function(node, scope)
-        if kind == "JoinExpr":
-            return self._join(node, scope)
-        raise not_supported(f"{kind} is not supported in a query on system catalogs")
+    def _item(self, node: ParseNode, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
+        match node.DESCRIPTOR.name:
+            case "RangeVar":
+                return self._range_var(node)
+            case "RangeSubselect":
+                return self._range_subselect(node, outer, left)
+            case "RangeFunction":
+                return self._range_function(node, Scope((), outer) if left is None else left.scope(outer))
+            case "JoinExpr":
+                return self._join(node, outer, left)
+            case other:
+                raise not_supported(f"{other} is not supported in a query on system catalogs")
 
-    def _range_var(self, node: pb.RangeVar, scope: QueryScope) -> str:
+    def _range_var(self, node: pb.RangeVar) -> CatalogSource:
         alias = self.alias()
-        cte = scope.cte(node.relname) if not node.schemaname else None
+        cte = self.ctes.get(node.relname) if not node.schemaname else None
         if cte is not None:
-            columns = [(name, replace(value, sql=f"{alias}.c{place}")) for place, (name, value) in enumerate(cte.columns, 1)]
-            self.add_source(scope, node, node.relname, None, columns)
-            return f"{cte.sql_name} {alias}"
+            return self._source(f"{cte.sql_name} {alias}", node, node.relname, None, cte.under(alias), alias)
         if node.schemaname == "hg" and self.view_depth:
-            listed = [(name, TypedSql(f'{alias}."{name}"', kind)) for name, kind in system_view.NODE_TABLES[node.relname]]
-            self.add_source(scope, node, node.relname, None, listed)
-            return f"hg.{node.relname} {alias}"
+            listed = [SourceColumn(name, self._type(kind), f'{alias}."{name}"') for name, kind in system_view.NODE_TABLES[node.relname]]
+            return self._source(f"hg.{node.relname} {alias}", node, node.relname, None, listed, alias)
         found = self._system_relation(node)
         self._guard(found, alias)
-        self.add_source(scope, node, found.name, found.schema, self._relation_columns(found, alias), table=found.oid)
-        return f"({self._relation_sql(found)}) {alias}"
+        columns = self._relation_columns(found, alias)
+        return self._source(f"({self._relation_sql(found)}) {alias}", node, found.name, found.schema, columns, alias, table=found.oid)
+
+    def _type(self, oid: int, typmod: int = -1) -> TypeRef:
+        return TypeRef(oid, typmod, self.binding.collation_of_type(oid))
+
+    def _source(
+        self,
+        sql: str,
+        node: ParseNode,
+        name: str,
+        schema: str | None,
+        columns: Sequence[SourceColumn],
+        alias: str,
+        *,
+        table: int = 0,
+        sorted_by: tuple[str, ...] = (),
+    ) -> CatalogSource:
+        """A FROM item, under the alias and the column aliases that the query gives."""
+        visible, shown = name, list(columns)
+        if node.HasField("alias"):
+            visible, schema = node.alias.aliasname, None
+            given = names.strings(node.alias.colnames)
+            if len(given) > len(shown):
+                raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(given)} columns specified')
+            shown = [replace(each, name=new) for each, new in zip(shown, given, strict=False)] + shown[len(given) :]
+        listed = [ScopeColumn(each.name, max(each.attnum, 1), each.type, each.key) for each in shown]
+        if table:
+            listed.append(ScopeColumn("tableoid", -6, TypeRef(t.OID), f"CAST({table} AS UINTEGER)"))
+        key = f"{alias}.*"
+        self.rows[key] = [(each.name, each.reference) for each in shown]
+        self.facts.update({each.key: each.facts for each in shown if each.facts != Facts()})
+        entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key)
+        return CatalogSource(sql, (entry,), tuple(shown), sorted_by=sorted_by)
+
+    # ---- system relations ----------------------------------------------------------------------------------------------------
 
     def _guard(self, found: system_view.SystemRelation, alias: str) -> None:
         """42501 for a relation that the user may not read; its single columns are checked in the finished query."""
@@ -92,15 +162,13 @@ class FromItems(FromFunctions):
             if re.search(rf"(?<!\w){re.escape(column)}", sql):
                 raise PostgresError("42501", f"permission denied for table {name}")
 
-    def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[tuple[str, TypedSql]]:
+    def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
         columns = []
         for place, column in enumerate(found.columns, 1):
             name = f"c{place}" if found.physical is None else f'"{column.name}"'
-            value = TypedSql(
-                f"{alias}.{name}", column.type_oid, column.typmod, zero_based=column.type_oid in (t.INT2VECTOR, t.OIDVECTOR),
-                relation=found.oid, attnum=column.attnum,
-            )  # fmt: skip
-            columns.append((column.name, value))
+            facts = Facts(scale=0) if column.type_oid == t.NUMERIC else Facts()
+            kind = self._type(column.type_oid, column.typmod)
+            columns.append(SourceColumn(column.name, kind, f"{alias}.{name}", found.oid, column.attnum, facts))
         return columns
 
     def _path(self) -> list[str]:
@@ -125,108 +193,202 @@ class FromItems(FromFunctions):
     def _relation_sql(self, found: system_view.SystemRelation) -> str:
         table = found.physical
         if table is not None:
-            names = ", ".join(f'"{column.name}"' for column in table.columns)
+            listed = ", ".join(f'"{column.name}"' for column in table.columns)
             if table.name in _PRETTY:
-                names += f", {_PRETTY[table.name]}"
+                listed += f", {_PRETTY[table.name]}"
             scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
-            return f"SELECT {names} FROM hg.{table.name}{scope}"
+            return f"SELECT {listed} FROM hg.{table.name}{scope}"
+        if found.expanded and found.definition is None:
+            raise not_supported(f'relation "{found.schema}.{found.name}" is not supported')
         if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in self.dynamic):
             return self._view_sql(found)
+        self.kept_view = False
         provider = self.dynamic.get(found.name)
         rows = [] if provider is None or self.describing else list(provider())
         name = f"hg_dynamic_{self.alias('d')}"
         self.tables[name] = arrow_table(found.columns, rows)
-        return f"SELECT * FROM {name}"
+        whole = [f"c{place}" for place, each in enumerate(found.columns, 1) if each.type_oid == t.NUMERIC]
+        casts = ", ".join(f"CAST({each} AS DECIMAL(38,0)) AS {each}" for each in whole)
+        return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
 
     def _view_sql(self, found: system_view.SystemRelation) -> str:
-        """The definition of a view as a subquery, rewritten with nothing but pg_catalog in the search path."""
-        text = system_view.FROM_CATALOG.get(found.name) or found.definition or ""
+        """The definition of a view as a subquery, planned with nothing but pg_catalog in the search path.
+
+        It is kept unless it reads what is there for this statement alone: rows of a Provider, rights, the clock.
+        """
+        context = self.context
+        key = (
+            found.oid, context.database, context.database_name, context.user, context.session_user, context.superuser, context.time_zone, self.path,
+            found.name in self.dynamic, self.describing,
+        )  # fmt: skip
+        known = _VIEWS.get(key)
+        if known is not None:
+            return known
         if self.view_depth > 12:
             raise PostgresError("54001", "stack depth limit exceeded")
-        [statement] = parse(text)
-        kept = self.context
-        self.context = replace(kept, search_path=["pg_catalog"])
+        kept, ctes = self.kept_view, self.ctes
+        self.context, self.ctes, self.kept_view = replace(context, search_path=["pg_catalog"]), {}, True
         self.view_depth += 1
         try:
             with t.unguarded():
-                query = self.select(statement.node, None)
-                return query.build([column.type_oid for column in found.columns])
+                query = self.select(_definition(found), None)
+                sql = query.build([self._type(column.type_oid) for column in found.columns])
         finally:
-            self.context = kept
+            keep = self.kept_view
+            self.context, self.ctes = context, ctes
+            self.kept_view = kept and keep
             self.view_depth -= 1
+        if keep:
+            if len(_VIEWS) >= _MOST_VIEWS:
+                _VIEWS.clear()
+            _VIEWS[key] = sql
+        return sql
 
-    def _range_subselect(self, node: pb.RangeSubselect, scope: QueryScope) -> str:
+    # ---- subqueries, joins -----------------------------------------------------------------------------------------------------
+
+    def _range_subselect(self, node: pb.RangeSubselect, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
         alias = self.alias()
-        parent = scope if node.lateral else QueryScope(scope.parent, ctes=scope.ctes)
-        query = self.subquery(node.subquery, parent)
-        types = query.types()
-        columns = output_columns(query.columns, types, alias, [])
-        self.add_source(scope, node, "", None, columns)
-        return f"{'LATERAL ' if node.lateral else ''}({query.build(types)}) {alias}"
+        lateral = node.lateral and left is not None
+        query = self.inner_select(node.subquery, left.scope(outer) if node.lateral and left is not None else outer)
+        sql = f"{'LATERAL ' if lateral else ''}({query.build(self.types_of(query))}) {alias}"
+        return self._source(sql, node, "", None, self.shown(query, alias), alias)
 
-    def add_source(
-        self,
-        scope: QueryScope,
-        node: ParseNode,
-        name: str,
-        schema: str | None,
-        columns: list[tuple[str, TypedSql]],
-        order: str | None = None,
-        table: int = 0,
-    ) -> None:
-        """Makes a FROM item visible, with its alias and column aliases."""
-        shown = list(columns)
-        visible: str | None = name or None
-        if node.HasField("alias"):
-            visible, schema = node.alias.aliasname, None
-            given = sql_names.strings(node.alias.colnames)
-            if len(given) > len(shown):
-                raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(given)} columns specified')
-            shown = [(new, value) for new, (_, value) in zip(given, shown, strict=False)] + shown[len(given) :]
-        if visible is not None and any(source.name == visible and source.schema == schema for source in scope.sources):
-            raise PostgresError("42712", f'table name "{visible}" specified more than once')
-        scope.sources.append(FromItem(visible, schema, shown, order=order, table=table))
-
-    def _join(self, node: pb.JoinExpr, scope: QueryScope) -> str:
-        start = len(scope.sources)
-        left = self._item(unwrap(node.larg), scope)
-        middle = len(scope.sources)
-        right = self._item(unwrap(node.rarg), scope)
-        word = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}[node.jointype]
-        if node.HasField("quals"):
-            inner = QueryScope(scope.parent, scope.sources[start:], scope.ctes)
-            return f"({left} {word} {right} ON {self.condition(node.quals, inner, 'JOIN/ON')})"
-        names = sql_names.strings(node.using_clause)
+    def _join(self, node: pb.JoinExpr, outer: Scope | None, before: CatalogSource | None) -> CatalogSource:
+        left = self._item(unwrap(node.larg), outer, before)
+        seen = left if before is None else before.beside(left, "")
+        right = self._item(unwrap(node.rarg), outer, seen)
+        _check_names(left, right)
+        word = _JOINS[node.jointype]
+        using = names.strings(node.using_clause)
         if node.is_natural:
-            there = {name for source in scope.sources[middle:] for name, _ in source.columns if name not in source.hidden}
-            names = [
-                name for source in scope.sources[start:middle] for name, _ in source.columns if name in there and name not in source.hidden
-            ]
-        if not names:
-            return f"({left} CROSS JOIN {right})" if word == "JOIN" else f"({left} {word} {right} ON true)"
-        return f"({left} {word} {right} ON {self._merge(names, node, scope, start, middle)})"
+            there = {each.name for each in right.star}
+            using = [each.name for each in left.star if each.name in there]
+        both = left.beside(right, "")
+        if node.HasField("quals"):
+            context = self.binding.within(construct="JOIN/ON")
+            condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
+            found = replace(both, sql=f"({left.sql} {word} {right.sql} ON {self.sql(condition)})")
+        elif using:
+            found = self._merged(using, node, left, right, both)
+        elif word == "JOIN":
+            found = replace(both, sql=f"({left.sql} CROSS JOIN {right.sql})")
+        else:
+            found = replace(both, sql=f"({left.sql} {word} {right.sql} ON true)")
+        if not node.HasField("alias"):
+            return found
+        alias = self.alias()
+        listed = ", ".join(f"{each.key} AS c{place}" for place, each in enumerate(found.star, 1))
+        columns = [replace(each, key=f"{alias}.c{place}") for place, each in enumerate(found.star, 1)]
+        return self._source(f"(SELECT {listed} FROM {found.sql}) {alias}", node, "", None, columns, alias)
 
-    def _merge(self, names: list[str], node: ParseNode, scope: QueryScope, start: int, middle: int) -> str:
+    def _merged(
+        self, using: Sequence[str], node: pb.JoinExpr, left: CatalogSource, right: CatalogSource, both: CatalogSource
+    ) -> CatalogSource:
         """USING: the condition, and the merged columns before the others."""
         conditions, merged = [], []
-        for name in names:
-            a = QueryScope(None, scope.sources[start:middle]).column(name, -1)
-            b = QueryScope(None, scope.sources[middle:]).column(name, -1)
-            conditions.append(f"{a.sql} = {b.sql}")
-            chosen = b if node.jointype == pb.JOIN_RIGHT else a
+        for name in using:
+            one, other = _only(left, name, "left"), _only(right, name, "right")
+            equal = operators.make(["="], one.reference, other.reference, self.binding, -1)
+            conditions.append(self.sql(equal))
+            chosen = other if node.jointype == pb.JOIN_RIGHT else one
             if node.jointype == pb.JOIN_FULL:
-                chosen = TypedSql(f"coalesce({a.sql}, {b.sql})", a.type)
-            merged.append((name, chosen))
-        for source in scope.sources[start:]:
-            source.hidden.update(names)
-        scope.sources.insert(start, FromItem(None, None, merged))
-        return " AND ".join(conditions)
+                sides, kind = binder.unify([one.reference, other.reference], "JOIN/USING", self.binding)
+                chosen = replace(one, type=kind, key=self.sql(Coalesce(type=kind, args=tuple(sides))), relation=0, attnum=0)
+            merged.append(chosen)
+        star = (*merged, *[each for each in both.star if each.name not in using])
+        seen = tuple(ScopeColumn(each.name, 1, each.type, each.key) for each in merged)
+        sql = f"({left.sql} {_JOINS[node.jointype]} {right.sql} ON {' AND '.join(conditions)})"
+        return replace(both, sql=sql, star=star, merged=(*seen, *both.merged))
+
+    # ---- functions -------------------------------------------------------------------------------------------------------------
+
+    def _range_function(self, node: pb.RangeFunction, scope: Scope) -> CatalogSource:
+        """A function in FROM; it sees the FROM items before it."""
+        if len(node.functions) != 1 or node.coldeflist:
+            raise not_supported("ROWS FROM with several functions is not supported in a query on system catalogs")
+        call = unwrap(unwrap(node.functions[0]).items[0])
+        name = names.strings(call.funcname)[-1] if call.DESCRIPTOR.name == "FuncCall" else "value"
+        bound = binder.bind(call, scope, context=self.binding.within(construct="functions in FROM", sets=True))
+        found = self._rows(bound, name)
+        alias = self.alias("f")
+        columns = [
+            SourceColumn(label or name, self._type(kind), f"{alias}.c{place}", facts=Facts(scale=0) if kind == t.NUMERIC else Facts())
+            for place, (label, kind) in enumerate(found.columns, 1)
+        ]
+        if found.scalar and len(columns) == 1 and node.HasField("alias") and not node.alias.colnames:
+            columns = [replace(columns[0], name=node.alias.aliasname)]
+        sql, order = found.table_sql, ()
+        if found.list_sql:
+            sql = f"SELECT {_unnested(found)}, generate_subscripts({found.list_sql}, 1) AS n"
+            order = (f"{alias}.n",)
+        elif found.in_order:
+            order = (f"{alias}.c1",)
+        if node.ordinality:
+            columns.append(SourceColumn("ordinality", TypeRef(t.INT8), f"CAST({alias}.n AS BIGINT)"))
+            if not found.list_sql:
+                sql = f"SELECT *, row_number() OVER () AS n FROM ({sql}) {self.alias('o')}"
+        return self._source(f"LATERAL ({sql}) {alias}", node, name, None, columns, alias, sorted_by=order)
+
+    def _rows(self, bound: Expression, name: str) -> set_returning.Rows:
+        if not isinstance(bound, FuncExpr):
+            return set_returning.Rows(((name, bound.type.oid),), table_sql=f"SELECT {self.sql(bound)} AS c1")
+        function = builtin.function(bound.function)
+        if self.called(bound) in self.functions:
+            return self._acting_rows(bound, name)
+        if function.retset:
+            self.check_arguments(bound)
+            found = set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
+            return replace(found, columns=tuple((name, kind) for _, kind in found.columns)) if found.scalar else found
+        sql = self.sql(bound)
+        if sql.startswith("<acting"):
+            raise not_supported(f"function {name} is not supported here", position=position(bound.location))
+        return set_returning.Rows(((name, bound.type.oid),), table_sql=f"SELECT {sql} AS c1")
+
+    def _acting_rows(self, bound: FuncExpr, name: str) -> set_returning.Rows:
+        """A function of the caller's in FROM: called now, its rows become a table."""
+        chosen = procedure.procedures()[bound.function]
+        self.check_right(chosen)
+        self.kept_view = False
+        columns = chosen.outputs or ((name, chosen.result),)
+        rows: list[tuple[object, ...]] = []
+        if not self.describing:
+            rows = result_rows(self.functions[self.called(bound)], self.given_values(bound, chosen), chosen)
+        table = f"hg_rows_{self.alias('r')}"
+        listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
+        self.tables[table] = arrow_table(listed, rows)
+        return set_returning.Rows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
 
 
-def output_columns(columns: list[tuple[str, TypedSql]], types: list[int], alias: str, given: list[str]) -> list[tuple[str, TypedSql]]:
-    """The columns of a query that is a FROM item `alias`, by the names `given` and behind those by its own."""
-    found = []
-    for place, ((name, value), kind) in enumerate(zip(columns, types, strict=True), 1):
-        shown = given[place - 1] if place <= len(given) else name
-        found.append((shown, replace(value, sql=f"{alias}.c{place}", type=kind, literal=None, parameter=0, fields=())))
-    return found
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> ParseNode:
+    [statement] = parse(text)
+    return statement.node
+
+
+def _definition(found: system_view.SystemRelation) -> ParseNode:
+    return _parsed(system_view.FROM_CATALOG.get(found.name) or found.definition or "")
+
+
+def _check_names(left: CatalogSource, right: CatalogSource) -> None:
+    taken = {(each.name, each.schema) for each in left.tables if each.name}
+    for each in right.tables:
+        if (each.name, each.schema) in taken:
+            raise PostgresError("42712", f'table name "{each.name}" specified more than once')
+
+
+def _only(source: CatalogSource, name: str, side: str) -> SourceColumn:
+    found = [each for each in source.star if each.name == name]
+    if not found:
+        raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
+    if len(found) > 1:
+        raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
+    return found[0]
+
+
+def _unnested(found: set_returning.Rows) -> str:
+    if found.scalar:
+        return f"unnest({found.list_sql}) AS c1"
+    parts = [
+        f"struct_extract(unnest({found.list_sql}), {value.quote(name)}) AS c{place}" for place, (name, _) in enumerate(found.columns, 1)
+    ]
+    return ", ".join(parts)

@@ -1,13 +1,14 @@
 """SELECT on system relations → DuckDB SQL: WITH, set operations, grouping, ordering; FROM is `from_item`'s.
 
-`Rewriter` is made per statement by headgate.catalog.query.query. FROM items and output columns get names of the writer's own (t1, c1), so
-that PostgreSQL's case-sensitive names cannot meet in DuckDB, which folds case.
+`CatalogPlanner` is made per statement by `query`. Expressions are bound by `expression.binding` and compiled by `expression.duckdb`. FROM
+items and output columns get names of the planner's own (t1, c1), so that PostgreSQL's case-sensitive names cannot meet in DuckDB, which
+folds case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,17 +16,41 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace, system_view
 from headgate.catalog.physical import Cursor
-from headgate.catalog.query.cast import CatalogNames, coerce, common, output
-from headgate.catalog.query.column_name import title
-from headgate.catalog.query.from_item import FromItems, output_columns
-from headgate.catalog.query.scope import Cte, Query, QueryScope
-from headgate.catalog.query.session_call import Acting
-from headgate.catalog.query.value import TypedSql, position
 from headgate.catalog.session import SessionContext
+from headgate.commands.query.catalog.from_item import FromItems
+from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, OutputColumn, SourceColumn
+from headgate.commands.query.clause import sublink_binding
 from headgate.errors import PostgresError, not_supported
-from headgate.sql import names as sql_names
-from headgate.sql.parser import ParseNode, unwrap, walk
+from headgate.expression import builtin, rewriting
+from headgate.expression.binding import binder, literal
+from headgate.expression.binding.coercion import coerce, resolve_unknown, to_specific
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import Scope, find_table
+from headgate.expression.duckdb import compiler, value
+from headgate.expression.duckdb.value import Facts
+from headgate.expression.node import (
+    UNKNOWN,
+    Aggregate,
+    CaseTest,
+    ColumnRef,
+    Const,
+    Expression,
+    FieldSelect,
+    OpExpr,
+    Param,
+    SubLink,
+    TypeRef,
+    walk,
+)
+from headgate.sql import names
+from headgate.sql.column_name import title
+from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import walk as walk_tree
 from headgate.types import registry as t
+
+_GATHERING = frozenset({"string_agg", "array_agg", "json_agg"})
+_WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
 
 
 @dataclass(frozen=True)
@@ -36,8 +61,8 @@ class TypedParameter:
     text: str | None
 
 
-class Rewriter(FromItems):
-    """Rewrites one statement."""
+class CatalogPlanner(FromItems):
+    """Plans one statement."""
 
     def __init__(
         self,
@@ -56,19 +81,30 @@ class Rewriter(FromItems):
         self.parameters = parameters
         self.describing = describing
         self.tables: dict[str, pa.Table] = {}
-        self.inferred: dict[int, int] = {}
-        self.acting: list[tuple[Acting, list[TypedSql]]] = []
-        self.guarded: list[tuple[str, str]] = []
-        self._aliases = 0
+        self.acting = []
+        self.guarded = []
+        self.facts = {}
+        self.rows = {}
         self.view_depth = 0
+        self.kept_view = True
         self.path_cache = {}
+        self.ctes: dict[str, Cte] = {}
+        self._aliases = 0
+        self.inferred = {number: each.type_oid for number, each in enumerate(parameters, 1)}
+        self.binding = BindContext(
+            forms=context.forms, parameters=self.inferred, infer=describing, subquery=self._bound_subquery,
+            fields=lambda each: value.fields(each, self),
+        )  # fmt: skip
         found = self.schema_oids()
-        oids = [str(oid) for oid in (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()]
-        path = f"[{', '.join(oids)}]"
-        self.names = CatalogNames(str(context.database), path, self.resolve, self._parameter_text, self._sizes, context.forms)
+        oids = (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()
+        self.path = f"[{', '.join(map(str, oids))}]"
+        self.database = str(context.database)
+        self.in_utc = context.time_zone in ("UTC", "Etc/UTC", "GMT")
 
-    def _sizes(self) -> str:
+    def sizes(self) -> str:
+        """The table of what relations take on disk."""
         name = "hg_sizes"
+        self.kept_view = False
         if name not in self.tables:
             provider = None if self.describing else self.dynamic.get("relation_sizes")
             rows = [] if provider is None else list(provider())
@@ -80,48 +116,65 @@ class Rewriter(FromItems):
         self._aliases += 1
         return f"{letter}{self._aliases}"
 
-    # ---- parameters ----------------------------------------------------------------------------------------------------------
+    def sql(self, expression: Expression) -> str:
+        """The SQL of an expression."""
+        return compiler.compile(expression, self)
 
-    def parameter(self, number: int, location: int) -> TypedSql:
-        """$number: of its declared type, or of type unknown until the context decides."""
-        declared = self.parameters[number - 1].type_oid if number <= len(self.parameters) else 0
-        if not self.describing and number > len(self.parameters):
-            raise PostgresError("42P02", f"there is no parameter ${number}", position=position(location))
-        declared = declared or self.inferred.get(number, 0)
-        self.inferred.setdefault(number, 0)
-        value = TypedSql("NULL", t.UNKNOWN, location=location, parameter=number)
-        return coerce(value, declared, self.names) if declared and declared != t.UNKNOWN else value
-
-    def _parameter_text(self, number: int, target: int) -> str | None:
-        if not self.inferred.get(number):
-            self.inferred[number] = target
-        return self.parameters[number - 1].text if number <= len(self.parameters) and not self.describing else None
+    def parameter(self, node: Param) -> Const:
+        """The value of a parameter; NULL while the statement is only described."""
+        self.kept_view = False
+        text = None if self.describing else self.parameters[node.number - 1].text
+        found = None if text is None else literal.read(text, node.type.oid, node.type.typmod, self.binding)
+        return Const(type=node.type, value=found, location=node.location)
 
     # ---- SELECT --------------------------------------------------------------------------------------------------------------
 
-    def subquery(self, node: ParseNode, scope: QueryScope, *, keep_order: bool = False) -> Query:
-        """A SELECT inside another."""
+    def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
+        """A SELECT, VALUES or set operation."""
+        saved = dict(self.ctes)
+        try:
+            lead = self._with(node, outer) if node.HasField("with_clause") else ""
+            if node.op != pb.SETOP_NONE:
+                query = self._set_operation(node, outer)
+            elif node.values_lists:
+                query = self._values(node, outer)
+            else:
+                query = self._plain(node, outer, keep_order=keep_order)
+        finally:
+            self.ctes = saved
+        if not lead:
+            return query
+        return CatalogQuery(query.columns, lambda types: f"{lead} {query.build(types)}")
+
+    def types_of(self, query: CatalogQuery) -> list[TypeRef]:
+        """The types of a query's columns, where unknown ones become text."""
+        text = TypeRef(t.TEXT, -1, self.binding.collation_of_type(t.TEXT))
+        return [text if each.type.oid == t.UNKNOWN else each.type for each in query.columns]
+
+    def shown(self, query: CatalogQuery, alias: str, given: Sequence[str] = ()) -> list[SourceColumn]:
+        """The columns of a query that is a FROM item `alias`, by the names `given` and behind those by its own."""
+        found = []
+        for place, (column, kind) in enumerate(zip(query.columns, self.types_of(query), strict=True), 1):
+            name = given[place - 1] if place <= len(given) else column.name
+            facts = column.facts if column.facts != Facts() else self.facts_of(column.expression)
+            found.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts))
+        return found
+
+    def facts_of(self, expression: Expression) -> Facts:
+        """What is known of an expression beside its type."""
+        scale = value.scale(expression, self) if expression.type.oid == t.NUMERIC else None
+        known = value.fields(expression, self) if self.binding.is_composite(expression.type.oid) else None
+        return Facts(value.zero_based(expression, self), scale, known or ())
+
+    def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
+        """A SELECT inside another: no function that acts may stand in it."""
         before = len(self.acting)
-        query = self.select(unwrap(node), scope, keep_order=keep_order)
+        query = self.select(unwrap(node), outer, keep_order=keep_order)
         if len(self.acting) > before:
             raise not_supported(f"function {self.acting[-1][0].name} is not supported in a subquery")
         return query
 
-    def select(self, node: pb.SelectStmt, parent: QueryScope | None, *, keep_order: bool = False) -> Query:
-        """A SELECT, VALUES or set operation."""
-        scope = QueryScope(parent)
-        lead = self._with(node, scope) if node.HasField("with_clause") else ""
-        if node.op != pb.SETOP_NONE:
-            query = self._set_operation(node, scope)
-        elif node.values_lists:
-            query = self._values(node, scope)
-        else:
-            query = self._plain(node, scope, keep_order=keep_order)
-        if not lead:
-            return query
-        return Query(query.columns, lambda types: f"{lead} {query.build(types)}")
-
-    def _with(self, node: ParseNode, scope: QueryScope) -> str:
+    def _with(self, node: ParseNode, outer: Scope | None) -> str:
         parts = []
         for each in node.with_clause.ctes:
             cte = unwrap(each)
@@ -129,195 +182,326 @@ class Rewriter(FromItems):
             if inner.DESCRIPTOR.name != "SelectStmt":
                 raise not_supported("data-modifying statements in WITH are not supported in a query on system catalogs")
             name = self.alias("w")
-            given = sql_names.strings(cte.aliascolnames)
-            recursive = node.with_clause.recursive and inner.op != pb.SETOP_NONE and _mentions(inner.rarg, cte.ctename)
-            if recursive:
-                base = self.select(inner.larg, scope)
-                scope.ctes[cte.ctename] = Cte(name, output_columns(base.columns, base.types(), name, given))
-                step = self.select(inner.rarg, scope)
-                types = base.types()
-                word = "UNION ALL" if inner.all else "UNION"
-                body = f"({base.build(types)}) {word} ({step.build(types)})"
+            given = names.strings(cte.aliascolnames)
+            if node.with_clause.recursive and inner.op != pb.SETOP_NONE and _mentions(inner.rarg, cte.ctename):
+                base = self.select(inner.larg, outer)
+                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(base, name, given)))
+                step = self.select(inner.rarg, outer)
+                types = self.types_of(base)
+                body = f"({base.build(types)}) {'UNION ALL' if inner.all else 'UNION'} ({step.build(types)})"
                 listed = ", ".join(f"c{place}" for place in range(1, len(types) + 1))
                 parts.append(f"{name}({listed}) AS ({body})")
             else:
-                query = self.select(inner, scope)
-                types = query.types()
-                scope.ctes[cte.ctename] = Cte(name, output_columns(query.columns, types, name, given))
-                parts.append(f"{name} AS ({query.build(types)})")
+                query = self.select(inner, outer)
+                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(query, name, given)))
+                parts.append(f"{name} AS ({query.build(self.types_of(query))})")
         return f"WITH {'RECURSIVE ' if node.with_clause.recursive else ''}{', '.join(parts)}"
 
-    def _set_operation(self, node: pb.SelectStmt, scope: QueryScope) -> Query:
-        left, right = self.select(node.larg, scope), self.select(node.rarg, scope)
-        word = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}[node.op]
+    def _set_operation(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
+        left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
+        word = _WORDS[node.op]
         if len(left.columns) != len(right.columns):
             raise PostgresError("42601", f"each {word} query must have the same number of columns")
-        columns = []
-        for (name, a), (_, b) in zip(left.columns, right.columns, strict=True):
-            both_unknown = a.unknown and b.unknown
-            columns.append((name, TypedSql("", t.UNKNOWN if both_unknown else common([a, b], word))))
-        word += " ALL" if node.all else ""
+        columns = [self._united(a, b, word) for a, b in zip(left.columns, right.columns, strict=True)]
 
-        def build(types: list[int]) -> str:
-            body = f"({left.build(types)}) {word} ({right.build(types)})"
+        def build(types: Sequence[TypeRef]) -> str:
+            body = f"({left.build(types)}) {word}{' ALL' if node.all else ''} ({right.build(types)})"
             order = self._order_output(node, columns)
-            return f"SELECT * FROM ({body}) {self.alias('u')}{order}{self._limit(node, scope)}"
+            return f"SELECT * FROM ({body}) {self.alias('u')}{order}{self._limit(node, outer)}"
 
-        return Query(columns, build)
+        return CatalogQuery(columns, build)
 
-    def _order_output(self, node: pb.SelectStmt, columns: list[tuple[str, TypedSql]]) -> str:
+    def _united(self, one: OutputColumn, other: OutputColumn, word: str) -> OutputColumn:
+        """A column of both sides of a set operation."""
+        sides = [_standing(each) for each in (one, other)]
+        if all(each.type.oid == t.UNKNOWN for each in sides):
+            return replace(one, expression=Const(type=UNKNOWN, value=None))
+        _, kind = binder.unify(sides, word, self.binding)
+        known = [each.facts if each.facts != Facts() else self.facts_of(each.expression) for each in (one, other)]
+        scales = {each.scale for each in known}
+        if kind.oid == t.NUMERIC and len(scales) > 1:
+            raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
+        facts = Facts(any(each.zero_based for each in known), scales.pop() if len(scales) == 1 else None, known[0].fields)
+        standing = ColumnRef(type=kind, name=one.name, attnum=1, key="")
+        return OutputColumn(one.name, standing, "", facts=facts)
+
+    def _order_output(self, node: pb.SelectStmt, columns: Sequence[OutputColumn]) -> str:
         keys = []
         for each in node.sort_clause:
             sort = unwrap(each)
-            place = _output_place(unwrap(sort.node), [name for name, _ in columns])
+            place = _output_place(unwrap(sort.node), [column.name for column in columns])
             if place is None:
                 raise not_supported("ORDER BY with an expression over a set operation is not supported")
-            keys.append(self.sort_key(sort, f"c{place + 1}"))
+            keys.append(_sort(sort, f"c{place + 1}"))
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
-    def _values(self, node: pb.SelectStmt, scope: QueryScope) -> Query:
-        listed = [[self.expression(each, scope) for each in unwrap(row).items] for row in node.values_lists]
+    def _values(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
+        context, scope = self.binding.within(construct="VALUES"), Scope((), outer)
+        listed = [[binder.bind_raw(each, scope, context) for each in unwrap(row).items] for row in node.values_lists]
         if len({len(row) for row in listed}) > 1:
             raise PostgresError("42601", "VALUES lists must all be the same length")
         columns = []
         for place in range(len(listed[0])):
-            values = [row[place] for row in listed]
-            kind = t.UNKNOWN if all(value.unknown for value in values) else common(values, "VALUES")
-            columns.append((f"column{place + 1}", TypedSql("", kind)))
+            cells = [row[place] for row in listed]
+            if all(each.type.oid == t.UNKNOWN for each in cells):
+                columns.append(OutputColumn(f"column{place + 1}", Const(type=UNKNOWN, value=None), ""))
+                continue
+            done, kind = binder.unify(cells, "VALUES", context)
+            scales = {value.scale(each, self) for each in done if not (isinstance(each, Const) and each.value is None)}
+            if kind.oid == t.NUMERIC and len(scales) > 1:
+                raise not_supported("VALUES of numeric values of several scales is not supported in a query on system catalogs")
+            facts = Facts(scale=scales.pop() if len(scales) == 1 and kind.oid == t.NUMERIC else None)
+            standing = ColumnRef(type=kind, name=f"column{place + 1}", attnum=1, key="")
+            columns.append(OutputColumn(f"column{place + 1}", standing, "", facts=facts))
 
-        def build(types: list[int]) -> str:
-            rows = [", ".join(coerce(value, kind, self.names).sql for value, kind in zip(row, types, strict=True)) for row in listed]
-            names = ", ".join(f"c{place + 1}" for place in range(len(types)))
+        def build(types: Sequence[TypeRef]) -> str:
+            rows = [", ".join(self._as(each, kind) for each, kind in zip(row, types, strict=True)) for row in listed]
+            listing = ", ".join(f"c{place + 1}" for place in range(len(types)))
             body = ", ".join(f"({row})" for row in rows)
             order = self._order_output(node, columns)
-            return f"SELECT * FROM (VALUES {body}) {self.alias('v')}({names}){order}{self._limit(node, scope)}"
+            return f"SELECT * FROM (VALUES {body}) {self.alias('v')}({listing}){order}{self._limit(node, outer)}"
 
-        return Query(columns, build)
+        return CatalogQuery(columns, build)
 
-    def _plain(self, node: pb.SelectStmt, scope: QueryScope, *, keep_order: bool) -> Query:
-        source = self.from_clause(node.from_clause, scope)
-        targets = self._targets(node, scope)
-        where = f" WHERE {self.condition(node.where_clause, scope, 'WHERE')}" if node.HasField("where_clause") else ""
-        group = self._group(node, targets, scope)
-        having = f" HAVING {self.condition(node.having_clause, scope, 'HAVING')}" if node.HasField("having_clause") else ""
-        distinct = self._distinct(node, targets, scope)
-        order = self._order(node, targets, scope) or (self._natural_order(scope) if keep_order and not group else "")
-        limit = self._limit(node, scope)
+    def _as(self, expression: Expression, kind: TypeRef) -> str:
+        """The SQL of an expression as a type that it can become."""
+        if expression.type.oid == kind.oid:
+            return self.sql(expression)
+        done = coerce(expression, replace(kind, typmod=-1), Reach.IMPLICIT, self.binding)
+        return self.sql(expression if done is None else done)
 
-        def build(types: list[int]) -> str:
+    def _plain(self, node: pb.SelectStmt, outer: Scope | None, *, keep_order: bool) -> CatalogQuery:
+        source = self.from_clause(node.from_clause, outer)
+        scope = source.scope(outer)
+        windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
+        context = self.binding.within(construct="SELECT", aggregates=True, sets=True, windows=windows)
+        targets = self._targets(node, source, scope, context)
+        where = ""
+        if node.HasField("where_clause"):
+            condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.binding.within(construct="WHERE"))
+            where = f" WHERE {self.sql(condition)}"
+        group = self._group(node, targets, source, scope)
+        having = ""
+        if node.HasField("having_clause"):
+            condition = binder.bind_condition(node.having_clause, scope, "HAVING", context=context.within(sets=False, windows=None))
+            having = f" HAVING {self.sql(self._gathered(condition, source))}"
+        distinct = self._distinct(node, targets, scope, context)
+        order = self._order(node, targets, source, scope, context)
+        if not order and keep_order and not group and source.sorted_by:
+            order = f" ORDER BY {', '.join(source.sorted_by)}"
+        limit = self._limit(node, outer)
+
+        def build(types: Sequence[TypeRef]) -> str:
             shown = [
-                f"{output(value, self.names) if value.fields else coerce(value, kind, self.names).sql} AS c{place}"
-                for place, ((_, value), kind) in enumerate(zip(targets, types, strict=True), 1)
+                f"{each.sql if each.type.oid == kind.oid else self._as(each.expression, kind)} AS c{place}"
+                for place, (each, kind) in enumerate(zip(targets, types, strict=True), 1)
             ]
-            return f"SELECT {distinct}{', '.join(shown) or 'NULL AS c0'}{source}{where}{group}{having}{order}{limit}"
+            return f"SELECT {distinct}{', '.join(shown) or 'NULL AS c0'}{source.sql}{where}{group}{having}{order}{limit}"
 
-        return Query(targets, build)
+        return CatalogQuery(targets, build)
 
-    def _targets(self, node: pb.SelectStmt, scope: QueryScope) -> list[tuple[str, TypedSql]]:
-        found: list[tuple[str, TypedSql]] = []
+    def _targets(self, node: pb.SelectStmt, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn]:
+        found: list[OutputColumn] = []
+        origins = {each.key: each for each in source.star}
         for each in node.target_list:
             target = each.res_target
             inner = unwrap(target.val)
-            expanded = self._star(inner, scope)
+            expanded = self._star(inner, source, scope, context)
             if expanded is not None:
                 found += expanded
                 continue
-            value = self.expression(inner, scope)
-            found.append((target.name or title(inner), value))
+            bound = self._gathered(binder.bind_raw(inner, scope, context), source)
+            origin = origins.get(bound.key) if isinstance(bound, ColumnRef) and not bound.levels_up else None
+            places = (origin.relation, origin.attnum) if origin is not None else (0, 0)
+            found.append(OutputColumn(target.name or title(inner), bound, self.sql(bound), *places))
         return found
 
-    def _star(self, node: ParseNode, scope: QueryScope) -> list[tuple[str, TypedSql]] | None:
+    def _gathered(self, expression: Expression, source: CatalogSource) -> Expression:
+        """Aggregates that gather values, without an order of their own, take them as the functions in FROM give them."""
+        if not source.sorted_by:
+            return expression
+        text = TypeRef(t.INT8)
+        order = tuple((ColumnRef(type=text, name="n", attnum=1, key=each), False, False) for each in source.sorted_by)
+
+        def sorted_one(node: Expression) -> Expression | None:
+            if isinstance(node, Aggregate) and not node.order and not node.distinct and builtin.function(node.function).name in _GATHERING:
+                return replace(node, order=order)
+            return None
+
+        return rewriting.rewrite(expression, sorted_one)
+
+    def _star(self, node: ParseNode, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn] | None:
         kind = node.DESCRIPTOR.name
         if kind == "ColumnRef" and unwrap(node.fields[-1]).DESCRIPTOR.name == "A_Star":
-            words = sql_names.strings(node.fields[:-1])
-            if words:
-                source = scope.source(words[-2] if len(words) > 1 else None, words[-1])
-                if source is None:
-                    raise PostgresError("42P01", f'missing FROM-clause entry for table "{words[-1]}"', position=position(node.location))
-                return list(source.columns)
-            if not scope.sources:
-                raise PostgresError("42601", "SELECT * with no tables specified is not valid", position=position(node.location))
-            return [pair for source in scope.sources if source.star for pair in source.columns if pair[0] not in source.hidden]
+            words = names.strings(node.fields[:-1])
+            if not words:
+                if not source.tables:
+                    raise PostgresError("42601", "SELECT * with no tables specified is not valid", position=position(node.location))
+                return [_target(each) for each in source.star]
+            table, _ = find_table(words[-1], words[-2] if len(words) > 1 else None, scope, node.location)
+            origins = {each.key: each for each in source.star}
+            listed = [each for each in table.columns if each.attnum >= 0]
+            return [_target(origins.get(each.key) or SourceColumn(each.name, each.type, each.key)) for each in listed]
         if kind == "A_Indirection" and unwrap(node.indirection[-1]).DESCRIPTOR.name == "A_Star":
-            value = self.expression(node.arg, scope)
-            if value.fields:
-                return list(value.fields)
-            if value.struct:
-                return [(name, self._field(value, name, node)) for name, _ in value.struct]
-            raise not_supported("expanding this row is not supported", position=position(getattr(node, "location", -1)))
+            whole = binder.bind_raw(node.arg, scope, context)
+            known = value.fields(whole, self)
+            if known is None:
+                raise not_supported("expanding this row is not supported", position=position(whole.location))
+            if isinstance(whole, ColumnRef) and whole.key in self.rows:
+                return [OutputColumn(name, each, self.sql(each)) for name, each in self.rows[whole.key]]
+            parts = [
+                (name, FieldSelect(type=TypeRef(kind, -1, self.binding.collation_of_type(kind)), arg=whole, name=name))
+                for name, kind in known
+            ]
+            return [OutputColumn(name, each, self.sql(each)) for name, each in parts]
         return None
 
-    def _group(self, node: pb.SelectStmt, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
+    def _group(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], source: CatalogSource, scope: Scope) -> str:
         keys = []
+        context = self.binding.within(construct="GROUP BY")
         for each in node.group_clause:
             inner = unwrap(each)
             if inner.DESCRIPTOR.name == "GroupingSet":
                 raise not_supported("GROUPING SETS are not supported in a query on system catalogs", position=position(inner.location))
-            keys.append(self._output_or_input(inner, targets, scope, input_first=True, clause="GROUP BY").sql)
-        keys = [key for key in keys if key != "NULL"]
+            found = self._output_or_input(inner, targets, scope, context, input_first=True, clause="GROUP BY")
+            if any(isinstance(part, Aggregate) for part in walk(found)):
+                raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY", position=position(found.location))
+            if not isinstance(found, Const):
+                keys.append(self.sql(found))
         return f" GROUP BY {', '.join(keys)}" if keys else ""
 
     def _output_or_input(
-        self, node: ParseNode, targets: list[tuple[str, TypedSql]], scope: QueryScope, *, input_first: bool, clause: str
-    ) -> TypedSql:
+        self, node: ParseNode, targets: Sequence[OutputColumn], scope: Scope, context: BindContext, *, input_first: bool, clause: str
+    ) -> Expression:
         """An expression of GROUP BY, ORDER BY or DISTINCT ON, which may be an output column's number or name."""
         if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
             if not 1 <= node.ival.ival <= len(targets):
                 raise PostgresError("42P10", f"{clause} position {node.ival.ival} is not in select list", position=position(node.location))
-            return self._settled(targets[node.ival.ival - 1][1])
-        if node.DESCRIPTOR.name == "ColumnRef" and len(node.fields) == 1 and unwrap(node.fields[0]).DESCRIPTOR.name == "String":
-            name = unwrap(node.fields[0]).sval
-            named = [value for known, value in targets if known == name]
-            if named and not (input_first and any(name == known for source in scope.sources for known, _ in source.columns)):
-                return self._settled(named[0])
-        return self._settled(self.expression(node, scope))
+            return resolve_unknown(targets[node.ival.ival - 1].expression, context)
+        name = _plain_name(node)
+        if name is not None:
+            named = [each for each in targets if each.name == name]
+            if named and not (input_first and any(name == each.name for table in scope.tables for each in table.columns)):
+                return resolve_unknown(named[0].expression, context)
+        return binder.bind(node, scope, context=context)
 
-    def _settled(self, value: TypedSql) -> TypedSql:
-        return coerce(value, t.TEXT, self.names) if value.unknown else value
-
-    def _distinct(self, node: pb.SelectStmt, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
+    def _distinct(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], scope: Scope, context: BindContext) -> str:
         if not node.distinct_clause:
             return ""
         keys = [unwrap(each) for each in node.distinct_clause]
         if keys == [None]:
             return "DISTINCT "
-        shown = [self._output_or_input(key, targets, scope, input_first=False, clause="DISTINCT ON").sql for key in keys]
-        return f"DISTINCT ON ({', '.join(shown)}) "
+        shown = [self._output_or_input(key, targets, scope, context, input_first=False, clause="DISTINCT ON") for key in keys]
+        return f"DISTINCT ON ({', '.join(map(self.sql, shown))}) "
 
-    def _order(self, node: pb.SelectStmt, targets: list[tuple[str, TypedSql]], scope: QueryScope) -> str:
+    def _order(
+        self, node: pb.SelectStmt, targets: Sequence[OutputColumn], source: CatalogSource, scope: Scope, context: BindContext
+    ) -> str:
         keys = []
+        context = context.within(construct="ORDER BY")
         for each in node.sort_clause:
             sort = unwrap(each)
             inner = unwrap(sort.node)
-            place = _output_place(inner, [name for name, _ in targets])
-            if place is not None and "<acting" not in targets[place][1].sql:
-                keys.append(self.sort_key(sort, f"c{place + 1}"))
+            if sort.sortby_dir == pb.SORTBY_USING:
+                raise not_supported("ORDER BY ... USING is not supported", position=position(sort.location))
+            place = _output_place(inner, [each.name for each in targets])
+            if place is not None and "<acting" not in targets[place].sql:
+                compiler.check_order(resolve_unknown(targets[place].expression, context), self)
+                keys.append(_sort(sort, f"c{place + 1}"))
             else:
-                keys.append(self.sort_key(sort, self._output_or_input(inner, targets, scope, input_first=False, clause="ORDER BY").sql))
+                found = self._output_or_input(inner, targets, scope, context, input_first=False, clause="ORDER BY")
+                keys.append(_sort(sort, compiler.sort_key(self._gathered(found, source), self)))
         return f" ORDER BY {', '.join(keys)}" if keys else ""
 
-    def _limit(self, node: pb.SelectStmt, scope: QueryScope) -> str:
+    def _limit(self, node: pb.SelectStmt, outer: Scope | None) -> str:
         found = ""
-        for word, name in (("LIMIT", "limit_count"), ("OFFSET", "limit_offset")):
-            if node.HasField(name):
-                inner = unwrap(getattr(node, name))
-                if inner.DESCRIPTOR.name == "A_Const" and inner.isnull:
-                    continue
-                found += f" {word} {coerce(self.expression(inner, scope), t.INT8, self.names).sql}"
+        for word, clause in (("LIMIT", node.limit_count), ("OFFSET", node.limit_offset)):
+            inner = unwrap(clause)
+            if inner is None or (inner.DESCRIPTOR.name == "A_Const" and inner.isnull):
+                continue
+            context = self.binding.within(construct=word)
+            bound = to_specific(binder.bind_raw(inner, Scope((), outer), context), t.INT8, word, context)
+            found += f" {word} {self.sql(bound)}"
         return found
 
+    # ---- subqueries ----------------------------------------------------------------------------------------------------------
 
-def _output_place(node: ParseNode, names: list[str]) -> int | None:
-    """The output column that a key of ORDER BY names by number or name, counted from 0."""
-    if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
-        if not 1 <= node.ival.ival <= len(names):
-            raise PostgresError("42P10", f"ORDER BY position {node.ival.ival} is not in select list", position=position(node.location))
-        return int(node.ival.ival) - 1
+    def _bound_subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
+        """The callback of the binder."""
+        query = self.inner_select(node.subselect, scope, keep_order=node.sub_link_type == pb.ARRAY_SUBLINK)
+        return sublink_binding.bound(node, scope, context, self.types_of(query), query)
+
+    def subquery(self, node: SubLink) -> str:
+        """The SQL of a subquery in an expression."""
+        query: CatalogQuery = node.query
+        types = self.types_of(query)
+        if node.kind == "EXISTS":
+            return f"EXISTS ({query.build(types)})"
+        if node.kind == "ARRAY":
+            return f"ARRAY({query.build(types)})"
+        if node.kind == "EXPR":
+            return f"({query.build(types)})"
+        assert node.test is not None
+        return self._quantified(node.test, node.kind, query, types)
+
+    def _quantified(self, test: Expression, kind: str, query: CatalogQuery, types: list[TypeRef]) -> str:
+        """``x op ANY/ALL (SELECT …)``: IN where it is that, else what the tests of all rows say together."""
+        alias = self.alias("q")
+        body = f"({query.build(types)}) {alias}"
+        facts = [each.facts if each.facts != Facts() else self.facts_of(each.expression) for each in query.columns]
+        self.facts.update({f"{alias}.c{place}": each for place, each in enumerate(facts, 1)})
+
+        def standing(node: Expression) -> Expression | None:
+            if not isinstance(node, CaseTest):
+                return None
+            place = max(node.location, 0) + 1
+            return ColumnRef(type=node.type, name="c", attnum=1, key=f"{alias}.c{place}")
+
+        whole = rewriting.rewrite(test, standing)
+        name = "=" if kind == "ANY" else "<>"
+        if isinstance(whole, OpExpr) and builtin.operator(whole.operator).name == name and whole.args[0].type.oid != t.BPCHAR:
+            left, right = (self.sql(each) for each in whole.args)
+            self.sql(whole)  # refuses what cannot be compared
+            return f"({left} {'' if kind == 'ANY' else 'NOT '}IN (SELECT {right} FROM {body}))"
+        sql, decided = self.sql(whole), "TRUE" if kind == "ANY" else "FALSE"
+        tests = f"bool_or({sql})" if kind == "ANY" else f"NOT bool_and({sql})"
+        found = f"CASE WHEN {tests} THEN {decided} WHEN count(*) > count({sql}) THEN NULL ELSE NOT {decided} END"
+        return f"(SELECT {found} FROM {body})"
+
+
+def _target(column: SourceColumn) -> OutputColumn:
+    return OutputColumn(column.name, column.reference, column.key, column.relation, column.attnum, column.facts)
+
+
+def _standing(column: OutputColumn) -> Expression:
+    """An expression of the column's type; a literal of unknown type stays one, as what is beside it decides."""
+    if column.type.oid == t.UNKNOWN:
+        return Const(type=UNKNOWN, value=None)
+    return ColumnRef(type=column.type, name=column.name, attnum=1, key="")
+
+
+def _sort(node: pb.SortBy, sql: str) -> str:
+    """One key of ORDER BY with PostgreSQL's place of NULLs."""
+    descending = node.sortby_dir == pb.SORTBY_DESC
+    first = node.sortby_nulls == pb.SORTBY_NULLS_FIRST or (descending and node.sortby_nulls != pb.SORTBY_NULLS_LAST)
+    return f"{sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+
+def _plain_name(node: ParseNode) -> str | None:
     if node.DESCRIPTOR.name == "ColumnRef" and len(node.fields) == 1 and unwrap(node.fields[0]).DESCRIPTOR.name == "String":
-        name = unwrap(node.fields[0]).sval
-        return names.index(name) if name in names else None
+        return str(unwrap(node.fields[0]).sval)
     return None
 
 
+def _output_place(node: ParseNode, listed: list[str]) -> int | None:
+    """The output column that a key of ORDER BY names by number or name, counted from 0."""
+    if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
+        if not 1 <= node.ival.ival <= len(listed):
+            raise PostgresError("42P10", f"ORDER BY position {node.ival.ival} is not in select list", position=position(node.location))
+        return int(node.ival.ival) - 1
+    name = _plain_name(node)
+    return listed.index(name) if name in listed else None
+
+
 def _mentions(node: ParseNode, name: str) -> bool:
-    return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk(node))
+    return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk_tree(node))

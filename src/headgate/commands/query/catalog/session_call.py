@@ -7,29 +7,31 @@ list it is called per row of the result, after the query; elsewhere it is called
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
-from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import namespace
-from headgate.catalog.physical import Cursor, duckdb_type
-from headgate.catalog.query import privilege_inquiry, regname
-from headgate.catalog.query.call import CallWriter
-from headgate.catalog.query.cast import CatalogNames, coerce, implicit
-from headgate.catalog.query.procedure import Procedure, fitting, procedures
-from headgate.catalog.query.scope import QueryScope
-from headgate.catalog.query.value import TypedSql, element_of, no_function, null, position, quote
+from headgate.catalog import namespace, procedure
+from headgate.catalog.physical import Cursor, one
+from headgate.catalog.procedure import Procedure
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.catalog.session import SessionContext
+from headgate.commands.query import instant
+from headgate.commands.query.catalog import privilege_inquiry, regname
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
+from headgate.expression.binding.context import BindContext
+from headgate.expression.duckdb import call, literal
+from headgate.expression.duckdb.value import duckdb_type, element_of, null, quote
+from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.lsn import Lsn
 from headgate.settings import definition
-from headgate.sql.parser import ParseNode, unwrap
+from headgate.sql.parser import position
 from headgate.types import registry as t
 
 SERVER_VERSION = "15.18"
@@ -42,6 +44,14 @@ STABLE = frozenset(
     " pg_replication_origin_oid pg_replication_origin_session_is_setup pg_replication_origin_session_progress".split()
 )
 """Functions of the caller's that only read: called once, wherever they stand, if their arguments are constants."""
+_ACTING_ALWAYS = frozenset(
+    "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
+    " pg_create_logical_replication_slot pg_current_wal_lsn pg_replication_origin_advance".split()
+)
+_MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
+_TO_REGISTERED = {
+    "to_regclass": t.REGCLASS, "to_regtype": t.REGTYPE, "to_regnamespace": t.REGNAMESPACE, "to_regrole": t.REGROLE, "to_regproc": t.REGPROC,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,52 +59,74 @@ class Acting:
     """A call that waits for its rows: hidden result columns [first, first + count) hold the arguments."""
 
     name: str
-    keywords: tuple[str | None, ...]
     types: tuple[int, ...]
     result: int
     procedure: Procedure
 
 
-class SessionFunctions(CallWriter):
-    """The functions of a session. Needs `context`, `cursor`, `functions`, `describing`."""
+class SessionFunctions:
+    """The functions of a session: a part of the planner of queries on the catalogs, and of the compiler's `Env`."""
 
     context: SessionContext
     cursor: Cursor
     functions: Mapping[str, Callable[..., Any]]
     describing: bool
-    acting: list[tuple[Acting, list[TypedSql]]]
-    names: CatalogNames
+    acting: list[tuple[Acting, tuple[Expression, ...]]]
+    binding: BindContext
     path_cache: dict[tuple[str, ...], dict[str, int]]
+    database: str
+    path: str
+    in_utc: bool
+    kept_view: bool
+    """Whether what has been compiled of a view depends on nothing that changes within the session."""
 
-    def session_call(self, name: str, node: pb.FuncCall, scope: QueryScope) -> TypedSql | None:
+    def sql(self, expression: Expression) -> str:
+        """The SQL of an expression."""
+        raise NotImplementedError
+
+    @staticmethod
+    def called(node: FuncExpr) -> str:
+        """The name by which the caller's functions know a function."""
+        found = builtin.function(node.function)
+        return found.key if found.schema == procedure.OWN_SCHEMA else found.name
+
+    def session_call(self, node: FuncExpr) -> str | None:
         """The value of a session function; None for a name that is none."""
+        name = self.called(node)
         if name in self.functions or name in _ACTING_ALWAYS:
-            return self._call_given(name, node, scope)
-        if name in _MOMENTS:
-            return self._moment(name)
+            return self._call_given(name, node)
         if name.startswith("has_") or name in ("pg_has_role", "row_security_active"):
-            return self._privilege(name, node, scope)
+            return self._privilege(name, node)
+        if name in _MOMENTS:
+            return self._moment(name, node.type)
+        if name in _TO_REGISTERED:
+            return self._to_registered(node, _TO_REGISTERED[name])
         method = getattr(self, f"_fn_{name}", None)
-        if method is None:
-            return None
-        arguments = [] if node is None else self.expressions(node.args, scope)
-        found: TypedSql = method(arguments, node)
+        found: str | None = None if method is None else method(node.args, node)
         return found
+
+    def session_value(self, node: SqlValue) -> str:
+        """CURRENT_USER, CURRENT_DATE and their like."""
+        if node.type.oid != t.NAME:
+            return self._moment("now", node.type)
+        context = self.context
+        words = {"SESSION_USER": context.session_user, "CURRENT_CATALOG": context.database_name}
+        return self._fn_current_schema((), None) if node.name == "CURRENT_SCHEMA" else quote(words.get(node.name, context.user))
+
+    def _moment(self, function: str, target: TypeRef) -> str:
+        self.kept_view = False
+        return literal.constant(instant.constant(self.context, target, self.binding, function), self)
 
     # ---- who and where -----------------------------------------------------------------------------------------------------
 
-    def _fn_current_database(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return TypedSql(quote(self.context.database_name), t.NAME)
+    def _fn_current_database(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        return quote(self.context.database_name)
 
-    _fn_current_catalog = _fn_current_database
+    def _fn_current_user(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        return quote(self.context.user)
 
-    def _fn_current_user(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return TypedSql(quote(self.context.user), t.NAME)
-
-    _fn_user = _fn_current_role = _fn_current_user
-
-    def _fn_session_user(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return TypedSql(quote(self.context.session_user), t.NAME)
+    def _fn_session_user(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        return quote(self.context.session_user)
 
     def _schemas(self) -> list[str]:
         return list(self.schema_oids())
@@ -108,195 +140,178 @@ class SessionFunctions(CallWriter):
             )
         return self.path_cache[key]
 
-    def _fn_current_schema(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
+    def _fn_current_schema(self, _args: Sequence[Expression], _node: FuncExpr | None) -> str:
+        self.kept_view = False
         found = [name for name in self._schemas() if name != self.context.temp_schema]
-        return TypedSql(quote(found[0]), t.NAME) if found else TypedSql("CAST(NULL AS VARCHAR)", t.NAME)
+        return quote(found[0]) if found else null(t.NAME)
 
-    def _fn_current_schemas(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
+    def _fn_current_schemas(self, args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
         found = [name for name in self._schemas() if name != self.context.temp_schema]
-        if arguments and arguments[0].sql == "TRUE":
+        if self._constant(args[0]):
             found = found if "pg_catalog" in found else ["pg_catalog", *found]
             found = found if self.context.temp_schema is None else [self.context.temp_schema, *found]
-        return TypedSql(f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])", t.NAME_ARRAY)
+        return f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])"
 
-    def _fn_pg_client_encoding(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return TypedSql(quote(self.context.setting("client_encoding") or "UTF8"), t.NAME)
+    def _fn_pg_client_encoding(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return quote(self.context.setting("client_encoding") or "UTF8")
 
-    def _fn_pg_my_temp_schema(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        made = self.schema_oids().get(self.context.temp_schema or "", 0)
-        return TypedSql(f"CAST({made} AS UINTEGER)", t.OID)
+    def _fn_pg_my_temp_schema(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return f"CAST({self.schema_oids().get(self.context.temp_schema or '', 0)} AS UINTEGER)"
 
-    def _fn_pg_is_wal_replay_paused(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
+    def _fn_pg_is_wal_replay_paused(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
         hint = "Recovery control functions can only be executed during recovery."
         raise PostgresError("55000", "recovery is not in progress", hint=hint)
 
-    def _fn_version(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return TypedSql(quote(VERSION), t.TEXT)
+    def _fn_version(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        return quote(VERSION)
 
-    def _fn_pg_backend_pid(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return TypedSql(str(self.context.pid), t.INT4)
+    def _fn_pg_backend_pid(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return str(self.context.pid)
 
-    def _fn_inet_client_addr(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return _text_or_null(self.context.client_addr, t.INET)
+    def _fn_inet_client_addr(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return null(t.INET) if self.context.client_addr is None else quote(self.context.client_addr)
 
-    def _fn_inet_server_addr(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return _text_or_null(self.context.server_addr, t.INET)
+    def _fn_inet_server_addr(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return null(t.INET) if self.context.server_addr is None else quote(self.context.server_addr)
 
-    def _fn_inet_client_port(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return TypedSql(f"CAST({self.context.client_port or 'NULL'} AS INTEGER)", t.INT4)
+    def _fn_inet_client_port(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return f"CAST({self.context.client_port or 'NULL'} AS INTEGER)"
 
-    def _fn_inet_server_port(self, _arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return TypedSql(f"CAST({self.context.server_port or 'NULL'} AS INTEGER)", t.INT4)
+    def _fn_inet_server_port(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return f"CAST({self.context.server_port or 'NULL'} AS INTEGER)"
 
-    def _fn_current_setting(self, arguments: list[TypedSql], node: ParseNode) -> TypedSql:
+    def _fn_timeofday(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return quote(self.context.moment("timeofday").strftime("%a %b %d %H:%M:%S.%f %Y UTC"))
+
+    def _fn_age(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
+        """age(timestamptz), from the midnight before now."""
+        if builtin.function(node.function).key != "age/1184" or not self.in_utc:
+            return None
+        return f"age({self._moment('now', TypeRef(t.DATE))}, {self.sql(args[0])})"
+
+    def _fn_current_setting(self, args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
         reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(READ_ALL_SETTINGS)
-        given = arguments[0]
-        if given.literal is None and not given.parameter and "." in given.sql and not given.sql.startswith("'"):  # of a column
+        if any(isinstance(each, ColumnRef) for each in walk(args[0])):
             seen = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]
             known = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in seen)
-            return TypedSql(f"(MAP {{{known}}})[lower({arguments[0].sql})]", t.TEXT) if known else null(t.TEXT)
-        name = self._constant(arguments[0], t.TEXT)
+            return f"(MAP {{{known}}})[lower({self.sql(args[0])})]" if known else null(t.TEXT)
+        name = self._constant(args[0])
         if name is None:
             return null(t.TEXT)
         by_name = {key.lower(): value for key, value in self.context.settings.items()}
         if str(name).lower() in by_name:
             if definition.is_guarded(str(name)) and not reads_all:
                 raise definition.guarded(str(name).lower())
-            return TypedSql(quote(by_name[str(name).lower()]), t.TEXT)
+            return quote(by_name[str(name).lower()])
         defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(self.context.search_path)}
         if str(name).lower() in defaults:
-            return TypedSql(quote(defaults[str(name).lower()]), t.TEXT)
-        if (len(arguments) > 1 and arguments[1].sql == "TRUE") or self.describing:
-            return TypedSql("CAST(NULL AS VARCHAR)", t.TEXT)
+            return quote(defaults[str(name).lower()])
+        if (len(args) > 1 and self._constant(args[1])) or self.describing:
+            return null(t.TEXT)
         raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
 
-    def _fn_pg_get_keywords(self, _arguments: list[TypedSql], node: ParseNode) -> TypedSql:
-        raise not_supported("pg_get_keywords is not supported", position=position(node.location))
+    def _fn_pg_get_expr(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
+        """With the pretty form, the column that holds it is read instead."""
+        if len(args) < 3 or not (isinstance(args[2], Const) and args[2].value == "t"):
+            return None
+        sqls = [self.sql(each) for each in args]
+        sqls[0] = re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', sqls[0])
+        return call.apply(node.function, node, args, sqls, self)
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
 
-    def _to_reg(self, arguments: list[TypedSql], kind: int) -> TypedSql:
-        text = self._constant(arguments[0], t.TEXT)
+    def _to_registered(self, node: FuncExpr, kind: int) -> str:
+        text = self._constant(node.args[0])
         if text is None:
-            return TypedSql("CAST(NULL AS UINTEGER)", kind)
+            return null(t.OID)
         try:
-            return TypedSql(f"CAST({self.resolve(str(text), kind, None)} AS UINTEGER)", kind)
+            return f"CAST({self.resolve(str(text), kind, None)} AS UINTEGER)"
         except PostgresError as error:
             if error.sqlstate == "42501":
                 raise
-            return TypedSql("CAST(NULL AS UINTEGER)", kind)
-
-    def _fn_to_regclass(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return self._to_reg(arguments, t.REGCLASS)
-
-    def _fn_to_regtype(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return self._to_reg(arguments, t.REGTYPE)
-
-    def _fn_to_regnamespace(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return self._to_reg(arguments, t.REGNAMESPACE)
-
-    def _fn_to_regrole(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return self._to_reg(arguments, t.REGROLE)
-
-    def _fn_to_regproc(self, arguments: list[TypedSql], _node: ParseNode) -> TypedSql:
-        return self._to_reg(arguments, t.REGPROC)
+            return null(t.OID)
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
         """The oid that the text of a reg… literal stands for along the session's search path (`regname`)."""
+        if not text.isdigit():
+            self.kept_view = False
         return regname.resolve(self.cursor, self.context, self._schemas, text, kind, where)
 
-    # ---- privileges, time ------------------------------------------------------------------------------------------------------
+    # ---- privileges ------------------------------------------------------------------------------------------------------------
 
-    def _privilege(self, name: str, node: pb.FuncCall, scope: QueryScope) -> TypedSql:
-        given = self.expressions(node.args, scope)
-        if len(given) not in privilege_inquiry.widths(name):
-            raise no_function(name, given, node.location)
-        return privilege_inquiry.call(self, name, given)
-
-    def _moment(self, name: str) -> TypedSql:
-        now = self.context.moment(name).replace(tzinfo=None)
-        kind = _MOMENTS[name]
-        if kind == t.TEXT:
-            return TypedSql(quote(now.strftime("%a %b %d %H:%M:%S.%f %Y UTC")), t.TEXT)
-        return TypedSql(f"CAST({quote(now.isoformat(sep=' '))} AS {duckdb_type(kind)})", kind)
+    def _privilege(self, name: str, node: FuncExpr) -> str:
+        if not self.context.superuser:
+            self.kept_view = False
+        return privilege_inquiry.call(self, name, node.args)
 
     # ---- functions that act ---------------------------------------------------------------------------------------------------
 
-    def _call_given(self, name: str, node: pb.FuncCall, scope: QueryScope) -> TypedSql:
-        procedure = procedures().get(name)
-        if procedure is None:
-            raise PostgresError("42883", f"function {name} does not exist", position=position(node.location))
-        chosen, arguments, keywords = self._chosen(procedure, node, scope)
+    def _call_given(self, name: str, node: FuncExpr) -> str:
+        chosen = procedure.procedures()[node.function]
         callee = self.functions.get(name)
         if callee is None:
             raise not_supported(f"function {name} is not supported", position=position(node.location))
         if chosen.is_set and not chosen.outputs:
             raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
+        self.check_right(chosen)
+        self.kept_view = False
         if name in STABLE:
             if self.describing:
-                return TypedSql(f"CAST(NULL AS {duckdb_type(chosen.result)})", chosen.result)
-            result = callee(*[self._constant(value, value.type) for value in arguments])
-            return constant(result, chosen.result)
-        self.acting.append((Acting(name, keywords, tuple(value.type for value in arguments), chosen.result, chosen), arguments))
-        return TypedSql(f"<acting {len(self.acting) - 1}>", t.RECORD if chosen.outputs else chosen.result, struct=chosen.outputs)
+                return null(chosen.result)
+            return constant(callee(*self.given_values(node, chosen)), chosen.result)
+        args = spread(node)
+        self.acting.append((Acting(name, tuple(each.type.oid for each in args), chosen.result, chosen), args))
+        return f"<acting {len(self.acting) - 1}>"
 
-    def _chosen(
-        self, candidates: list[Procedure], node: ParseNode, scope: QueryScope
-    ) -> tuple[Procedure, list[TypedSql], tuple[str | None, ...]]:
-        """The first function of the name that takes the arguments, and these cast to its types; 42883 if none does."""
-        possible = fitting(candidates, node)
-        for place, each in enumerate(possible):
-            try:
-                found = (each, *self.acting_arguments(each, node, scope))
-            except PostgresError as error:
-                if error.sqlstate != "42883" or place == len(possible) - 1:
-                    raise
-                continue
-            self.check_right(each)
-            return found
-        raise AssertionError
-
-    def check_right(self, procedure: Procedure) -> None:
+    def check_right(self, found: Procedure) -> None:
         """42501 for a function that is not PUBLIC's, unless the user has been granted it."""
-        if procedure.granted is None or self.context.superuser:
+        if found.granted is None or self.context.superuser:
             return
         role = acl.role(self.cursor, self.context.user)
-        if not any(role.owns(roles.get(self.cursor, each).oid) for each in procedure.granted):
-            raise PostgresError("42501", f"permission denied for function {procedure.name}")
+        if not any(role.owns(roles.get(self.cursor, each).oid) for each in found.granted):
+            raise PostgresError("42501", f"permission denied for function {found.name}")
 
-    def acting_arguments(self, procedure: Procedure, node: pb.FuncCall, scope: QueryScope) -> tuple[list[TypedSql], tuple[str | None, ...]]:
-        """The arguments of a function that acts, cast to its declared types; names of those given by name."""
-        values: list[TypedSql] = []
-        keywords: list[str | None] = []
-        for place, each in enumerate(node.args):
-            inner = unwrap(each)
-            keyword = inner.name if inner.DESCRIPTOR.name == "NamedArgExpr" else None
-            value = self.expression(inner.arg if keyword else inner, scope)
-            if keyword:
-                target = dict(zip(procedure.argument_names, procedure.arguments, strict=False)).get(keyword, t.TEXT)
-            elif place < len(procedure.arguments):
-                target = procedure.arguments[place]
-            else:
-                target = procedure.variadic or t.TEXT
-            if procedure.variadic and place >= len(procedure.arguments) - 1:
-                target = procedure.variadic
-            if implicit(value.type, target) is None:
-                given = self.expressions([unwrap(a).arg if unwrap(a).DESCRIPTOR.name == "NamedArgExpr" else a for a in node.args], scope)
-                raise no_function(procedure.name, given, node.location)
-            values.append(coerce(value, target, self.names))
-            keywords.append(keyword)
-        if len(values) < procedure.required or (len(values) > len(procedure.arguments) and not procedure.variadic):
-            raise no_function(procedure.name, values, node.location)
-        return values, tuple(keywords)
+    def check_arguments(self, node: FuncExpr) -> None:
+        """42704 for a publication that is not there, where its name is a constant."""
+        if builtin.function(node.function).name != "pg_get_publication_tables" or not isinstance(node.args[0], Const):
+            return
+        self.kept_view = False
+        sql = "SELECT 1 FROM hg.pg_publication WHERE dbid = ? AND pubname = ?"
+        if one(self.cursor, sql, [self.context.database, node.args[0].value]) is None:
+            raise PostgresError("42704", f'publication "{node.args[0].value}" does not exist')
 
-    def _constant(self, value: TypedSql, kind: int) -> Any:
+    def given_values(self, node: FuncExpr, _chosen: Procedure) -> list[Any]:
+        """The values of a call's arguments, which must be constants, as the caller's functions take them."""
+        return [self._constant(each) for each in spread(node)]
+
+    def _constant(self, expression: Expression) -> Any:
         """The Python value of an expression without columns."""
-        settled = coerce(value, kind, self.names) if value.unknown else value
+        if isinstance(expression, Const) and (expression.value is None or expression.type.oid in (t.TEXT, t.NAME)):
+            return expression.value
         try:
-            [found] = self.cursor.execute(f"SELECT {settled.sql}").fetchall()
+            [found] = self.cursor.execute(f"SELECT {self.sql(expression)}").fetchall()
         except duckdb.Error as error:
             raise not_supported("an argument of this function must be a constant") from error
-        return python_value(found[0], settled.type)
+        return python_value(found[0], expression.type.oid)
+
+
+def spread(node: FuncExpr) -> tuple[Expression, ...]:
+    """The arguments of a call as they were written: those of a variadic function one by one."""
+    function = builtin.function(node.function)
+    if not function.variadic or node.variadic or not node.args:
+        return node.args
+    *fixed, last = node.args
+    return (*fixed, *last.elements) if isinstance(last, ArrayExpr) else node.args
 
 
 def python_value(value: Any, kind: int) -> Any:
@@ -304,33 +319,26 @@ def python_value(value: Any, kind: int) -> Any:
     return Lsn(value) if kind == t.PG_LSN and value is not None else value
 
 
-def constant(value: Any, kind: int) -> TypedSql:
+def constant(value: Any, kind: int) -> str:
     """A Python value as SQL of a type."""
     if value is None:
-        return TypedSql(f"CAST(NULL AS {duckdb_type(kind)})", kind)
+        return null(kind)
     if isinstance(value, bool):
-        return TypedSql("TRUE" if value else "FALSE", kind)
+        return "TRUE" if value else "FALSE"
     if isinstance(value, int):
-        return TypedSql(f"CAST({int(value)} AS {duckdb_type(kind)})", kind)
+        return f"CAST({int(value)} AS {duckdb_type(kind)})"
     if isinstance(value, list | tuple):
         element = element_of(kind) or t.TEXT
-        return TypedSql(f"CAST([{', '.join(constant(each, element).sql for each in value)}] AS {duckdb_type(kind)})", kind)
+        return f"CAST([{', '.join(constant(each, element) for each in value)}] AS {duckdb_type(kind)})"
     if isinstance(value, datetime.datetime):
         moment = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
-        return TypedSql(f"CAST({quote(moment.isoformat(sep=' '))} AS TIMESTAMP)", kind)
-    return TypedSql(f"CAST({quote(str(value))} AS {duckdb_type(kind)})", kind)
+        return f"CAST({quote(moment.isoformat(sep=' '))} AS TIMESTAMP)"
+    return f"CAST({quote(str(value))} AS {duckdb_type(kind)})"
 
 
-_MOMENTS = {
-    "now": t.TIMESTAMPTZ, "transaction_timestamp": t.TIMESTAMPTZ, "statement_timestamp": t.TIMESTAMPTZ, "clock_timestamp": t.TIMESTAMPTZ,
-    "current_timestamp": t.TIMESTAMPTZ, "localtimestamp": t.TIMESTAMP, "current_date": t.DATE, "timeofday": t.TEXT,
-}  # fmt: skip
-
-_ACTING_ALWAYS = frozenset(
-    "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
-    " pg_create_logical_replication_slot pg_current_wal_lsn pg_replication_origin_advance".split()
-)
-
-
-def _text_or_null(value: str | None, kind: int) -> TypedSql:
-    return TypedSql("CAST(NULL AS VARCHAR)" if value is None else quote(value), kind)
+def result_rows(callee: Callable[..., Any], values: Iterable[Any], found: Procedure) -> list[tuple[object, ...]]:
+    """Calls a function of the caller's; a scalar result is a row of one column, a single tuple is a row."""
+    result = callee(*values)
+    if found.is_set:
+        return [tuple(row) if isinstance(row, list | tuple) else (row,) for row in result]
+    return [tuple(result)] if found.outputs else [(result,)]
