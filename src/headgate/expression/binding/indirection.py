@@ -84,6 +84,9 @@ def _subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindC
     if base.is_vector:
         base = context.types.by_oid(context.types.by_oid(base.element).array)
     document = base.oid == registry.JSONB
+    if base.oid == registry.NAME and not any(each.is_slice for each in indices) and len(indices) == 1:
+        index = _index(indices[0].uidx, scope, context, binder)
+        return Subscript(type=TypeRef(registry.CHAR), arg=arg, lower=(), upper=(index,), location=arg.location)
     if not base.is_array and not document:
         raise PostgresError(
             "42804",

@@ -165,17 +165,16 @@ def _numeric(found: builtin.Operator, node: n.Expression, operands: Sequence[n.E
 
 def _like(fold: str, negated: bool) -> Builder:
     def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-        pattern, escape = args[1], "'\\'"
-        written = operands[1]
+        escape, written = "'\\'", operands[1]
         if isinstance(written, n.FuncExpr) and builtin.function(written.function).key == "like_escape":
-            pattern, escape = (_sql_of(each, env) for each in written.args)
+            escape = _escape(written.args[1])
         word = f"{'NOT ' if negated else ''}{fold}"
-        return f"({args[0]} {word} {pattern} ESCAPE {escape})"
+        return f"({args[0]} {word} {args[1]} ESCAPE {escape})"
 
     return build
 
 
-def _sql_of(node: n.Expression, env: Env) -> str:
+def _escape(node: n.Expression) -> str:
     if not isinstance(node, n.Const):
         raise refuse("LIKE with an ESCAPE that is no constant", node)
     return quote(node.value) if node.value is not None else "NULL"

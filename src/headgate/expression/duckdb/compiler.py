@@ -21,6 +21,7 @@ from headgate.expression.duckdb.value import (
     fields,
     null,
     quote,
+    raised,
     refuse,
     scale,
     zero_based,
@@ -89,7 +90,7 @@ def _operation(node: n.OpExpr, env: Env) -> str:
 def _operand(node: n.Expression, env: Env) -> str:
     """An operand; what like_escape makes of a pattern, `call` reads itself."""
     if isinstance(node, n.FuncExpr) and builtin.function(node.function).key == "like_escape":
-        return ""
+        return compile(node.args[0], env)
     return compile(node, env)
 
 
@@ -262,7 +263,16 @@ def _session_value(node: n.SqlValue, env: Env) -> str:
     return env.session_value(node)
 
 
+def _character(node: n.Subscript, env: Env) -> str:
+    """``name[n]``: a byte of a name, counted from 0."""
+    value, place = compile(node.arg, env), compile(node.upper[0] or node.arg, env)
+    wide = raised("0A000", "a subscript of a name that is not plain ASCII is not supported", t.CHAR)
+    return f"CASE WHEN strlen({value}) > length({value}) THEN {wide} WHEN {place} BETWEEN 0 AND 63 THEN substr({value}, {place} + 1, 1) END"
+
+
 def _subscript(node: n.Subscript, env: Env) -> str:
+    if base_of(node.arg.type.oid) == t.NAME:
+        return _character(node, env)
     if len(node.upper) != 1 or element_of(node.arg.type.oid) is None:
         raise refuse("a subscript of this value", node)
     value, shift = compile(node.arg, env), 1 if zero_based(node.arg, env) else 0

@@ -51,9 +51,12 @@ def rows(node: n.FuncExpr, args: Sequence[str], env: Env, *, in_from: bool = Fal
     return builder(node, args, env, in_from)
 
 
-def known(function: int) -> bool:
-    """Whether a set-returning function is here."""
-    return builtin.function(function).name in _BUILDERS
+_QUERIES = frozenset({"aclexplode", "pg_get_publication_tables"})
+
+
+def is_query(node: n.Expression) -> bool:
+    """Whether a call is a set that no list can hold: it stands in FROM, where a SELECT list names its columns too."""
+    return isinstance(node, n.FuncExpr) and builtin.function(node.function).name in _QUERIES
 
 
 def _series(node: n.FuncExpr, args: Sequence[str], env: Env, in_from: bool) -> Rows:

@@ -315,7 +315,7 @@ class FromItems(SessionFunctions):
             SourceColumn(label or name, self._type(kind), f"{alias}.c{place}", facts=Facts(scale=0) if kind == t.NUMERIC else Facts())
             for place, (label, kind) in enumerate(found.columns, 1)
         ]
-        if found.scalar and len(columns) == 1 and node.HasField("alias") and not node.alias.colnames:
+        if columns[0].name == name and found.scalar and node.HasField("alias") and not node.alias.colnames:
             columns = [replace(columns[0], name=node.alias.aliasname)]
         sql, order = found.table_sql, ()
         if found.list_sql:
@@ -337,8 +337,7 @@ class FromItems(SessionFunctions):
             return self._acting_rows(bound, name)
         if function.retset:
             self.check_arguments(bound)
-            found = set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
-            return replace(found, columns=tuple((name, kind) for _, kind in found.columns)) if found.scalar else found
+            return set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
         sql = self.sql(bound)
         if sql.startswith("<acting"):
             raise not_supported(f"function {name} is not supported here", position=position(bound.location))

@@ -280,22 +280,41 @@ def _column(value: str, sql: str, columns: Sequence[tuple[int, int, str]], *, by
 
 def _has_role(session: InquiryContext, arguments: Sequence[Expression]) -> str:
     role = acl.role(session.cursor, session.context.user)
+    target, wanted = arguments[-2:]
+    if len(arguments) > 2 and all(each.type.oid == t.OID for each in arguments[:2]) and not isinstance(arguments[0], Const):
+        return _whose_role(session, arguments[0], target, wanted)
     if len(arguments) > 2:
         role = _role(session, "pg_has_role", arguments[0])
-    target, wanted = arguments[-2:]
     by_name, sql = target.type.oid in (t.TEXT, t.NAME), session.sql(target)
     if by_name and (name := _known(sql)) is not None:
         roles.get(session.cursor, str(name))
-    ways = [_WAYS.get(each.strip().upper()) for each in str(_constant(session, "pg_has_role", wanted)).split(",")]
-    if None in ways:
-        raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
+    ways = _ways(session, wanted)
     if role.superuser:
         return f"({sql} IS NOT NULL OR NULL)"
-    reached = {oid for way in ways for oid in _reached(session, role, str(way))}
+    reached = {oid for way in ways for oid in _reached(session, role, way)}
     if by_name:
         listed = ", ".join("'" + acl.role_name(session.cursor, oid).replace("'", "''") + "'" for oid in sorted(reached)) or "NULL"
         return f"coalesce({sql} IN ({listed}), FALSE)"
     return f"CASE WHEN {sql} IS NOT NULL THEN {_among(sql, reached)} END"
+
+
+def _ways(session: InquiryContext, wanted: Expression) -> list[str]:
+    """What pg_has_role is asked."""
+    found = [_WAYS.get(each.strip().upper()) for each in str(_constant(session, "pg_has_role", wanted)).split(",")]
+    if None in found:
+        raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
+    return [str(each) for each in found]
+
+
+def _whose_role(session: InquiryContext, whose: Expression, target: Expression, wanted: Expression) -> str:
+    """pg_has_role of a role that differs by the row: a case for each role that there is."""
+    sql, ways, cases = session.sql(target), _ways(session, wanted), []
+    for oid, name in rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"):
+        role = acl.role(session.cursor, name)
+        reached = {each for way in ways for each in _reached(session, role, way)}
+        cases.append(f"WHEN {oid} THEN {'TRUE' if role.superuser else _among(sql, reached)}")
+    asked = session.sql(whose)
+    return f"CASE WHEN {asked} IS NOT NULL AND {sql} IS NOT NULL THEN CASE {asked} {' '.join(cases)} ELSE FALSE END END"
 
 
 def _reached(session: InquiryContext, role: acl.RoleRights, way: str) -> set[int]:

@@ -27,7 +27,7 @@ from headgate.expression.binding.coercion import coerce, resolve_unknown, to_spe
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, find_table
-from headgate.expression.duckdb import compiler, value
+from headgate.expression.duckdb import compiler, set_returning, value
 from headgate.expression.duckdb.value import Facts
 from headgate.expression.node import (
     UNKNOWN,
@@ -37,6 +37,7 @@ from headgate.expression.node import (
     Const,
     Expression,
     FieldSelect,
+    FuncExpr,
     OpExpr,
     Param,
     SubLink,
@@ -89,6 +90,8 @@ class CatalogPlanner(FromItems):
         self.kept_view = True
         self.path_cache = {}
         self.ctes: dict[str, Cte] = {}
+        self.beside: dict[FuncExpr, str] = {}
+        """Sets of the SELECT list that is planned which stand in its FROM, with their names there."""
         self._aliases = 0
         self.inferred = {number: each.type_oid for number, each in enumerate(parameters, 1)}
         self.binding = BindContext(
@@ -273,6 +276,7 @@ class CatalogPlanner(FromItems):
     def _plain(self, node: pb.SelectStmt, outer: Scope | None, *, keep_order: bool) -> CatalogQuery:
         source = self.from_clause(node.from_clause, outer)
         scope = source.scope(outer)
+        kept, self.beside = self.beside, {}
         windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
         context = self.binding.within(construct="SELECT", aggregates=True, sets=True, windows=windows)
         targets = self._targets(node, source, scope, context)
@@ -290,6 +294,10 @@ class CatalogPlanner(FromItems):
         if not order and keep_order and not group and source.sorted_by:
             order = f" ORDER BY {', '.join(source.sorted_by)}"
         limit = self._limit(node, outer)
+        for call, alias in self.beside.items():
+            rows = set_returning.rows(call, [self.sql(each) for each in call.args], self, in_from=True)
+            source = replace(source, sql=f"{source.sql}{',' if source.sql else ' FROM'} LATERAL ({rows.table_sql}) {alias}")
+        self.beside = kept
 
         def build(types: Sequence[TypeRef]) -> str:
             shown = [
@@ -317,7 +325,11 @@ class CatalogPlanner(FromItems):
         return found
 
     def _gathered(self, expression: Expression, source: CatalogSource) -> Expression:
-        """Aggregates that gather values, without an order of their own, take them as the functions in FROM give them."""
+        """Aggregates that gather values, without an order of their own, take them as the functions in FROM give them.
+
+        Columns of sets that stand in FROM only become columns of an item of FROM.
+        """
+        expression = rewriting.rewrite(expression, self._set_beside)
         if not source.sorted_by:
             return expression
         text = TypeRef(t.INT8)
@@ -329,6 +341,13 @@ class CatalogPlanner(FromItems):
             return None
 
         return rewriting.rewrite(expression, sorted_one)
+
+    def _set_beside(self, node: Expression) -> Expression | None:
+        if not isinstance(node, FieldSelect) or not set_returning.is_query(node.arg) or not isinstance(node.arg, FuncExpr):
+            return None
+        alias = self.beside.setdefault(node.arg, self.alias("f"))
+        place = [name for name, _ in value.fields(node.arg, self) or ()].index(node.name) + 1
+        return ColumnRef(type=node.type, name=node.name, attnum=1, key=f"{alias}.c{place}")
 
     def _star(self, node: ParseNode, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn] | None:
         kind = node.DESCRIPTOR.name
@@ -349,10 +368,11 @@ class CatalogPlanner(FromItems):
                 raise not_supported("expanding this row is not supported", position=position(whole.location))
             if isinstance(whole, ColumnRef) and whole.key in self.rows:
                 return [OutputColumn(name, each, self.sql(each)) for name, each in self.rows[whole.key]]
-            parts = [
+            parts: list[tuple[str, Expression]] = [
                 (name, FieldSelect(type=TypeRef(kind, -1, self.binding.collation_of_type(kind)), arg=whole, name=name))
                 for name, kind in known
             ]
+            parts = [(name, self._gathered(each, source)) for name, each in parts]
             return [OutputColumn(name, each, self.sql(each)) for name, each in parts]
         return None
 

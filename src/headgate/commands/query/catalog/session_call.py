@@ -250,7 +250,7 @@ class SessionFunctions:
     # ---- privileges ------------------------------------------------------------------------------------------------------------
 
     def _privilege(self, name: str, node: FuncExpr) -> str:
-        if not self.context.superuser:
+        if not self.context.superuser or (name == "pg_has_role" and len(node.args) > 2):
             self.kept_view = False
         return privilege_inquiry.call(self, name, node.args)
 
