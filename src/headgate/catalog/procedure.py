@@ -1,6 +1,7 @@
 """The functions of pg_proc as calls of functions that act see them: their arguments, results, and who may call them.
 
-Called by the binder, which knows them as functions too, and by queries on the catalogs. They come from the rows that tools/dump_catalog.py took from a real server, read once.
+Called by the binder, which knows them as functions too, and by queries on the catalogs. They
+come from the rows that tools/dump_catalog.py took from a real server, read once.
 """
 
 from __future__ import annotations

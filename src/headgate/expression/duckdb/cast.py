@@ -1,7 +1,7 @@
 """Casts in DuckDB, and the text form of every type.
 
-Called by `compiler` for the nodes of casts, and by `call` for what takes values of any type as text. A cast through a function of pg_cast is
-found by its types.
+Called by `compiler` for the nodes of casts, and by `call` for what takes values of any type as text. A cast through a function of
+pg_cast is found by its types.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Constants in DuckDB's SQL: the normal text form of a value, as the binder has read it, in the type that it lies in.
 
-Called by `compiler`, and by `cast` for constants that are cast from text. The reg… types name objects, which the query looks up (`Env.resolve`).
+Called by `compiler`, and by `cast` for constants that are cast from text. The reg… types name objects, which the query looks up
+(`Env.resolve`).
 """
 
 from __future__ import annotations

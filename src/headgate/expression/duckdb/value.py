@@ -1,12 +1,12 @@
 """What the compiler's modules share: how values of PostgreSQL's types lie in DuckDB, and what an expression finds around it (`Env`).
 
-oid and its kin lie as UINTEGER, pg_lsn as UBIGINT, timestamptz as TIMESTAMP in UTC, numeric as DECIMAL(38, s) with a scale `s` that the tree
-says (`scale`), a record as a struct, arrays of one dimension as lists, what DuckDB has no type for as PostgreSQL's text.
+oid and its kin lie as UINTEGER, pg_lsn as UBIGINT, timestamptz as TIMESTAMP in UTC, numeric as DECIMAL(38, s) with a scale `s` that
+the tree says (`scale`), a record as a struct, arrays of one dimension as lists, what DuckDB has no type for as PostgreSQL's text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,19 +40,20 @@ class Facts:
     fields: tuple[tuple[str, int], ...] = ()
 
 
+NOTHING_KNOWN = Facts()
+
+
 class Env(Protocol):
     """What an expression finds around it. `database` and `path` are SQL: the database's oid, the namespaces of the search path."""
 
     database: str
     path: str
+    in_utc: bool
+    """Whether the session's TimeZone is UTC."""
     facts: dict[str, Facts]
     """By the keys of columns, which are their SQL."""
-    rows: Mapping[str, Sequence[tuple[str, n.Expression]]]
+    rows: dict[str, Sequence[tuple[str, n.Expression]]]
     """The columns of whole rows, by the rows' keys."""
-
-    @property
-    def in_utc(self) -> bool:
-        """Whether the session's TimeZone is UTC."""
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
         """The oid that the text of a reg… literal names."""

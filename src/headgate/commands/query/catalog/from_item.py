@@ -27,7 +27,7 @@ from headgate.expression import builtin
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.duckdb import set_returning, value
-from headgate.expression.duckdb.value import Facts
+from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
 from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
@@ -47,8 +47,6 @@ class FromItems(SessionFunctions):
     dynamic: Mapping[str, system_view.Provider]
     tables: dict[str, pa.Table]
     ctes: dict[str, Cte]
-    facts: dict[str, Facts]
-    rows: dict[str, Sequence[tuple[str, Expression]]]
     guarded: list[tuple[str, str]]
     """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
     view_depth: int
@@ -138,7 +136,7 @@ class FromItems(SessionFunctions):
             listed.append(ScopeColumn("tableoid", -6, TypeRef(t.OID), f"CAST({table} AS UINTEGER)"))
         key = f"{alias}.*"
         self.rows[key] = [(each.name, each.reference) for each in shown]
-        self.facts.update({each.key: each.facts for each in shown if each.facts != Facts()})
+        self.facts.update({each.key: each.facts for each in shown if each.facts != NOTHING_KNOWN})
         entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key)
         return CatalogSource(sql, (entry,), tuple(shown), sorted_by=sorted_by)
 
@@ -166,7 +164,7 @@ class FromItems(SessionFunctions):
         columns = []
         for place, column in enumerate(found.columns, 1):
             name = f"c{place}" if found.physical is None else f'"{column.name}"'
-            facts = Facts(scale=0) if column.type_oid == t.NUMERIC else Facts()
+            facts = Facts(scale=0) if column.type_oid == t.NUMERIC else NOTHING_KNOWN
             kind = self._type(column.type_oid, column.typmod)
             columns.append(SourceColumn(column.name, kind, f"{alias}.{name}", found.oid, column.attnum, facts))
         return columns
@@ -218,7 +216,8 @@ class FromItems(SessionFunctions):
         """
         context = self.context
         key = (
-            found.oid, context.database, context.database_name, context.user, context.session_user, context.superuser, context.time_zone, self.path,
+            found.oid, context.database, context.database_name, context.user, context.session_user, context.superuser, self.path,
+            context.time_zone,
             found.name in self.dynamic, self.describing,
         )  # fmt: skip
         known = _VIEWS.get(key)
@@ -312,12 +311,13 @@ class FromItems(SessionFunctions):
         found = self._rows(bound, name)
         alias = self.alias("f")
         columns = [
-            SourceColumn(label or name, self._type(kind), f"{alias}.c{place}", facts=Facts(scale=0) if kind == t.NUMERIC else Facts())
+            SourceColumn(label or name, self._type(kind), f"{alias}.c{place}", facts=Facts(scale=0) if kind == t.NUMERIC else NOTHING_KNOWN)
             for place, (label, kind) in enumerate(found.columns, 1)
         ]
         if columns[0].name == name and found.scalar and node.HasField("alias") and not node.alias.colnames:
             columns = [replace(columns[0], name=node.alias.aliasname)]
-        sql, order = found.table_sql, ()
+        sql = found.table_sql
+        order: tuple[str, ...] = ()
         if found.list_sql:
             sql = f"SELECT {_unnested(found)}, generate_subscripts({found.list_sql}, 1) AS n"
             order = (f"{alias}.n",)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
-from headgate.expression.duckdb.value import Facts
+from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
 from headgate.expression.node import ColumnRef, Expression, TypeRef
 
 
@@ -22,7 +22,7 @@ class SourceColumn:
     key: str
     relation: int = 0
     attnum: int = 0
-    facts: Facts = Facts()
+    facts: Facts = NOTHING_KNOWN
 
     @property
     def reference(self) -> ColumnRef:
@@ -60,7 +60,7 @@ class OutputColumn:
     sql: str
     relation: int = 0
     attnum: int = 0
-    facts: Facts = Facts()
+    facts: Facts = NOTHING_KNOWN
 
     @property
     def type(self) -> TypeRef:

@@ -28,7 +28,7 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, find_table
 from headgate.expression.duckdb import compiler, set_returning, value
-from headgate.expression.duckdb.value import Facts
+from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
 from headgate.expression.node import (
     UNKNOWN,
     Aggregate,
@@ -159,7 +159,7 @@ class CatalogPlanner(FromItems):
         found = []
         for place, (column, kind) in enumerate(zip(query.columns, self.types_of(query), strict=True), 1):
             name = given[place - 1] if place <= len(given) else column.name
-            facts = column.facts if column.facts != Facts() else self.facts_of(column.expression)
+            facts = column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression)
             found.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts))
         return found
 
@@ -220,7 +220,7 @@ class CatalogPlanner(FromItems):
         if all(each.type.oid == t.UNKNOWN for each in sides):
             return replace(one, expression=Const(type=UNKNOWN, value=None))
         _, kind = binder.unify(sides, word, self.binding)
-        known = [each.facts if each.facts != Facts() else self.facts_of(each.expression) for each in (one, other)]
+        known = [each.facts if each.facts != NOTHING_KNOWN else self.facts_of(each.expression) for each in (one, other)]
         scales = {each.scale for each in known}
         if kind.oid == t.NUMERIC and len(scales) > 1:
             raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
@@ -468,7 +468,7 @@ class CatalogPlanner(FromItems):
         """``x op ANY/ALL (SELECT …)``: IN where it is that, else what the tests of all rows say together."""
         alias = self.alias("q")
         body = f"({query.build(types)}) {alias}"
-        facts = [each.facts if each.facts != Facts() else self.facts_of(each.expression) for each in query.columns]
+        facts = [each.facts if each.facts != NOTHING_KNOWN else self.facts_of(each.expression) for each in query.columns]
         self.facts.update({f"{alias}.c{place}": each for place, each in enumerate(facts, 1)})
 
         def standing(node: Expression) -> Expression | None:

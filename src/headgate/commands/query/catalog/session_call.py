@@ -27,7 +27,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import call, literal
-from headgate.expression.duckdb.value import duckdb_type, element_of, null, quote
+from headgate.expression.duckdb.value import Env, duckdb_type, element_of, null, quote
 from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.lsn import Lsn
 from headgate.settings import definition
@@ -64,7 +64,7 @@ class Acting:
     procedure: Procedure
 
 
-class SessionFunctions:
+class SessionFunctions(Env):
     """The functions of a session: a part of the planner of queries on the catalogs, and of the compiler's `Env`."""
 
     context: SessionContext
@@ -74,9 +74,6 @@ class SessionFunctions:
     acting: list[tuple[Acting, tuple[Expression, ...]]]
     binding: BindContext
     path_cache: dict[tuple[str, ...], dict[str, int]]
-    database: str
-    path: str
-    in_utc: bool
     kept_view: bool
     """Whether what has been compiled of a view depends on nothing that changes within the session."""
 

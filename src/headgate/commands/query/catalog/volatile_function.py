@@ -1,7 +1,7 @@
 """Functions that act (pg_create_logical_replication_slot, pg_sleep, nextval, …) in a query on system relations.
 
-Called by `query` for a query in which the writer met some (`CatalogPlanner.acting`): in the SQL of a column they are ``<acting n>``. What must
-hold: each is called once per row of the query, after its arguments have been computed, and never for a row that is not there.
+Called by `query` for a query in which the planner met some (`CatalogPlanner.acting`): in the SQL of a column they are ``<acting n>``.
+What must hold: each is called once per row of the query, after its arguments have been computed, and never for a row that is not there.
 """
 
 from __future__ import annotations
