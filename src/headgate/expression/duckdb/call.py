@@ -46,9 +46,10 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         raise refuse(f"function {found.name}({shown})", node)
     text, whole = template
     made = _filled(text, node, operands, args, env)
-    if whole or not args:
+    watched = [sql for operand, sql in zip(operands, args, strict=True) if not (isinstance(operand, n.Const) and operand.value is not None)]
+    if whole or not watched:
         return made
-    return f"CASE WHEN {' AND '.join(f'{each} IS NOT NULL' for each in args)} THEN {made} END"
+    return f"CASE WHEN {' AND '.join(f'{each} IS NOT NULL' for each in watched)} THEN {made} END"
 
 
 def operate(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:

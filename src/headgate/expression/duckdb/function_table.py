@@ -98,7 +98,7 @@ _pg_numeric_scale(oid, int4): CASE WHEN {0} IN (21, 23, 20) THEN 0 WHEN {0} = 17
 _pg_datetime_precision(oid, int4): CASE WHEN {0} = 1082 THEN 0 WHEN {0} IN (1083, 1114, 1184, 1266) THEN CASE WHEN {1} < 0 THEN 6 ELSE {1} END WHEN {0} = 1186 THEN CASE WHEN {1} < 0 OR {1} & 65535 = 65535 THEN 6 ELSE {1} & 65535 END END
 _pg_interval_type(oid, int4): CAST(NULL AS VARCHAR)
 _pg_index_position(oid, int2): (SELECT CAST(list_position(_i.indkey, {1}) AS INTEGER) FROM hg.pg_index _i WHERE _i.indexrelid = {0} AND _i.dbid IN (0, {db}))
-array_to_string!(anyarray, text): array_to_string(list_filter({texts0}, lambda x: x IS NOT NULL), {1})
+array_to_string(anyarray, text): array_to_string(list_filter({texts0}, lambda x: x IS NOT NULL), {1})
 array_to_string(anyarray, text, text): array_to_string(list_transform({texts0}, lambda x: coalesce(x, {2})), {1})
 array_length!(anyarray, int4): CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) END
 array_upper!(anyarray, int4): CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) - {shift0} END

@@ -240,9 +240,10 @@ class SessionFunctions(Env):
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
         """The oid that the text of a reg… literal stands for along the session's search path (`regname`)."""
-        if not text.isdigit():
-            self.kept_view = False
-        return regname.resolve(self.cursor, self.context, self._schemas, text, kind, where)
+        found = regname.resolve(self.cursor, self.context, self._schemas, text, kind, where)
+        if found >= t.FIRST_USER_OID:
+            self.kept_view = False  # in a view's body, whose search path is pg_catalog, the others stay what they are
+        return found
 
     # ---- privileges ------------------------------------------------------------------------------------------------------------
 
