@@ -11,6 +11,7 @@ coercions stand in the tree), so nothing above the binder ever decides on types.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -72,8 +73,14 @@ class Expression:
 
     def children(self) -> Iterator[Expression]:
         """The operands, in the order PostgreSQL walks them."""
-        for each in fields(self):
-            yield from _expressions(getattr(self, each.name))
+        for each in names(type(self)):
+            yield from _expressions(getattr(self, each))
+
+
+@functools.cache
+def names(kind: type[Expression]) -> tuple[str, ...]:
+    """The names of the fields of a kind of nodes which may hold expressions."""
+    return tuple(each.name for each in fields(kind) if each.name not in ("type", "location"))
 
 
 def _expressions(value: Any) -> Iterator[Expression]:

@@ -22,7 +22,22 @@ _PASS = frozenset({registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.UN
 
 _UNREADABLE = frozenset({_JSONPATH})
 _FIXED = frozenset(
-    {registry.BOOL, registry.CHAR, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.TEXT_ARRAY, registry.PG_LSN}
+    {
+        registry.BOOL,
+        registry.CHAR,
+        registry.INT2,
+        registry.INT4,
+        registry.INT8,
+        registry.OID,
+        registry.TEXT_ARRAY,
+        registry.PG_LSN,
+        registry.REGCLASS,
+        registry.REGTYPE,
+        registry.REGPROC,
+        registry.REGNAMESPACE,
+        registry.REGROLE,
+        registry.NAME_ARRAY,
+    }
 )
 """Types whose constants are the same in every session and at every moment."""
 

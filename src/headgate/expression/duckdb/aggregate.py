@@ -52,7 +52,8 @@ def _parts(node: n.Aggregate, name: str, args: Sequence[str], env: Env) -> tuple
     if name == "string_agg" and kind == t.TEXT and (isinstance(node.args[1], n.Const) or not node.distinct):
         if not isinstance(node.args[1], (n.Const, n.Param)):
             raise refuse("string_agg with a delimiter that is no constant", node)
-        return "{}", "string_agg", f"{args[0]}, coalesce({args[1]}, '')"
+        delimiter = args[1] if isinstance(node.args[1], n.Const) and node.args[1].value is not None else f"coalesce({args[1]}, '')"
+        return "{}", "string_agg", f"{args[0]}, {delimiter}"
     if name == "array_agg" and element_of(kind) is None:
         return "{}", "list", args[0]
     if name == "json_agg" and not node.distinct:

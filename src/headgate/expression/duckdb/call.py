@@ -256,7 +256,7 @@ def _true_type(kept: str, domain: str) -> Builder:
                 each = each.arg  # noqa: PLW2901
             if not isinstance(each, n.ColumnRef) or each.key not in env.rows:
                 raise refuse("this row", node)
-            fields.append({name: column.key for name, column in env.rows[each.key] if isinstance(column, n.ColumnRef)})
+            fields.append({column.name: column.key for column in env.rows[each.key]})
         return f"CASE WHEN {fields[1]['typtype']} = 'd' THEN {fields[1][domain]} ELSE {fields[0][kept]} END"
 
     return build

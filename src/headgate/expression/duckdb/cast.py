@@ -253,7 +253,7 @@ def _record(node: n.Expression, sql: str, env: Env) -> str:
     if known is None:
         raise refuse("the text form of this record", node)
     if isinstance(node, n.ColumnRef) and node.attnum == 0:
-        parts = [output(base_of(each.type.oid), each.key, env) for _, each in env.rows[node.key] if isinstance(each, n.ColumnRef)]
+        parts = [output(base_of(each.type.oid), each.key, env) for each in env.rows[node.key]]
     else:
         parts = [output(base_of(kind), f"struct_extract({sql}, {quote(name)})", env) for name, kind in known]
     shown = " || ',' || ".join(f"coalesce({_field(each)}, '')" for each in parts) or "''"

@@ -59,7 +59,7 @@ def _column(node: n.ColumnRef, env: Env) -> str:
         return node.key
     if node.key not in env.rows:
         raise refuse("a reference to this whole row", node)
-    return _struct([(name, compile(each, env)) for name, each in env.rows[node.key]])
+    return _struct([(each.name, each.key) for each in env.rows[node.key]])
 
 
 def _struct(parts: list[tuple[str, str]]) -> str:
@@ -109,18 +109,22 @@ def _null_if(node: n.NullIf, env: Env) -> str:
 
 def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
     left, array = node.args
+    if isinstance(array, n.ArrayCoerce) and array.function == 0 and isinstance(array.arg, n.ArrayExpr) and not array.arg.nested:
+        kind = n.TypeRef(element_of(array.type.oid) or t.TEXT, -1, array.type.collation)
+        items = tuple(n.Relabel(type=kind, arg=each, form=array.form) for each in array.arg.elements)
+        array = n.ArrayExpr(type=array.type, elements=items)
     name = builtin.operator(node.operator).name
     if isinstance(array, n.ArrayExpr) and not array.nested:
         return _listed(node, left, array, name, env)
     element = n.ColumnRef(type=n.TypeRef(element_of(array.type.oid) or t.TEXT, -1, array.type.collation), name="x", attnum=1, key="x")
-    a, items = compile(left, env), compile(array, env)
+    a, listed = compile(left, env), compile(array, env)
     each = call.operate(node.operator, node, (left, element), (a, "x"), env)
     if name in comparison.OPERATORS and base_of(left.type.oid) != t.BPCHAR:
-        return f"CASE WHEN {items} IS NOT NULL THEN {a} {name} {'ANY' if node.any else 'ALL'} ({items}) END"  # NULL is no empty list
-    tests = f"list_transform({items}, lambda x: {each})"
+        return f"CASE WHEN {listed} IS NOT NULL THEN {a} {name} {'ANY' if node.any else 'ALL'} ({listed}) END"  # NULL is no empty list
+    tests = f"list_transform({listed}, lambda x: {each})"
     decided = "TRUE" if node.any else "FALSE"
     return (
-        f"CASE WHEN {items} IS NULL THEN NULL WHEN list_contains({tests}, {decided}) THEN {decided}"
+        f"CASE WHEN {listed} IS NULL THEN NULL WHEN list_contains({tests}, {decided}) THEN {decided}"
         f" WHEN list_count({tests}) < len({tests}) THEN NULL ELSE NOT {decided} END"
     )
 
@@ -246,7 +250,7 @@ def _null_test(node: n.NullTest, env: Env) -> str:
     if isinstance(arg, n.RowExpr):
         parts = [compile(each, env) for each in arg.args]
     elif isinstance(arg, n.ColumnRef) and arg.attnum == 0 and arg.key in env.rows:
-        parts = [compile(each, env) for _, each in env.rows[arg.key]]
+        parts = [each.key for each in env.rows[arg.key]]
     else:
         known = fields(arg, env)
         if known is None:

@@ -100,9 +100,9 @@ _pg_interval_type(oid, int4): CAST(NULL AS VARCHAR)
 _pg_index_position(oid, int2): (SELECT CAST(list_position(_i.indkey, {1}) AS INTEGER) FROM hg.pg_index _i WHERE _i.indexrelid = {0} AND _i.dbid IN (0, {db}))
 array_to_string(anyarray, text): array_to_string(list_filter({texts0}, lambda x: x IS NOT NULL), {1})
 array_to_string(anyarray, text, text): array_to_string(list_transform({texts0}, lambda x: coalesce(x, {2})), {1})
-array_length!(anyarray, int4): CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) END
-array_upper!(anyarray, int4): CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) - {shift0} END
-array_lower!(anyarray, int4): CASE WHEN {1} = 1 AND len({0}) > 0 THEN 1 - {shift0} END
+array_length(anyarray, int4): CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) END
+array_upper(anyarray, int4): CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) - {shift0} END
+array_lower(anyarray, int4): CASE WHEN {1} = 1 AND len({0}) > 0 THEN 1 - {shift0} END
 array_ndims(anyarray): CASE WHEN len({0}) > 0 THEN 1 END
 array_remove(anycompatiblearray, anycompatible): list_filter({0}, lambda x: x IS DISTINCT FROM {1})
 array_append(anycompatiblearray, anycompatible): list_append(coalesce({0}, []), {1})

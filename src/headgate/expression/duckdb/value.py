@@ -43,6 +43,22 @@ class Facts:
 NOTHING_KNOWN = Facts()
 
 
+class RowColumn(Protocol):
+    """A column of a whole row; `key` is its SQL."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def type(self) -> n.TypeRef:
+        """Its type."""
+
+    @property
+    def key(self) -> str:
+        """Its SQL."""
+
+
 class Env(Protocol):
     """What an expression finds around it. `database` and `path` are SQL: the database's oid, the namespaces of the search path."""
 
@@ -52,7 +68,7 @@ class Env(Protocol):
     """Whether the session's TimeZone is UTC."""
     facts: dict[str, Facts]
     """By the keys of columns, which are their SQL."""
-    rows: dict[str, Sequence[tuple[str, n.Expression]]]
+    rows: dict[str, Sequence[RowColumn]]
     """The columns of whole rows, by the rows' keys."""
 
     def resolve(self, text: str, kind: int, where: int | None) -> int:
@@ -127,7 +143,7 @@ def fields(node: n.Expression, env: Env) -> tuple[tuple[str, int], ...] | None:
         case n.RowCoerce() | n.Relabel():
             return fields(node.arg, env)
         case n.ColumnRef() if node.attnum == 0 and node.key in env.rows:
-            return tuple((name, each.type.oid) for name, each in env.rows[node.key])
+            return tuple((each.name, each.type.oid) for each in env.rows[node.key])
         case n.ColumnRef():
             found = env.facts.get(node.key)
             return found.fields or None if found is not None else None

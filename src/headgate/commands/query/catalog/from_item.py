@@ -135,7 +135,7 @@ class FromItems(SessionFunctions):
         if table:
             listed.append(ScopeColumn("tableoid", -6, TypeRef(t.OID), f"CAST({table} AS UINTEGER)"))
         key = f"{alias}.*"
-        self.rows[key] = [(each.name, each.reference) for each in shown]
+        self.rows[key] = shown
         self.facts.update({each.key: each.facts for each in shown if each.facts != NOTHING_KNOWN})
         entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key)
         return CatalogSource(sql, (entry,), tuple(shown), sorted_by=sorted_by)
@@ -161,13 +161,10 @@ class FromItems(SessionFunctions):
                 raise PostgresError("42501", f"permission denied for table {name}")
 
     def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
-        columns = []
-        for place, column in enumerate(found.columns, 1):
-            name = f"c{place}" if found.physical is None else f'"{column.name}"'
-            facts = Facts(scale=0) if column.type_oid == t.NUMERIC else NOTHING_KNOWN
-            kind = self._type(column.type_oid, column.typmod)
-            columns.append(SourceColumn(column.name, kind, f"{alias}.{name}", found.oid, column.attnum, facts))
-        return columns
+        return [
+            SourceColumn(name, kind, f"{alias}.{written}", found.oid, attnum, facts)
+            for name, kind, written, attnum, facts in _columns(found.schema, found.name)
+        ]
 
     def _path(self) -> list[str]:
         found = self._schemas()
@@ -215,11 +212,7 @@ class FromItems(SessionFunctions):
         It is kept unless it reads what is there for this statement alone: rows of a Provider, rights, the clock.
         """
         context = self.context
-        key = (
-            found.oid, context.database, context.database_name, context.user, context.session_user, context.superuser, self.path,
-            context.time_zone,
-            found.name in self.dynamic, self.describing,
-        )  # fmt: skip
+        key = (found.oid, found.name in self.dynamic, self.describing, *self.session_key())
         known = _VIEWS.get(key)
         if known is not None:
             return known
@@ -242,6 +235,14 @@ class FromItems(SessionFunctions):
                 _VIEWS.clear()
             _VIEWS[key] = sql
         return sql
+
+    def session_key(self) -> tuple[object, ...]:
+        """What SQL depends on beside the tree, where nothing has cleared `kept_view`."""
+        context = self.context
+        return (
+            context.database, context.database_name, context.user, context.session_user, context.superuser, self.path,
+            context.time_zone, context.temp_schema, context.forms,
+        )  # fmt: skip
 
     # ---- subqueries, joins -----------------------------------------------------------------------------------------------------
 
@@ -356,6 +357,23 @@ class FromItems(SessionFunctions):
         listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
         self.tables[table] = arrow_table(listed, rows)
         return set_returning.Rows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
+
+
+@lru_cache(maxsize=512)
+def _columns(schema: str, name: str) -> tuple[tuple[str, TypeRef, str, int, Facts], ...]:
+    """The columns of a system relation: name, type, name in SQL, number, and what is known of each."""
+    found = system_view.relations()[schema, name]
+    types, physical = t.builtin(), found.physical is not None
+    return tuple(
+        (
+            each.name,
+            TypeRef(each.type_oid, each.typmod, types.by_oid(each.type_oid).collation),
+            f'"{each.name}"' if physical else f"c{place}",
+            each.attnum,
+            Facts(scale=0) if each.type_oid == t.NUMERIC else NOTHING_KNOWN,
+        )
+        for place, each in enumerate(found.columns, 1)
+    )
 
 
 @lru_cache(maxsize=256)

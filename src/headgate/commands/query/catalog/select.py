@@ -329,7 +329,8 @@ class CatalogPlanner(FromItems):
 
         Columns of sets that stand in FROM only become columns of an item of FROM.
         """
-        expression = rewriting.rewrite(expression, self._set_beside)
+        if isinstance(expression, FieldSelect):
+            expression = rewriting.rewrite(expression, self._set_beside)
         if not source.sorted_by:
             return expression
         text = TypeRef(t.INT8)
@@ -367,7 +368,7 @@ class CatalogPlanner(FromItems):
             if known is None:
                 raise not_supported("expanding this row is not supported", position=position(whole.location))
             if isinstance(whole, ColumnRef) and whole.key in self.rows:
-                return [OutputColumn(name, each, self.sql(each)) for name, each in self.rows[whole.key]]
+                return [OutputColumn(each.name, each.reference, each.key) for each in self.rows[whole.key]]
             parts: list[tuple[str, Expression]] = [
                 (name, FieldSelect(type=TypeRef(kind, -1, self.binding.collation_of_type(kind)), arg=whole, name=name))
                 for name, kind in known

@@ -155,7 +155,7 @@ class SessionFunctions(Env):
         return quote(self.context.setting("client_encoding") or "UTF8")
 
     def _fn_pg_my_temp_schema(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        self.kept_view = False
+        self.kept_view = self.kept_view and self.context.temp_schema is None
         return f"CAST({self.schema_oids().get(self.context.temp_schema or '', 0)} AS UINTEGER)"
 
     def _fn_pg_is_wal_replay_paused(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
