@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -29,11 +29,11 @@ TYPES = dict(GRAMMAR.columns)
 
 
 @pytest.fixture(scope="module")
-def judge(postgres: Any) -> psycopg.Connection:
+def judge(postgres: Any) -> Iterator[psycopg.Connection]:
     """A PostgreSQL in UTC."""
-    connection = psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True)
-    connection.execute("SET timezone = 'UTC'")
-    return connection
+    with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as connection:
+        connection.execute("SET timezone = 'UTC'")
+        yield connection
 
 
 def quoted(text: str | None) -> str:

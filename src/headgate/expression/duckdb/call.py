@@ -231,6 +231,17 @@ def _format(node: n.Expression, operands: Sequence[n.Expression], args: Sequence
     return f"({' || '.join(parts) or quote('')})"
 
 
+_FIELDS = frozenset({"microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter", "year"})
+
+
+def _truncated(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """date_trunc of a field that DuckDB cuts at the same place."""
+    field = operands[0]
+    if not isinstance(field, n.Const) or (field.value or "").lower() not in _FIELDS or (node.type.oid == t.TIMESTAMPTZ and not env.in_utc):
+        raise refuse("date_trunc of this field", node)
+    return f"CAST(date_trunc({args[0]}, {args[1]}) AS TIMESTAMP)"
+
+
 def _contains(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     return f"(list_has_all({args[0]}, {args[1]}) AND list_count({args[1]}) = len({args[1]}))"
 
@@ -293,6 +304,8 @@ _BUILDERS: dict[str, Builder] = {
     "arraycontains": _contains,
     "arraycontained": _contained,
     "array_cat": _beside,
+    "timestamp_trunc": _truncated,
+    "timestamptz_trunc": _truncated,
     "_pg_truetypid/75,71": _true_type("atttypid", "typbasetype"),
     "_pg_truetypmod/75,71": _true_type("atttypmod", "typtypmod"),
 }

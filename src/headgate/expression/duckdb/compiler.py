@@ -200,11 +200,9 @@ def _is_null(node: n.Expression) -> bool:
 def _array(node: n.ArrayExpr, env: Env) -> str:
     if node.nested:
         raise refuse("an array of several dimensions", node)
-    scales = {scale(each, env) for each in node.elements if not _is_null(each)}
-    if element_of(node.type.oid) == t.NUMERIC and (len(scales) > 1 or None in scales):
-        raise refuse("an array of numeric values of several scales", node)
-    items = ", ".join(compile(each, env) for each in node.elements)
-    return f"[{items}]" if scales and element_of(node.type.oid) == t.NUMERIC else f"CAST([{items}] AS {duckdb_type(node.type.oid)})"
+    if element_of(node.type.oid) == t.NUMERIC:
+        raise refuse("an array of numeric values", node)
+    return f"CAST([{', '.join(compile(each, env) for each in node.elements)}] AS {duckdb_type(node.type.oid)})"
 
 
 def _row(node: n.RowExpr, env: Env) -> str:

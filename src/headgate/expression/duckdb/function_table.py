@@ -62,14 +62,14 @@ quote_nullable(text): coalesce(hg.quote_literal({0}), 'NULL')
 acldefault(char, oid): hg.acl_default({0}, hg.userbyid({1}))
 pg_wal_lsn_diff(pg_lsn, pg_lsn): CAST(CAST({0} AS HUGEINT) - CAST({1} AS HUGEINT) AS DECIMAL(38,0))
 pg_walfile_name(pg_lsn): printf('00000001%08X%08X', CAST({0} >> 32 AS BIGINT), CAST(({0} & 4294967295) >> 24 AS BIGINT))
-get_byte(bytea, int4): CAST('0x' || substr(hex({0}), 2 * {1} + 1, 2) AS INTEGER)
+get_byte!(bytea, int4): CASE WHEN {1} < 0 OR {1} >= octet_length({0}) THEN <2202E index out of valid range> ELSE CAST('0x' || substr(hex({0}), 2 * {1} + 1, 2) AS INTEGER) END
 int2send(int2): unhex(printf('%04X', CAST({0} AS INTEGER) & 65535))
 int4send(int4): unhex(printf('%08X', CAST({0} AS BIGINT) & 4294967295))
 int8send(int8): unhex(printf('%016X', CAST((CAST({0} AS HUGEINT) + 18446744073709551616) % 18446744073709551616 AS UBIGINT)))
 octet_length(bytea): CAST(octet_length({0}) AS INTEGER)
 length(bytea): CAST(octet_length({0}) AS INTEGER)
 encode(bytea, text): hg.encode({0}, lower({1}))
-convert_from(bytea, name): CASE WHEN lower(replace({1}, '-', '')) IN ('utf8', 'unicode') THEN decode({0}) ELSE error('unrecognized encoding: "' || {1} || '"') END
+convert_from!(bytea, name): CASE WHEN regexp_matches(hex({0}), '^(..)*00') THEN <22021 invalid byte sequence for encoding "UTF8": 0x00> WHEN lower(replace({1}, '-', '')) IN ('utf8', 'unicode') THEN decode({0}) ELSE error('unrecognized encoding: "' || {1} || '"') END
 getdatabaseencoding(): 'UTF8'
 pg_is_in_recovery(): false
 pg_is_other_temp_schema(oid): false
@@ -144,8 +144,6 @@ ceiling(float8): ceil({0})
 sign(float8): CAST(sign({0}) AS DOUBLE)
 pi(): pi()
 gen_random_uuid(): CAST(uuid() AS VARCHAR)
-date_trunc(text, timestamptz): date_trunc({0}, {1})
-date_trunc(text, timestamp): date_trunc({0}, {1})
 pg_xact_commit_timestamp(xid): CAST(NULL AS TIMESTAMP)
 pg_index_has_property(regclass, text): CAST(NULL AS BOOLEAN)
 pg_index_column_has_property(regclass, int4, text): CASE {2} WHEN 'asc' THEN true WHEN 'desc' THEN false WHEN 'orderable' THEN true WHEN 'nulls_first' THEN false WHEN 'nulls_last' THEN true END

@@ -56,6 +56,8 @@ def _sql(text: str, oid: int, node: n.Const, env: Env) -> str:
         found = interval.normal(text)
         return f"(to_months({found.months}) + to_days({found.days}) + to_microseconds({found.micros}))"
     if oid in (t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.TIME):
+        if text.endswith("BC") or len(text.split("-", maxsplit=1)[0]) > 4:
+            raise refuse("a date before Christ, or after the year 9999,", node)
         return f"CAST({quote(text.removesuffix('+00'))} AS {duckdb_type(oid)})"
     known = t.builtin().find(oid)
     if known is not None and known.is_vector:
@@ -72,6 +74,8 @@ def _elements(text: str, node: n.Const) -> Sequence[str | None]:
 
 
 def _list(elements: Sequence[str | None], element: int, node: n.Const, env: Env) -> str:
+    if element == t.NUMERIC:
+        raise refuse("an array of numeric values", node)
     listed = ", ".join("NULL" if each is None else _sql(each, element, node, env) for each in elements)
     return f"CAST([{listed}] AS {duckdb_type(element)}[])"
 
@@ -79,6 +83,6 @@ def _list(elements: Sequence[str | None], element: int, node: n.Const, env: Env)
 def _decimal(text: str, node: n.Const) -> str:
     digits = text.lstrip("-")
     whole, _, fraction = digits.partition(".")
-    if not digits[:1].isdigit() or len(whole) + len(fraction) > MAX_DIGITS:
+    if not digits[:1].isdigit() or len(whole) + len(fraction) > MAX_DIGITS or len(fraction) == MAX_DIGITS:
         raise refuse("a numeric value of more than 38 digits, or none", node)
     return f"CAST({quote(text)} AS DECIMAL({MAX_DIGITS},{len(fraction)}))"

@@ -145,11 +145,11 @@ def fields(node: n.Expression, env: Env) -> tuple[tuple[str, int], ...] | None:
         case n.ColumnRef() if node.attnum == 0 and node.key in env.rows:
             return tuple((each.name, each.type.oid) for each in env.rows[node.key])
         case n.ColumnRef():
-            found = env.facts.get(node.key)
-            return found.fields or None if found is not None else None
+            return (env.facts[node.key].fields or None) if node.key in env.facts else None
         case n.FuncExpr():
             outputs = procedure.outputs(builtin.function(node.function).oid)
-            return tuple((name, (element_of(node.args[0].type.oid) or kind) if kind == t.ANYELEMENT else kind) for name, kind in outputs)
+            found = tuple((name, (element_of(node.args[0].type.oid) or kind) if kind == t.ANYELEMENT else kind) for name, kind in outputs)
+            return found or None
         case _:
             return None
 

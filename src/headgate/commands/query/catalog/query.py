@@ -25,7 +25,7 @@ from headgate.catalog.system_view import Provider
 from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.catalog.relation_source import CatalogQuery
 from headgate.commands.query.catalog.select import CatalogPlanner, TypedParameter
-from headgate.errors import PostgresError, disk_full
+from headgate.errors import PostgresError, disk_full, not_supported
 from headgate.expression.duckdb import cast
 from headgate.expression.duckdb.value import base_of, element_of
 from headgate.expression.node import ColumnRef, TypeRef
@@ -217,6 +217,10 @@ def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     return rows
 
 
+_OWN_RANGES = ("DECIMAL", "imestamp", "TIMESTAMP", "nterval", "INTERVAL", "Date", "DATE", "HUGEINT", "INT128")
+"""Types whose range is another in DuckDB than in PostgreSQL, as its errors name them."""
+
+
 def _translated(error: duckdb.Error) -> PostgresError:
     """DuckDB's error as PostgreSQL's, or one that says only which part failed."""
     said = str(error).split("\n", 1)[0]
@@ -226,6 +230,8 @@ def _translated(error: duckdb.Error) -> PostgresError:
     full = None if isinstance(error, duckdb.ConversionException) else disk_full(error)
     if full is not None:
         return full
+    if any(each in said for each in _OWN_RANGES):
+        return BeyondCatalog("0A000", "this value is beyond what a node computes on its catalogs")
     if isinstance(error, duckdb.OutOfRangeException) or "out of range" in said or "Overflow" in said:
         kind = re.search(r"INT(16|32|64)", said)
         word = {"16": "smallint", "32": "integer", "64": "bigint"}.get(kind[1] if kind else "", "value")
@@ -264,10 +270,10 @@ def _batches(table: list[list[Any]], columns: Sequence[ResultColumn], context: S
     return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
 
 
-_PRINTED_HERE = frozenset({t.FLOAT4, t.FLOAT8, t.INTERVAL, t.TIMESTAMPTZ})
+_PRINTED_HERE = frozenset({t.FLOAT4, t.FLOAT8, t.TIMESTAMPTZ})
 """Types, and arrays of them, whose values come here as Python's."""
-_STYLED = frozenset({t.DATE, t.TIMESTAMP})
-"""Types whose text depends on DateStyle."""
+_STYLED = frozenset({t.DATE, t.TIMESTAMP, t.INTERVAL})
+"""Types whose text depends on DateStyle or IntervalStyle."""
 
 
 def _texts(kind: int, typmod: int, values: Sequence[Any], context: SessionContext) -> pa.StringArray:
@@ -275,7 +281,7 @@ def _texts(kind: int, typmod: int, values: Sequence[Any], context: SessionContex
     element = element_of(kind)
     if element in _PRINTED_HERE:
         return pa.array([None if each is None else _list(each, element, context) for each in values], pa.string())
-    if kind in _PRINTED_HERE:
+    if kind in _PRINTED_HERE or kind in _STYLED:
         plain = pa.array([None if each is None else _text(each, kind) for each in values], pa.string())
     else:
         plain = pa.array([each if each is None or isinstance(each, str) else str(each) for each in values], pa.string())
@@ -288,10 +294,12 @@ def _text(value: Any, kind: int) -> str:
     """A value in its type's normal form."""
     if isinstance(value, float):
         return str(text.write_scalar(value, kind))
-    if isinstance(value, datetime.timedelta):
-        return interval.normal(str(value)).print()
+    if kind == t.INTERVAL:  # DuckDB writes -1 day, PostgreSQL -1 days
+        return interval.normal(str(value).replace(" month", " mon")).print()
     if isinstance(value, datetime.datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S}" + (f".{value:%f}".rstrip("0") if value.microsecond else "") + "+00"
+        return f"{value.isoformat(' ', 'seconds')}{f'.{value:%f}'.rstrip('0') if value.microsecond else ''}+00"
+    if "(BC)" in str(value) or kind == t.TIMESTAMPTZ:
+        raise not_supported("a date before Christ, or after the year 9999, is not supported in a query on system catalogs")
     return str(value)
 
 
