@@ -88,6 +88,10 @@ def _converted(sql: str, source: int, target: int) -> str | None:
         return sql if duckdb_type(source) == duckdb_type(target) else f"CAST({sql} AS {duckdb_type(target)})"
     if source in INTEGERS and target == t.NUMERIC:
         return f"CAST({sql} AS DECIMAL({MAX_DIGITS},0))"
+    if (source, target) == (t.FLOAT8, t.FLOAT4):
+        short = f"CAST({sql} AS FLOAT)"
+        over, under = (raised("22003", f"value out of range: {each}", t.FLOAT4) for each in ("overflow", "underflow"))
+        return f"CASE WHEN isinf({short}) AND NOT isinf({sql}) THEN {over} WHEN {short} = 0 AND {sql} <> 0 THEN {under} ELSE {short} END"
     if (source in (*INTEGERS, *FLOATS, t.NUMERIC) and target in (*INTEGERS, *FLOATS)) or (source in _TIMES and target in _TIMES):
         return f"CAST({sql} AS {duckdb_type(target)})"
     if (source, target) == (t.BOOL, t.INT4):

@@ -129,7 +129,7 @@ starts_with(text, text): starts_with({0}, {1})
 left(text, int4): left({0}, {1})
 right(text, int4): right({0}, {1})
 repeat(text, int4): repeat({0}, hg.fitting({1}, strlen({0}) * CAST({1} AS BIGINT), 1073741819))
-reverse(text): reverse({0})
+reverse(text): CASE WHEN strlen({0}) = length({0}) THEN reverse({0}) WHEN {0} IS NOT NULL THEN <0A000 reverse of text that is not plain ASCII is not supported here> END
 md5(text): md5({0})
 ascii(text): ascii({0})
 abs(int4): abs({0})
