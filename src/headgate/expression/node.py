@@ -11,7 +11,6 @@ coercions stand in the tree), so nothing above the binder ever decides on types.
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -77,10 +76,15 @@ class Expression:
             yield from _expressions(getattr(self, each))
 
 
-@functools.cache
+_NAMES: dict[str, tuple[str, ...]] = {}
+
+
 def names(kind: type[Expression]) -> tuple[str, ...]:
-    """The names of the fields of a kind of nodes which may hold expressions."""
-    return tuple(each.name for each in fields(kind) if each.name not in ("type", "location"))
+    """The names of the fields of a kind of nodes which may hold expressions; kept, as trees are walked all the time."""
+    found = _NAMES.get(kind.__name__)
+    if found is None:
+        found = _NAMES[kind.__name__] = tuple(each.name for each in fields(kind) if each.name not in ("type", "location"))
+    return found
 
 
 def _expressions(value: Any) -> Iterator[Expression]:

@@ -243,7 +243,8 @@ def _truncated(node: n.Expression, operands: Sequence[n.Expression], args: Seque
 
 
 def _contains(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    return f"(list_has_all({args[0]}, {args[1]}) AND list_count({args[1]}) = len({args[1]}))"
+    known = " AND ".join(f"{each} IS NOT NULL" for each in args)
+    return f"CASE WHEN {known} THEN list_has_all({args[0]}, {args[1]}) AND list_count({args[1]}) = len({args[1]}) END"
 
 
 def _contained(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
@@ -255,6 +256,17 @@ def _beside(node: n.Expression, operands: Sequence[n.Expression], args: Sequence
     if any(zero_based(each, env) for each in operands):
         raise refuse("an array that counts from 0, beside another", node)
     return f"CASE WHEN {args[0]} IS NULL THEN {args[1]} WHEN {args[1]} IS NULL THEN {args[0]} ELSE list_concat({args[0]}, {args[1]}) END"
+
+
+def _moved(sign: str) -> Builder:
+    """A pg_lsn and a whole number of bytes."""
+
+    def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+        if scale(operands[1], env) != 0:
+            raise refuse("a position moved by part of a byte", node)
+        return f"CAST(CAST({args[0]} AS HUGEINT) {sign} CAST({args[1]} AS HUGEINT) AS UBIGINT)"
+
+    return build
 
 
 def _true_type(kept: str, domain: str) -> Builder:
@@ -283,8 +295,6 @@ _BY_KEY = {
     "timestamp_mi": "({0} - {1})", "interval_pl": "({0} + {1})", "interval_mi": "({0} - {1})", "interval_um": "(-{0})",
     "date_mi": "CAST(date_diff('day', {1}, {0}) AS INTEGER)", "date_pli": "CAST({0} + {1} AS DATE)", "date_mii": "CAST({0} - {1} AS DATE)",
     "pg_lsn_mi": "CAST(CAST({0} AS HUGEINT) - CAST({1} AS HUGEINT) AS DECIMAL(38,0))",
-    "pg_lsn_pli": "CAST(CAST({0} AS HUGEINT) + CAST({1} AS HUGEINT) AS UBIGINT)",
-    "pg_lsn_mii": "CAST(CAST({0} AS HUGEINT) - CAST({1} AS HUGEINT) AS UBIGINT)",
     "int4and": "({0} & {1})",
 }  # fmt: skip
 _BUILDERS: dict[str, Builder] = {
@@ -304,6 +314,8 @@ _BUILDERS: dict[str, Builder] = {
     "arraycontains": _contains,
     "arraycontained": _contained,
     "array_cat": _beside,
+    "pg_lsn_pli": _moved("+"),
+    "pg_lsn_mii": _moved("-"),
     "timestamp_trunc": _truncated,
     "timestamptz_trunc": _truncated,
     "_pg_truetypid/75,71": _true_type("atttypid", "typbasetype"),

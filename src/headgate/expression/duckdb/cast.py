@@ -10,6 +10,7 @@ import functools
 import itertools
 import re
 
+from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.duckdb import literal
@@ -128,7 +129,7 @@ def through_text(node: n.CoerceViaIO, sql: str, env: Env) -> str:
         while isinstance(inner, (n.Relabel, n.Param)):
             inner = env.parameter(inner) if isinstance(inner, n.Param) else inner.arg
         if isinstance(inner, n.Const) and inner.type.oid in (t.TEXT, t.UNKNOWN, t.VARCHAR):
-            return _read(inner, node.type)(env)
+            return _read(inner, node.type, env)
         return _from_text(node.arg, sql, target, env)
     if target not in STRINGS:
         raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
@@ -136,11 +137,15 @@ def through_text(node: n.CoerceViaIO, sql: str, env: Env) -> str:
     return f"left({shown}, 1)" if target == t.CHAR else shown
 
 
-def _read(constant: n.Const, target: n.TypeRef) -> functools.partial[str]:
-    value = constant.value
-    if value is not None and base_of(target.oid) not in STRINGS and base_of(target.oid) not in REGISTERED:
-        value = texts.normal_form(value, base_of(target.oid), target.typmod)
-    return functools.partial(literal.constant, n.Const(type=target, value=value, location=constant.location))
+def _read(constant: n.Const, target: n.TypeRef, env: Env) -> str:
+    """A constant text as another type; what is wrong with it is raised when it is evaluated."""
+    text = constant.value
+    try:
+        if text is not None and base_of(target.oid) not in STRINGS and base_of(target.oid) not in REGISTERED:
+            text = texts.normal_form(text, base_of(target.oid), target.typmod)
+    except PostgresError as error:
+        return raised(error.sqlstate, error.message, target.oid)
+    return literal.constant(n.Const(type=target, value=text, location=constant.location), env)
 
 
 def elementwise(node: n.ArrayCoerce, sql: str, env: Env) -> str:

@@ -368,7 +368,7 @@ class CatalogPlanner(FromItems):
             if known is None:
                 raise not_supported("expanding this row is not supported", position=position(whole.location))
             if isinstance(whole, ColumnRef) and whole.key in self.rows:
-                return [OutputColumn(each.name, each.reference, each.key) for each in self.rows[whole.key]]
+                return [_target(SourceColumn(each.name, each.type, each.key)) for each in self.rows[whole.key]]
             parts: list[tuple[str, Expression]] = [
                 (name, FieldSelect(type=TypeRef(kind, -1, self.binding.collation_of_type(kind)), arg=whole, name=name))
                 for name, kind in known
