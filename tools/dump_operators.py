@@ -1,7 +1,7 @@
 """Writes src/headgate/expression/builtin.json from a real PostgreSQL 15: its operators, functions, casts and collations.
 
 Run by hand when the PostgreSQL version changes: ``python tools/dump_operators.py "host=… dbname=…"``. Every row is a JSON
-list, whose order `headgate.expression.builtin` knows. Only built-in objects (oid below 16384, schema pg_catalog) are taken.
+list, whose order `headgate.expression.builtin` knows. Only built-in objects (oid below 16384) are taken.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ QUERIES = {
     # oid, name, kind, left, right, result, function, commutator, negator
     "operators": """SELECT oid::int8, oprname::text, oprkind::text, oprleft::int8, oprright::int8, oprresult::int8, oprcode::oid::int8,
         oprcom::int8, oprnegate::int8 FROM pg_operator WHERE oprnamespace = 'pg_catalog'::regnamespace AND oprcode <> 0 AND oid < 16384 ORDER BY oid""",
-    # oid, name, kind, arguments, result, volatility, strict, variadic, retset, defaults, key of the implementation
+    # oid, name, kind, arguments, result, volatility, strict, variadic, retset, defaults, key of the implementation, schema
     "functions": """SELECT oid::int8, proname::text, prokind::text, proargtypes::oid[]::int8[], prorettype::int8, provolatile::text, proisstrict,
         provariadic::int8, proretset, pronargdefaults::int4, CASE WHEN prolang = 12 THEN prosrc WHEN prokind = 'f' AND prolang = 14
-        THEN proname || '/' || array_to_string(proargtypes::oid[], ',') ELSE prosrc END
-        FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND oid < 16384 ORDER BY oid""",
+        THEN proname || '/' || array_to_string(proargtypes::oid[], ',') ELSE prosrc END, pronamespace::regnamespace::text
+        FROM pg_proc WHERE pronamespace IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace) AND oid < 16384 ORDER BY oid""",
     # source, target, function (0 = none), context, method
     "casts": """SELECT castsource::int8, casttarget::int8, castfunc::int8, castcontext::text, castmethod::text FROM pg_cast WHERE oid < 16384 ORDER BY oid""",
     # default btree operators by type: type, family, strategy, operator (both sides of the opclass' input type)

@@ -13,8 +13,8 @@ import pytest
 
 from headgate.catalog import database as databases
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.query import query
 from headgate.catalog.session import SessionContext
+from headgate.commands.query.catalog import query
 from headgate.errors import PostgresError
 from headgate.sql.parser import parse
 

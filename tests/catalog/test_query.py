@@ -8,8 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.query import query
-from headgate.catalog.query.query import TypedParameter
 from headgate.catalog.relation import definition
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.index import IndexKey
@@ -17,6 +15,8 @@ from headgate.catalog.relation.relation import Column
 from headgate.catalog.replication import publication
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.session import SessionContext
+from headgate.commands.query.catalog import query
+from headgate.commands.query.catalog.query import TypedParameter
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.sql.parser import parse

@@ -24,8 +24,9 @@ from tests.log import Log
 from tests.session import Session
 from tests.wire import HEAD, SYNC, Tap, frames
 
-from headgate.catalog.query import literal
 from headgate.errors import Notices
+from headgate.expression.binding import literal
+from headgate.expression.binding.context import BindContext
 from headgate.server.authentication.hba import HbaFile, rules
 from headgate.server.authentication.ident_map import mappings
 from headgate.server.protocol import message, startup
@@ -164,7 +165,7 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
         oid = list(VALUES)[data[0] % len(VALUES)] if data else r.TEXT
         text = text_of(data[1:])
         forms.write_scalar(forms.read_scalar(text, oid), oid)
-        literal.sql(text, oid)
+        literal.read(text, oid, -1, BindContext())
         array.parse(text, ",")
 
     def typed_binary(data: bytes) -> None:

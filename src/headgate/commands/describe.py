@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.query import query as catalog_query
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import stored_expression
 from headgate.commands.dml import assignment, returning
@@ -12,6 +11,7 @@ from headgate.commands.dml.insert import target, target_columns
 from headgate.commands.dml.returning import plan_returning
 from headgate.commands.dml.update import changed_source, named
 from headgate.commands.query import explain, rendering, select
+from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.clause.select_list import expand, resolve_unknown
 from headgate.commands.query.driver import constant, single_table

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TypeVar
 
+from headgate.catalog import procedure
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
@@ -48,6 +50,7 @@ class Function:
     retset: bool
     defaults: int
     key: str
+    schema: str = "pg_catalog"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ def builtins() -> Builtins:
     data = json.loads(resources.files("headgate.expression").joinpath("builtin.json").read_text(encoding="utf-8"))
     operators = [Operator(*row) for row in data["operators"]]
     functions = [Function(row[0], row[1], row[2], tuple(row[3]), *row[4:]) for row in data["functions"]]
+    functions += [_own(oid, each) for oid, each in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
     families: dict[int, list[tuple[int, int]]] = {}
     for operator, family, strategy in data["families"]:
         families.setdefault(operator, []).append((family, strategy))
@@ -111,6 +115,13 @@ def operator(oid: int) -> Operator:
 def function(oid: int) -> Function:
     """The function with this oid."""
     return builtins().functions[oid]
+
+
+def _own(oid: int, found: procedure.Procedure) -> Function:
+    """A function that only a node has."""
+    name = found.name.removeprefix(f"{procedure.OWN_SCHEMA}.")
+    defaults = len(found.arguments) - found.required
+    return Function(oid, name, "f", found.arguments, found.result, "v", False, 0, found.is_set, defaults, found.name, procedure.OWN_SCHEMA)
 
 
 def _by_name(rows: list[Named]) -> dict[str, tuple[Named, ...]]:

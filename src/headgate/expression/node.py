@@ -72,8 +72,19 @@ class Expression:
 
     def children(self) -> Iterator[Expression]:
         """The operands, in the order PostgreSQL walks them."""
-        for each in fields(self):
-            yield from _expressions(getattr(self, each.name))
+        for each in names(type(self)):
+            yield from _expressions(getattr(self, each))
+
+
+_NAMES: dict[str, tuple[str, ...]] = {}
+
+
+def names(kind: type[Expression]) -> tuple[str, ...]:
+    """The names of the fields of a kind of nodes which may hold expressions; kept, as trees are walked all the time."""
+    found = _NAMES.get(kind.__name__)
+    if found is None:
+        found = _NAMES[kind.__name__] = tuple(each.name for each in fields(kind) if each.name not in ("type", "location"))
+    return found
 
 
 def _expressions(value: Any) -> Iterator[Expression]:

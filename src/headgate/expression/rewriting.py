@@ -7,10 +7,10 @@ for the CHECK constraints of domains.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
-from headgate.expression.node import Expression
+from headgate.expression.node import Expression, names
 
 Substitute = Callable[[Expression], Expression | None]
 
@@ -21,11 +21,11 @@ def rewrite(expression: Expression, substitute: Substitute) -> Expression:
     if found is not None:
         return found
     changes = {}
-    for each in fields(expression):
-        value = getattr(expression, each.name)
+    for each in names(type(expression)):
+        value = getattr(expression, each)
         new = _rewritten(value, substitute)
         if new is not value:
-            changes[each.name] = new
+            changes[each] = new
     return replace(expression, **changes) if changes else expression
 
 

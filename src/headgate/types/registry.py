@@ -158,7 +158,12 @@ class PgType:
     @property
     def is_array(self) -> bool:
         """Whether this is a true array type (not int2vector, oidvector, name, point, …, which can be subscripted too)."""
-        return self.category == "A" and self.length == -1 and self.element != 0 and self.oid not in (INT2VECTOR, OIDVECTOR)
+        return self.category == "A" and self.length == -1 and self.element != 0 and not self.is_vector
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether this is int2vector or oidvector, which expressions take for arrays over their element that count from 0."""
+        return self.oid in (INT2VECTOR, OIDVECTOR)
 
 
 FIRST_USER_OID = 16384

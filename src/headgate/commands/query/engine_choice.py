@@ -18,12 +18,12 @@ from collections.abc import Callable
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.query import query as catalog_query
-from headgate.catalog.query import volatile_function
-from headgate.catalog.query.value import REGISTERED
+from headgate.commands.query.catalog import query as catalog_query
+from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.plan import Plan
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression.duckdb.value import REGISTERED
 from headgate.sql.names import strings
 from headgate.sql.parser import ParseNode, walk
 from headgate.types import registry

@@ -14,6 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.commands import lookup
+from headgate.commands.query import instant
 from headgate.commands.query.clause import session_function, sublink
 from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
@@ -41,7 +42,6 @@ from headgate.expression.spark import compiler, set_returning
 from headgate.expression.spark.call import BUILDERS
 from headgate.expression.spark.session_time import SessionTime
 from headgate.expression.spark.value import Env
-from headgate.settings import check
 from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
 
@@ -160,21 +160,6 @@ class Evaluation:
             raise PostgresError("42P02", f"there is no parameter ${node.number}")
         return self._constant(given[node.number - 1].text, node.type)
 
-    def _instant(self, target: TypeRef, function: str = "now") -> Expression:
-        moment = self.session.context.moment(function)
-        text = moment.strftime("%Y-%m-%d %H:%M:%S.%f+00")
-        instant = self._constant(text, TypeRef(registry.TIMESTAMPTZ))
-        if target.oid == registry.TIMESTAMPTZ:
-            return replace(instant, type=target) if target.typmod < 0 else self._constant(text, target)
-        local = moment.astimezone(check.zone(self.context.forms.timezone))
-        patterns = {
-            registry.DATE: "%Y-%m-%d",
-            registry.TIMESTAMP: "%Y-%m-%d %H:%M:%S.%f",
-            registry.TIME: "%H:%M:%S.%f",
-            registry.TIMETZ: "%H:%M:%S.%f%z",
-        }
-        return self._constant(local.strftime(patterns[target.oid]), target)
-
     def _relation(self, name: str) -> int:
         """The oid of the relation that a text means as regclass."""
         if name.isdigit():
@@ -184,7 +169,7 @@ class Evaluation:
 
     def _session_value(self, node: SqlValue) -> Expression:
         if node.type.oid in (registry.TIMESTAMPTZ, registry.DATE, registry.TIMESTAMP, registry.TIME, registry.TIMETZ):
-            return self._instant(node.type)
+            return instant.constant(self.session.context, node.type, self.context)
         context = self.session.context
         words = {"CURRENT_ROLE": context.user, "CURRENT_USER": context.user, "USER": context.user, "SESSION_USER": context.session_user,
                  "CURRENT_CATALOG": context.database_name}  # fmt: skip
@@ -195,7 +180,7 @@ class Evaluation:
     def _function(self, node: FuncExpr) -> Expression | None:
         called = builtin.function(node.function)
         if called.name in _MOMENTS:
-            return self._instant(node.type, called.name)
+            return instant.constant(self.session.context, node.type, self.context, called.name)
         if called.key in BUILDERS or called.retset:
             return None
         arguments = tuple(self.prepare(each) for each in node.args)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.query import query as catalog_query
 from headgate.commands.query import rendering, select, spark_plan
+from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.spark_plan import PlanStep
 from headgate.commands.session import Session

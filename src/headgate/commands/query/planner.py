@@ -35,6 +35,7 @@ from headgate.commands.query.clause import (
     row_locking,
     select_list,
     set_operation,
+    sublink_binding,
     system_relation,
     volatile_call,
 )
@@ -43,13 +44,13 @@ from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, reference
 from headgate.commands.session import Session
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.expression import rewriting
-from headgate.expression.binding import binder, operators
+from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import CaseTest, Expression, RowExpr, SubLink, TypeRef
+from headgate.expression.node import Expression, TypeRef
 from headgate.interruption import look
 from headgate.sql import command_tag, names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
@@ -59,9 +60,6 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
-
-_SUBLINKS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL",
-             pb.ARRAY_SUBLINK: "ARRAY"}  # fmt: skip
 
 
 class Planner:
@@ -330,39 +328,8 @@ class Planner:
 
     def _subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
         """The callback of the binder: plans a SubLink's query, whose outer scope is the expression's."""
-        word = _SUBLINKS.get(node.sub_link_type)
-        if word is None:
-            raise not_supported("this kind of subquery is not supported", position=position(node.location))
         plan = self.select(unwrap(node.subselect), scope)
-        boolean = TypeRef(registry.BOOL)
-        if word == "EXISTS":
-            return SubLink(type=boolean, kind=word, query=plan, location=node.location)
-        if len(plan.columns) != 1 and word in ("EXPR", "ARRAY"):
-            raise PostgresError("42601", "subquery must return only one column", position=position(node.location))
-        only = plan.columns[0]
-        if word == "EXPR":
-            return SubLink(type=only.type, kind=word, query=plan, location=node.location)
-        if word == "ARRAY":
-            kind = self.context.types.by_oid(only.type.oid)
-            over = TypeRef(kind.oid if kind.is_array else kind.array, -1, only.type.collation)
-            return SubLink(type=over, kind=word, query=plan, location=node.location)
-        test = self._test(node, binder.bind_raw(node.testexpr, scope, context), plan, context)
-        if test.type.oid != registry.BOOL:
-            raise PostgresError("42804", "row comparison operator must yield type boolean", position=position(node.location))
-        return SubLink(type=boolean, kind=word, query=plan, test=test, location=node.location)
-
-    def _test(self, node: pb.SubLink, left: Expression, plan: Plan, context: BindContext) -> Expression:
-        """``x op ANY (SELECT …)``: the comparison of x, or of a row, with a row of the subquery."""
-        name = names.strings(node.oper_name) or ["="]
-        width = len(left.args) if isinstance(left, RowExpr) else 1
-        if width != len(plan.columns):
-            few = "few" if width > len(plan.columns) else "many"
-            raise PostgresError("42601", f"subquery has too {few} columns", position=position(node.location))
-        values = [CaseTest(type=each.type, location=place) for place, each in enumerate(plan.columns)]
-        if not isinstance(left, RowExpr):
-            return operators.make(name, left, values[0], context, node.location)
-        row = RowExpr(type=left.type, args=tuple(values))
-        return operators.compare_rows(name, left, row, context, node.location)
+        return sublink_binding.bound(node, scope, context, [each.type for each in plan.columns], plan)
 
 
 def named(cte: pb.CommonTableExpr, plan: Plan) -> Plan:

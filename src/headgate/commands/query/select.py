@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
-from headgate.catalog.query import query as catalog_query
 from headgate.commands.query import engine_choice, rendering
+from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.driver import constant, single_table
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner

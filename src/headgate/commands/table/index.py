@@ -12,7 +12,6 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import history
 from headgate.catalog.physical import Cursor, one, run
-from headgate.catalog.query import column_name
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import key_text, object_name, partition
 from headgate.catalog.relation import relation as relations
@@ -30,7 +29,7 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression
-from headgate.sql import names
+from headgate.sql import column_name, names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 from headgate.types.text_column import TextSettings as Forms

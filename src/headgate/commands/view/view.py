@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
-from headgate.catalog.query import query as catalog_query
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.query import engine_choice
+from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult

@@ -14,12 +14,12 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
 from headgate.catalog.physical import Cursor
-from headgate.catalog.query.column_name import title
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import names
+from headgate.sql.column_name import title
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings

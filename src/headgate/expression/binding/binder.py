@@ -268,7 +268,7 @@ def _columns_of(node: ParseNode, scope: Scope) -> tuple[Expression, ...]:
     """``t.*`` inside ROW(…): the table's columns."""
     parts = names.strings(list(node.fields)[:-1])
     table, _ = find_table(parts[-1], parts[-2] if len(parts) > 1 else None, scope, node.location)
-    return tuple(resolve([*parts, each.name], scope, node.location) for each in table.columns)
+    return tuple(resolve([*parts, each.name], scope, node.location) for each in table.columns if each.attnum >= 0)
 
 
 _SQL_VALUES = {

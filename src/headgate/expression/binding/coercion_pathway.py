@@ -45,7 +45,7 @@ def find_path(source: int, target: int, reach: Reach, context: BindContext) -> P
     from_type, to_type = context.types.find(source), context.types.find(target)
     if from_type is None or to_type is None:
         return None
-    if from_type.is_array and to_type.is_array:
+    if (from_type.is_array or from_type.is_vector) and to_type.is_array:
         element = find_path(from_type.element, to_type.element, reach, context)
         if element is not None and element.how != "array":
             return Path("array", -1 if element.how == "io" else element.function)

@@ -60,16 +60,33 @@ def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindCont
                     f"column notation .{step.sval} applied to type {context.show_type(result.type.oid)}, which is not a composite type",
                     position=context.position(location_of(result)),
                 )
-            result = FieldSelect(type=UNKNOWN, arg=result, name=step.sval, location=result.location)
+            result = _field(result, step.sval, context)
         else:
             raise PostgresError("42601", 'row expansion via "*" is not supported here', position=context.position(location_of(result)))
     return result
 
 
+def _field(arg: Expression, name: str, context: BindContext) -> Expression:
+    """A column of a composite value; its type is unknown where the context does not know the columns of the value."""
+    fields = context.fields(arg) if context.fields is not None else None
+    if fields is None:
+        return FieldSelect(type=UNKNOWN, arg=arg, name=name, location=arg.location)
+    kind = dict(fields).get(name)
+    if kind is None:
+        message = f'could not identify column "{name}" in record data type'
+        raise PostgresError("42703", message, position=context.position(location_of(arg)))
+    return FieldSelect(type=TypeRef(kind, -1, context.collation_of_type(kind)), arg=arg, name=name, location=arg.location)
+
+
 def _subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Expression:
     """transformContainerSubscripts: all adjacent subscripts at once; if one is a slice, ``[n]`` stands for ``[1:n]``."""
     base = context.types.by_oid(context.base_type(arg.type.oid))
+    if base.is_vector:
+        base = context.types.by_oid(context.types.by_oid(base.element).array)
     document = base.oid == registry.JSONB
+    if base.oid == registry.NAME and not any(each.is_slice for each in indices) and len(indices) == 1:
+        index = _index(indices[0].uidx, scope, context, binder)
+        return Subscript(type=TypeRef(registry.CHAR), arg=arg, lower=(), upper=(index,), location=arg.location)
     if not base.is_array and not document:
         raise PostgresError(
             "42804",

@@ -7,6 +7,7 @@ that it reads the same in any session. The types' own floor reads and prints; a 
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, not_supported
@@ -20,6 +21,30 @@ _JSONPATH = 4072
 _PASS = frozenset({registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.UNKNOWN, registry.CSTRING})
 
 _UNREADABLE = frozenset({_JSONPATH})
+_FIXED = frozenset(
+    {
+        registry.BOOL,
+        registry.CHAR,
+        registry.INT2,
+        registry.INT4,
+        registry.INT8,
+        registry.OID,
+        registry.TEXT_ARRAY,
+        registry.PG_LSN,
+        registry.REGCLASS,
+        registry.REGTYPE,
+        registry.REGPROC,
+        registry.REGNAMESPACE,
+        registry.REGROLE,
+        registry.NAME_ARRAY,
+    }
+)
+"""Types whose constants are the same in every session and at every moment."""
+
+
+@functools.lru_cache(maxsize=2048)
+def _fixed(value: str, oid: int, modifier: int) -> str:
+    return text.normal_form(value, oid, modifier)
 
 
 def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
@@ -28,6 +53,8 @@ def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
         return value
     if oid == registry.NAME:
         return value.encode()[:63].decode(errors="ignore")
+    if oid in _FIXED:
+        return _fixed(value, oid, modifier)
     if oid in _UNREADABLE:
         raise not_supported(f"constants of type {context.show_type(oid)} are not supported")
     kind = context.types.by_oid(oid)

@@ -11,6 +11,7 @@ from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import procedure
 from headgate.errors import PostgresError
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.overload_resolution import no_function
@@ -32,9 +33,12 @@ PARAMETERS: dict[str, dict[str, str | None]] = {
     "make_interval": {**_SPAN, "secs": "0.0::float8"},
     "jsonb_set": {**_CHANGED, "create_if_missing": "true"},
     "jsonb_insert": {**_CHANGED, "insert_after": "false"},
+    "pg_create_logical_replication_slot": {"slot_name": None, "plugin": None, "temporary": "false", "twophase": "false"},
+    "pg_create_physical_replication_slot": {"slot_name": None, "immediately_reserve": "false", "temporary": "false"},
+    "pg_terminate_backend": {"pid": None, "timeout": "0::int8"},
     "jsonb_set_lax": {**_CHANGED, "create_if_missing": "true", "null_value_treatment": "'use_json_null'::text"},
 }
-"""The functions whose parameters have names, in their order, each with its default (pg_proc)."""
+"""The functions whose parameters have names and defaults, in their order (pg_proc); of others the names are in the catalogs."""
 
 
 def is_named(argument: ParseNode) -> bool:
@@ -67,7 +71,8 @@ def placed(node: pb.FuncCall, args: Sequence[Expression], context: BindContext, 
             message = "positional argument cannot follow named argument" if name is None else f'argument name "{name}" used more than once'
             where = location_of(args[place]) if name is None else unwrap(node.args[place]).location
             raise PostgresError("42601", message, position=context.position(where))
-    parameters = PARAMETERS.get(names.strings(node.funcname)[-1], {})
+    called = names.strings(node.funcname)[-1]
+    parameters = PARAMETERS.get(called) or dict.fromkeys(procedure.parameter_names(called))
     found = dict(zip(list(parameters)[:plain], args, strict=False))
     for name, value in zip(given[plain:], args[plain:], strict=True):
         if name not in parameters or name in found:

@@ -160,7 +160,7 @@ def make_array(name: Sequence[str], use_any: bool, left: Expression, right: Expr
         element = registry.UNKNOWN
     else:
         kind = context.types.by_oid(array_oid)
-        if not kind.is_array:
+        if not kind.is_array and not kind.is_vector:
             raise PostgresError("42809", "op ANY/ALL (array) requires array on right side", position=where)
         element = kind.element
     word = _plain_name(name, left, right, context, location)

@@ -6,6 +6,7 @@ then most exact matches, preferred types, the category of unknown literals, and 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ class Candidate:
 
 def binary_operator(name: str, left: int, right: int, context: BindContext, location: int) -> Operator:
     """The infix operator for these operand types; 42883 if there is none, 42725 if several."""
+    if max(left, right) < registry.FIRST_USER_OID and (known := _known_operator(name, left, right)) is not None:
+        return known
     named = [each for each in builtin.builtins().operators_named.get(name, ()) if each.kind == "b"]
     exact = _binary_exact(named, left, right, context)
     if exact is not None:
@@ -45,6 +48,18 @@ def binary_operator(name: str, left: int, right: int, context: BindContext, loca
     if chosen is not None and chosen.operator is not None:
         return chosen.operator
     raise _no_operator(name, left, right, several, context, location)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_operator(name: str, left: int, right: int) -> Operator | None:
+    """As `binary_operator`, for built-in types, of which no user changes anything; None where that raises."""
+    context = BindContext(types=registry.builtin())
+    named = [each for each in builtin.builtins().operators_named.get(name, ()) if each.kind == "b"]
+    exact = _binary_exact(named, left, right, context)
+    if exact is not None:
+        return exact
+    chosen, _ = _select([Candidate((each.left, each.right), operator=each) for each in named], (left, right), context)
+    return None if chosen is None else chosen.operator
 
 
 def prefix_operator(name: str, right: int, context: BindContext, location: int) -> Operator:
@@ -101,9 +116,11 @@ def find_function(
 
     Raises 42883 ``function f(integer) does not exist`` and 42725 ``function f(unknown) is not unique``.
     """
-    named = builtin.builtins().functions_named.get(name, ()) if schema in (None, "pg_catalog") else ()
-    candidates = [found for each in named if (found := _candidate(each, len(arguments), variadic)) is not None]
-    candidates = _prefer_plain(candidates)
+    if all(each < registry.FIRST_USER_OID for each in arguments):
+        known = _known_function(schema, name, tuple(arguments), variadic)
+        if known is not None:
+            return known
+    candidates = _candidates(schema, name, len(arguments), variadic)
     for candidate in candidates:
         if candidate.arguments == tuple(arguments):
             return candidate
@@ -116,6 +133,22 @@ def find_function(
     if several:
         raise PostgresError("42725", f"function {shown} is not unique", hint=_AMBIGUOUS_FUNCTION, position=context.position(location))
     raise no_function(shown, context, location)
+
+
+def _candidates(schema: str | None, name: str, count: int, variadic: bool) -> list[Candidate]:
+    named = [each for each in builtin.builtins().functions_named.get(name, ()) if each.schema == (schema or "pg_catalog")]
+    return _prefer_plain([found for each in named if (found := _candidate(each, count, variadic)) is not None])
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_function(schema: str | None, name: str, arguments: tuple[int, ...], variadic: bool) -> Candidate | None:
+    """As `find_function`, for built-in types; None where that raises, and where the call must be read as a cast."""
+    context = BindContext(types=registry.builtin())
+    candidates = _candidates(schema, name, len(arguments), variadic)
+    exact = next((each for each in candidates if each.arguments == arguments), None)
+    if exact is not None or (len(arguments) == 1 and _is_cast(schema, name, arguments[0], context)):
+        return exact
+    return _select(candidates, arguments, context)[0]
 
 
 def no_function(shown: str, context: BindContext, location: int) -> PostgresError:

@@ -240,6 +240,8 @@ def _subscript(node: n.Subscript) -> Value:
     upper = [None if each is None else plan(each) for each in node.upper]
     if node.arg.type.oid == registry.JSONB:
         return json.subscripted(plan(node.arg), upper)
+    if node.arg.type.oid == registry.NAME:
+        raise not_supported("a subscript of a name is not supported")
     return compile_array.subscripted(node, plan(node.arg), lower, upper)
 
 

@@ -1,7 +1,7 @@
 """The functions that act on the node or the session: slots, backends, settings, origins, positions of the log.
 
-`functions` gives them by PostgreSQL's name to `catalog.query.query`, which calls them with Python values (pg_lsn as Lsn); a function with
-OUT parameters returns a tuple, one that returns a set a list of tuples. The names of the parameters are PostgreSQL's.
+`functions` gives them by PostgreSQL's name to `commands.query.catalog.query`, which calls them with Python values (pg_lsn as Lsn); a
+function with OUT parameters returns a tuple, one that returns a set a list of tuples. The names of the parameters are PostgreSQL's.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headgate.catalog.query import privilege_inquiry
 from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS
+from headgate.commands.query.catalog import privilege_inquiry
 from headgate.storage import inventory
 
 if TYPE_CHECKING:

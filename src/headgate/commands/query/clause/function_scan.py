@@ -14,7 +14,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.catalog.query import procedure
+from headgate.catalog import procedure
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.plan import Plan, PlanColumn, Source, col, reference, renamed, scope_table

@@ -7,8 +7,8 @@ query calls those as columns of their own, and refuses them elsewhere.
 
 from __future__ import annotations
 
-from headgate.catalog.query import query
-from headgate.catalog.query.session_call import STABLE
+from headgate.commands.query.catalog import query
+from headgate.commands.query.catalog.session_call import STABLE
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.deparsing.deparse import deparse

@@ -32,7 +32,7 @@ def read(planner: Planner, node: ParseNode, relation: Relation) -> Plan:
 
 def answer(planner: Planner, sql: str) -> Plan:
     """The rows of a query that the catalog can answer by itself."""
-    from headgate.catalog.query import query
+    from headgate.commands.query.catalog import query
 
     session = planner.session
     [statement] = parse(sql)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.query import volatile_function
 from headgate.commands.query import rendering
+from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.clause import select_list
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn

@@ -1,7 +1,7 @@
 """Answers SELECT and VALUES on system relations, and queries without any relation that need what only the catalogs have.
 
 `answer` is called by the commands for a query whose relations are all PostgreSQL's system relations (`uses_catalog_only`). The tree is
-rewritten to DuckDB SQL (headgate.catalog.query.rewrite), run on the session's cursor, and its columns printed as PostgreSQL prints them.
+planned as DuckDB SQL (`select`), run on the session's cursor, and its columns printed as PostgreSQL prints them.
 The text of DuckDB's own errors never reaches a client.
 """
 
@@ -20,22 +20,24 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.namespace import check_use, effective
 from headgate.catalog.physical import Cursor, out_of_memory
-from headgate.catalog.query import volatile_function
-from headgate.catalog.query.cast import output
-from headgate.catalog.query.rewrite import Rewriter, TypedParameter
-from headgate.catalog.query.scope import Query
-from headgate.catalog.query.value import TypedSql
 from headgate.catalog.relation import relation
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
-from headgate.errors import PostgresError, disk_full
+from headgate.commands.query.catalog import volatile_function
+from headgate.commands.query.catalog.relation_source import CatalogQuery
+from headgate.commands.query.catalog.select import CatalogPlanner, TypedParameter
+from headgate.errors import PostgresError, disk_full, not_supported
+from headgate.expression.duckdb import cast
+from headgate.expression.duckdb.value import base_of, element_of
+from headgate.expression.node import ColumnRef, TypeRef
 from headgate.interruption import look
-from headgate.settings import check
 from headgate.sql.names import strings
 from headgate.sql.parser import walk
 from headgate.types import registry as t
 from headgate.types.datetime import interval
 from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.text import text
+from headgate.types.text.array import Shape, print_array
 
 Functions = Mapping[str, Callable[..., Any]]
 
@@ -92,7 +94,7 @@ def _is_users(node: pb.TypeName) -> bool:
 
 def answer(
     select: pb.SelectStmt,
-    text: str,
+    sql: str,
     context: SessionContext,
     cursor: Cursor,
     dynamic: Mapping[str, Provider] = _NOTHING,
@@ -104,20 +106,24 @@ def answer(
     `dynamic`: rows of dynamic relations by name; `functions`: functions that act, by name (Python values in: str,
     int, bool, Lsn, list; out: a value, a tuple for a row, an iterable of rows for a set); `parameters`: $1… with `type_oid`, `text`.
     """
-    del text  # locations in the tree already count in it
     if _in_turn(select):
         return _one_by_one(select, context, cursor, dynamic, functions, parameters)
     given = [TypedParameter(each.type_oid, each.text) for each in parameters]
-    rewriter = Rewriter(context, cursor, dynamic, functions, given)
-    query = rewriter.select(select, None)
-    if rewriter.acting:
-        return volatile_function.answer(rewriter, query, select, _run)
-    types = query.types()
-    values = [(name, TypedSql(f"q.c{place}", kind)) for place, ((name, _), kind) in enumerate(zip(query.columns, types, strict=True), 1)]
-    shown = [f"{_shown(value, rewriter, context)} AS c{place}" for place, (_, value) in enumerate(values, 1)]
-    sql = f"SELECT {', '.join(shown) or 'NULL'} FROM ({query.build(types)}) q"
-    table = _run(rewriter, sql)
-    columns = _columns(query, types)
+    planner = CatalogPlanner(context, cursor, dynamic, functions, given)
+    key = _key(planner, select)
+    known = _PLANNED.get(key) if key is not None else None
+    if known is None:
+        query = planner.select(select, None)
+        if planner.acting:
+            return volatile_function.answer(planner, query, select, _run)
+        types = planner.types_of(query)
+        known = f"SELECT {_printed(planner, query)} FROM ({query.build(types)}) q", _columns(query, types)
+        if key is not None and planner.kept_view and not planner.tables:
+            if len(_PLANNED) >= _MOST_PLANNED:
+                _PLANNED.clear()
+            _PLANNED[key] = known
+    sql, columns = known
+    table = _run(planner, sql)
     return ResultSet(columns, _batches(table, columns, context))
 
 
@@ -155,6 +161,18 @@ def _one_by_one(
     return ResultSet(tuple(columns), [pa.RecordBatch.from_arrays(arrays, schema=schema)])
 
 
+_PLANNED: dict[tuple[object, ...], tuple[str, tuple[ResultColumn, ...]]] = {}
+"""What queries have become, for when they are asked again: clients ask the same of the catalogs over and over."""
+_MOST_PLANNED = 512
+
+
+def _key(planner: CatalogPlanner, select: pb.SelectStmt) -> tuple[object, ...] | None:
+    """By what a query is known again; None for one with parameters, of a user whose rights count, or whose names may be hidden."""
+    if planner.parameters or not planner.context.superuser or "pg_catalog" in planner.context.search_path:
+        return None
+    return (select.SerializeToString(deterministic=True), *planner.session_key())
+
+
 def describe(
     select: pb.SelectStmt, context: SessionContext, cursor: Cursor, parameter_types: Sequence[int] = (), functions: Collection[str] = ()
 ) -> tuple[tuple[int, ...], tuple[ResultColumn, ...]]:
@@ -163,16 +181,16 @@ def describe(
     `functions`: the names of those that act, as for `answer`.
     """
     given = [TypedParameter(kind, None) for kind in parameter_types]
-    rewriter = Rewriter(context, cursor, _NOTHING, _Uncalled(functions), given, describing=True)
-    query = rewriter.select(select, None)
-    types = query.types()
-    if not rewriter.acting:
+    planner = CatalogPlanner(context, cursor, _NOTHING, _Uncalled(functions), given, describing=True)
+    query = planner.select(select, None)
+    types = planner.types_of(query)
+    if not planner.acting:
         query.build(types)
-    count = max([len(given), *rewriter.inferred], default=0)
+    count = max([len(given), *planner.inferred], default=0)
     found = []
     for number in range(1, count + 1):
         declared = given[number - 1].type_oid if number <= len(given) else 0
-        found.append(declared or rewriter.inferred.get(number, 0) or t.TEXT)
+        found.append(declared or planner.inferred.get(number, 0) or t.TEXT)
     return tuple(found), _columns(query, types)
 
 
@@ -183,26 +201,35 @@ class _Uncalled(dict[str, Callable[..., Any]]):
         super().__init__(dict.fromkeys(names, lambda *_, **__: None))
 
 
-def _shown(value: TypedSql, rewriter: Rewriter, context: SessionContext) -> str:
-    if value.type == t.RECORD and not value.struct:
-        return value.sql
-    if value.type == t.TIMESTAMPTZ and context.time_zone not in ("UTC", "Etc/UTC", "GMT"):
-        return value.sql
-    return output(value, rewriter.names)
+def _printed(planner: CatalogPlanner, query: CatalogQuery) -> str:
+    """The SELECT list of the text forms of a query's columns, named q.c1, q.c2, …; of what Python prints, the values."""
+    shown = []
+    for place, column in enumerate(planner.shown(query, "q"), 1):
+        kind = base_of(column.type.oid)
+        inner = element_of(kind) or kind
+        planner.facts[column.key] = column.facts
+        if inner in _PRINTED_HERE:
+            sql = column.key
+        elif kind in _STYLED:
+            sql = f"CAST({column.key} AS VARCHAR)"
+        else:
+            sql = cast.text(ColumnRef(type=column.type, name=column.name, attnum=1, key=column.key), column.key, planner)
+        shown.append(f"{sql} AS c{place}")
+    return ", ".join(shown) or "NULL"
 
 
-def _columns(query: Query, types: Sequence[int]) -> tuple[ResultColumn, ...]:
+def _columns(query: CatalogQuery, types: Sequence[TypeRef]) -> tuple[ResultColumn, ...]:
     return tuple(
-        ResultColumn(name, kind, value.typmod, value.relation, value.attnum)
-        for (name, value), kind in zip(query.columns, types, strict=True)
+        ResultColumn(each.name, base_of(kind.oid), each.type.typmod, each.relation, each.attnum)
+        for each, kind in zip(query.columns, types, strict=True)
     )
 
 
-def _run(rewriter: Rewriter, sql: str) -> list[list[Any]]:
+def _run(planner: CatalogPlanner, sql: str) -> list[list[Any]]:
     """The columns of the result."""
-    cursor = rewriter.cursor
-    rewriter.check_guarded(sql)
-    for name, table in rewriter.tables.items():
+    cursor = planner.cursor
+    planner.check_guarded(sql)
+    for name, table in planner.tables.items():
         cursor.register(name, table)
     try:
         done = cursor.execute(sql)
@@ -212,7 +239,7 @@ def _run(rewriter: Rewriter, sql: str) -> list[list[Any]]:
         _log.debug("%s\nwhile running %s", error, sql)
         raise _translated(error) from error
     finally:
-        for name in rewriter.tables:
+        for name in planner.tables:
             with contextlib.suppress(duckdb.TransactionException):  # the statement has failed: with its transaction the table goes as well
                 cursor.unregister(name)
 
@@ -228,6 +255,10 @@ def _fetched(done: duckdb.DuckDBPyConnection) -> list[tuple[Any, ...]]:
     return rows
 
 
+_OWN_RANGES = ("DECIMAL", "imestamp", "TIMESTAMP", "nterval", "INTERVAL", "Date", "DATE", "HUGEINT", "INT128")
+"""Types whose range is another in DuckDB than in PostgreSQL, as its errors name them."""
+
+
 def _translated(error: duckdb.Error) -> PostgresError:
     """DuckDB's error as PostgreSQL's, or one that says only which part failed."""
     said = str(error).split("\n", 1)[0]
@@ -237,6 +268,8 @@ def _translated(error: duckdb.Error) -> PostgresError:
     full = None if isinstance(error, duckdb.ConversionException) else disk_full(error)
     if full is not None:
         return full
+    if any(each in said for each in _OWN_RANGES):
+        return BeyondCatalog("0A000", "this value is beyond what a node computes on its catalogs")
     if isinstance(error, duckdb.OutOfRangeException) or "out of range" in said or "Overflow" in said:
         kind = re.search(r"INT(16|32|64)", said)
         word = {"16": "smallint", "32": "integer", "64": "bigint"}.get(kind[1] if kind else "", "value")
@@ -270,28 +303,47 @@ def _translated(error: duckdb.Error) -> PostgresError:
 def _batches(table: list[list[Any]], columns: Sequence[ResultColumn], context: SessionContext) -> list[pa.RecordBatch]:
     if not columns:
         return [pa.RecordBatch.from_struct_array(pa.array([{}] * len(table[0]), pa.struct([])))]
-    arrays = []
-    for column, values in zip(columns, table, strict=True):
-        if column.type_oid == t.TIMESTAMPTZ:
-            shown = [_in_zone(value, context.time_zone) if isinstance(value, datetime.datetime) else value for value in values]
-        else:
-            shown = [value if value is None or isinstance(value, str) else str(value) for value in values]
-        if column.type_oid == t.INTERVAL:  # DuckDB writes -1 day, PostgreSQL -1 days
-            shown = [None if value is None else interval.normal(value).print() for value in shown]
-        arrays.append(pa.array(shown, pa.string()))
+    arrays = [_texts(column.type_oid, column.typmod, values, context) for column, values in zip(columns, table, strict=True)]
     schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
     return [pa.RecordBatch.from_arrays(arrays, schema=schema)]
 
 
-def _in_zone(value: datetime.datetime, zone: str) -> str:
-    local = value.replace(tzinfo=datetime.UTC).astimezone(check.zone(zone))
-    text = local.strftime("%Y-%m-%d %H:%M:%S")
-    if local.microsecond:
-        text += f".{local.microsecond:06d}".rstrip("0")
-    offset = local.utcoffset() or datetime.timedelta()
-    minutes = int(offset.total_seconds() // 60)
-    sign, minutes = ("-", -minutes) if minutes < 0 else ("+", minutes)
-    return text + f"{sign}{minutes // 60:02d}" + (f":{minutes % 60:02d}" if minutes % 60 else "")
+_PRINTED_HERE = frozenset({t.FLOAT4, t.FLOAT8, t.TIMESTAMPTZ})
+"""Types, and arrays of them, whose values come here as Python's."""
+_STYLED = frozenset({t.DATE, t.TIMESTAMP, t.INTERVAL})
+"""Types whose text depends on DateStyle or IntervalStyle."""
+
+
+def _texts(kind: int, typmod: int, values: Sequence[Any], context: SessionContext) -> pa.StringArray:
+    """A column of the result as the session sees it."""
+    element = element_of(kind)
+    if element in _PRINTED_HERE:
+        return pa.array([None if each is None else _list(each, element, context) for each in values], pa.string())
+    if kind in _PRINTED_HERE or kind in _STYLED:
+        plain = pa.array([None if each is None else _text(each, kind) for each in values], pa.string())
+    else:
+        plain = pa.array([each if each is None or isinstance(each, str) else str(each) for each in values], pa.string())
+    if (kind in _STYLED or kind in _PRINTED_HERE) and text.depends_on(kind, context.forms):
+        return text.write_text(text.read_text(plain, kind, typmod), kind, typmod, session=context.forms)
+    return plain
+
+
+def _text(value: Any, kind: int) -> str:
+    """A value in its type's normal form."""
+    if isinstance(value, float):
+        return str(text.write_scalar(value, kind))
+    if kind == t.INTERVAL:  # DuckDB writes -1 day, PostgreSQL -1 days
+        return interval.normal(str(value).replace(" month", " mon")).print()
+    if isinstance(value, datetime.datetime):
+        return f"{value.isoformat(' ', 'seconds')}{f'.{value:%f}'.rstrip('0') if value.microsecond else ''}+00"
+    if "(BC)" in str(value) or kind == t.TIMESTAMPTZ:
+        raise not_supported("a date before Christ, or after the year 9999, is not supported in a query on system catalogs")
+    return str(value)
+
+
+def _list(values: Sequence[Any], element: int, context: SessionContext) -> str:
+    items = _texts(element, -1, values, context).to_pylist()
+    return print_array(Shape([len(items)], [1]) if items else Shape([], []), items, ",")
 
 
 __all__ = ["TypedParameter", "answer", "describe", "uses_catalog_only"]

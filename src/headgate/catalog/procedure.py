@@ -1,6 +1,7 @@
 """The functions of pg_proc as calls of functions that act see them: their arguments, results, and who may call them.
 
-Called by `session_call` and `from_function`. They come from the rows that tools/dump_catalog.py took from a real server, read once.
+Called by the binder, which knows them as functions too, and by queries on the catalogs. They
+come from the rows that tools/dump_catalog.py took from a real server, read once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow.parquet as pq
-from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import physical
 from headgate.types import registry as t
@@ -58,19 +58,23 @@ OWN = {
 }
 
 
+FIRST_OWN_OID = 9800
+"""The oids of a node's own functions begin here, in PostgreSQL's range for those who develop it."""
+
+
 def called(parts: Sequence[str]) -> str:
     """The name by which a function is known here: the schema stands before those of a node alone."""
     return ".".join(parts[-2:]) if list(parts[:-1]) == [OWN_SCHEMA] else parts[-1]
 
 
-_COLUMNS = ["proname", "proargtypes", "proallargtypes", "proargmodes", "proargnames", "pronargdefaults", "prorettype", "proretset",
+_COLUMNS = ["oid", "proname", "proargtypes", "proallargtypes", "proargmodes", "proargnames", "pronargdefaults", "prorettype", "proretset",
             "provariadic", "proacl"]  # fmt: skip
 
 
 @functools.cache
-def procedures() -> dict[str, list[Procedure]]:
-    """pg_proc by name, and the node's own functions; read once, and whole before anybody sees it."""
-    found: dict[str, list[Procedure]] = {}
+def procedures() -> dict[int, Procedure]:
+    """pg_proc by oid, and the node's own functions; read once, and whole before anybody sees it."""
+    found = dict(enumerate(OWN.values(), FIRST_OWN_OID))
     for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=_COLUMNS).to_pylist():
         modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
         all_types = row["proallargtypes"] or row["proargtypes"]
@@ -78,12 +82,23 @@ def procedures() -> dict[str, list[Procedure]]:
         outputs = tuple((n, k) for n, k, m in zip(argument_names, all_types, modes, strict=False) if m in "obt")
         inputs = tuple(n for n, m in zip(argument_names, modes, strict=False) if m in "iv")
         required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
-        each = Procedure(
+        found[row["oid"]] = Procedure(
             row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
             outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
         )  # fmt: skip
-        found.setdefault(row["proname"], []).append(each)
-    return found | {name: [each] for name, each in OWN.items()}
+    return found
+
+
+def outputs(oid: int) -> tuple[tuple[str, int], ...]:
+    """The names and types of the columns that a function gives by OUT parameters."""
+    return procedures()[oid].outputs
+
+
+@functools.cache
+def parameter_names(name: str) -> tuple[str, ...]:
+    """The names of the parameters of a function of which there is one with this name, empty for others."""
+    found = [each for each in procedures().values() if each.name in (name, f"{OWN_SCHEMA}.{name}")]
+    return found[0].argument_names if len(found) == 1 and all(found[0].argument_names) else ()
 
 
 def _granted(items: list[str] | None) -> frozenset[str] | None:
@@ -92,9 +107,3 @@ def _granted(items: list[str] | None) -> frozenset[str] | None:
         return None
     names = [item.split("=")[0] for item in items]
     return None if "" in names else frozenset(name for name in names if name.startswith("pg_"))
-
-
-def fitting(candidates: list[Procedure], node: pb.FuncCall) -> list[Procedure]:
-    """Those that take as many arguments as the call `node` has; the first of all if none does, for its error."""
-    count = 0 if node is None else len(node.args)
-    return [each for each in candidates if each.required <= count <= len(each.arguments) or each.variadic] or candidates[:1]

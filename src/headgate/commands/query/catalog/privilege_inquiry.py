@@ -12,12 +12,11 @@ from typing import Protocol
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import Cursor, one, rows
-from headgate.catalog.query.cast import CatalogNames, coerce
-from headgate.catalog.query.value import TypedSql
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, not_supported
+from headgate.expression.node import Const, Expression
 from headgate.sql.names import split_identifiers
 from headgate.types import registry as t
 
@@ -49,18 +48,23 @@ _OPEN = frozenset({"language"})
 
 
 class InquiryContext(Protocol):
-    """What is asked of the query's writer."""
+    """What is asked of the query's planner."""
 
     context: SessionContext
     cursor: Cursor
     describing: bool
-    names: CatalogNames
+
+    def sql(self, expression: Expression) -> str:
+        """The SQL of an expression."""
+
+    def resolve(self, text: str, kind: int, where: int | None) -> int:
+        """The oid that a name stands for."""
 
 
-def call(session: InquiryContext, name: str, arguments: Sequence[TypedSql]) -> TypedSql:
+def call(session: InquiryContext, name: str, arguments: Sequence[Expression]) -> str:
     """The value of one of these functions."""
     if session.describing:
-        return TypedSql("FALSE", t.BOOL)  # it does not run, and its parameters have no values
+        return "FALSE"  # it does not run, and its parameters have no values
     if name == "row_security_active":
         return _row_security_active(session, arguments)
     if name == "pg_has_role":
@@ -74,29 +78,24 @@ def call(session: InquiryContext, name: str, arguments: Sequence[TypedSql]) -> T
     target = arguments[-width]
     if kind not in _KINDS:
         # nobody can be given these rights here: what everybody has by default, and what superusers have
-        return TypedSql("TRUE" if role.superuser or kind in _OPEN else "FALSE", t.BOOL)
+        return "TRUE" if role.superuser or kind in _OPEN else "FALSE"
     regtype = _KINDS[kind][5]
     rights = [_right(each.strip(), kind) for each in str(_constant(session, name, wanted)).split(",")]
     value = _target(session, kind, target, regtype)
     if not _there(session, kind, value, arguments[-2]):
-        return TypedSql("CAST(NULL AS BOOLEAN)", t.BOOL)
+        return "CAST(NULL AS BOOLEAN)"
     if role.superuser:
-        return TypedSql(f"({value} IS NOT NULL OR NULL)", t.BOOL)
+        return f"({value} IS NOT NULL OR NULL)"
     allowed = _allowed(session, kind, role, rights)
     found = _among(value, allowed)
     if kind in ("column", "any_column"):
         columns = _columns(session, role, rights)
         found += " OR " + (
-            _among(value, {oid for oid, _, _ in columns}) if kind == "any_column" else _column(value, arguments[-2], columns)
+            _among(value, {oid for oid, _, _ in columns})
+            if kind == "any_column"
+            else _column(value, session.sql(arguments[-2]), columns, by_name=arguments[-2].type.oid in (t.TEXT, t.NAME))
         )
-    return TypedSql(f"CASE WHEN {value} IS NOT NULL THEN {found} END", t.BOOL)
-
-
-def widths(name: str) -> tuple[int, ...]:
-    """How many arguments a function may have."""
-    if name == "row_security_active":
-        return (1,)
-    return (3, 4) if name == "has_column_privilege" else (2, 3)
+    return f"CASE WHEN {value} IS NOT NULL THEN {found} END"
 
 
 def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:
@@ -138,7 +137,7 @@ def selectable_columns(cursor: Cursor, context: SessionContext, oid: int) -> set
     return {attnum for attnum, items in given if role.may("r", 0, acl.read(items, "c", ""))}
 
 
-def _there(session: InquiryContext, kind: str, value: str, column: TypedSql) -> bool:
+def _there(session: InquiryContext, kind: str, value: str, column: Expression) -> bool:
     """Whether an object that is a constant is there, and its column; 42809 for a sequence that is none, 42703 for the name of no column."""
     oid = _known(value)
     if oid is None:
@@ -153,8 +152,8 @@ def _there(session: InquiryContext, kind: str, value: str, column: TypedSql) -> 
         raise PostgresError("42809", f'"{found[1]}" is not a sequence')
     if kind != "column":
         return True
-    by_name = column.unknown or column.type in (t.TEXT, t.NAME)
-    name = _known(column.sql) if column.literal is None else column.literal
+    by_name = column.type.oid in (t.TEXT, t.NAME)
+    name = _known(session.sql(column))
     if name is None:
         return True
     attribute = one(
@@ -186,7 +185,7 @@ def _right(text: str, kind: str) -> tuple[str, bool]:
     return found, option
 
 
-def _role(session: InquiryContext, function: str, value: TypedSql) -> acl.RoleRights:
+def _role(session: InquiryContext, function: str, value: Expression) -> acl.RoleRights:
     """The role that is named, by name or oid."""
     found = _constant(session, function, value)
     if isinstance(found, int):
@@ -194,12 +193,12 @@ def _role(session: InquiryContext, function: str, value: TypedSql) -> acl.RoleRi
     return acl.EVERYBODY if found == "public" else acl.role(session.cursor, str(found))
 
 
-def _constant(session: InquiryContext, function: str, value: TypedSql) -> object:
+def _constant(session: InquiryContext, function: str, value: Expression) -> object:
     """An argument's value; 0A000 where it depends on the rows of the query: what cannot be decided is never true."""
-    if value.literal is not None:
-        return value.literal
+    if isinstance(value, Const) and value.type.oid in (t.TEXT, t.NAME) and value.value is not None:
+        return value.value
     try:
-        found = one(session.cursor, f"SELECT {value.sql}")
+        found = one(session.cursor, f"SELECT {session.sql(value)}")
     except PostgresError as error:
         raise not_supported(f"{function} of a name that is no constant is not supported") from error
     if found is None or found[0] is None:
@@ -207,18 +206,19 @@ def _constant(session: InquiryContext, function: str, value: TypedSql) -> object
     return found[0]
 
 
-def _target(session: InquiryContext, kind: str, target: TypedSql, regtype: int) -> str:
+def _target(session: InquiryContext, kind: str, target: Expression, regtype: int) -> str:
     """The object as an oid."""
-    if kind == "database" and (target.unknown or target.type in (t.TEXT, t.NAME)):
-        name = target.literal if target.literal is not None else _known(target.sql)
+    named, sql = target.type.oid in (t.TEXT, t.NAME), session.sql(target)
+    if kind == "database" and named:
+        name = _known(sql)
         if name is not None and not one(session.cursor, "SELECT 1 FROM hg.pg_database WHERE datname = ?", [name]):
             raise PostgresError("3D000", f'database "{name}" does not exist')
-        return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {target.sql})"
-    if kind == "function" and (target.unknown or target.type in (t.TEXT, t.NAME)):
+        return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {sql})"
+    if kind == "function" and named:
         return _function(session, str(_constant(session, "has_function_privilege", target)))
-    if target.type in (t.TEXT, t.NAME):
-        target = TypedSql("", t.UNKNOWN, literal=str(_constant(session, f"has_{kind}_privilege", target)))
-    return coerce(target, regtype if target.unknown else target.type, session.names).sql
+    if named:
+        return f"CAST({session.resolve(str(_constant(session, f'has_{kind}_privilege', target)), regtype, None)} AS UINTEGER)"
+    return sql
 
 
 def _function(session: InquiryContext, text: str) -> str:
@@ -269,34 +269,52 @@ def _among(value: str, oids: Iterable[int]) -> str:
     return f"{value} IN ({listed})" if listed else "FALSE"
 
 
-def _column(value: str, column: TypedSql, columns: Sequence[tuple[int, int, str]]) -> str:
-    by_name = column.unknown or column.type in (t.TEXT, t.NAME)
+def _column(value: str, sql: str, columns: Sequence[tuple[int, int, str]], *, by_name: bool) -> str:
     tests = []
     for relation, attnum, name in columns:
         quoted = name.replace("'", "''")
         shown = f"'{quoted}'" if by_name else str(attnum)
-        tests.append(f"({value} = {relation} AND {column.sql} = {shown})")
+        tests.append(f"({value} = {relation} AND {sql} = {shown})")
     return " OR ".join(tests) or "FALSE"
 
 
-def _has_role(session: InquiryContext, arguments: Sequence[TypedSql]) -> TypedSql:
+def _has_role(session: InquiryContext, arguments: Sequence[Expression]) -> str:
     role = acl.role(session.cursor, session.context.user)
+    target, wanted = arguments[-2:]
+    if len(arguments) > 2 and all(each.type.oid == t.OID for each in arguments[:2]) and not isinstance(arguments[0], Const):
+        return _whose_role(session, arguments[0], target, wanted)
     if len(arguments) > 2:
         role = _role(session, "pg_has_role", arguments[0])
-    target, wanted = arguments[-2:]
-    by_name = target.unknown or target.type in (t.TEXT, t.NAME)
-    if by_name and (name := target.literal if target.literal is not None else _known(target.sql)) is not None:
+    by_name, sql = target.type.oid in (t.TEXT, t.NAME), session.sql(target)
+    if by_name and (name := _known(sql)) is not None:
         roles.get(session.cursor, str(name))
-    ways = [_WAYS.get(each.strip().upper()) for each in str(_constant(session, "pg_has_role", wanted)).split(",")]
-    if None in ways:
-        raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
+    ways = _ways(session, wanted)
     if role.superuser:
-        return TypedSql(f"({target.sql} IS NOT NULL OR NULL)", t.BOOL)
-    reached = {oid for way in ways for oid in _reached(session, role, str(way))}
+        return f"({sql} IS NOT NULL OR NULL)"
+    reached = {oid for way in ways for oid in _reached(session, role, way)}
     if by_name:
         listed = ", ".join("'" + acl.role_name(session.cursor, oid).replace("'", "''") + "'" for oid in sorted(reached)) or "NULL"
-        return TypedSql(f"coalesce({target.sql} IN ({listed}), FALSE)", t.BOOL)
-    return TypedSql(f"CASE WHEN {target.sql} IS NOT NULL THEN {_among(target.sql, reached)} END", t.BOOL)
+        return f"coalesce({sql} IN ({listed}), FALSE)"
+    return f"CASE WHEN {sql} IS NOT NULL THEN {_among(sql, reached)} END"
+
+
+def _ways(session: InquiryContext, wanted: Expression) -> list[str]:
+    """What pg_has_role is asked."""
+    found = [_WAYS.get(each.strip().upper()) for each in str(_constant(session, "pg_has_role", wanted)).split(",")]
+    if None in found:
+        raise PostgresError("22023", f'unrecognized privilege type: "{_constant(session, "pg_has_role", wanted)}"')
+    return [str(each) for each in found]
+
+
+def _whose_role(session: InquiryContext, whose: Expression, target: Expression, wanted: Expression) -> str:
+    """pg_has_role of a role that differs by the row: a case for each role that there is."""
+    sql, ways, cases = session.sql(target), _ways(session, wanted), []
+    for oid, name in rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"):
+        role = acl.role(session.cursor, name)
+        reached = {each for way in ways for each in _reached(session, role, way)}
+        cases.append(f"WHEN {oid} THEN {'TRUE' if role.superuser else _among(sql, reached)}")
+    asked = session.sql(whose)
+    return f"CASE WHEN {asked} IS NOT NULL AND {sql} IS NOT NULL THEN CASE {asked} {' '.join(cases)} ELSE FALSE END END"
 
 
 def _reached(session: InquiryContext, role: acl.RoleRights, way: str) -> set[int]:
@@ -310,15 +328,15 @@ def _reached(session: InquiryContext, role: acl.RoleRights, way: str) -> set[int
     return found | {namespace.DATABASE_OWNER} if owner is not None and owner[0] in found else found
 
 
-def _row_security_active(session: InquiryContext, arguments: Sequence[TypedSql]) -> TypedSql:
+def _row_security_active(session: InquiryContext, arguments: Sequence[Expression]) -> str:
     role = acl.role(session.cursor, session.context.user)
     bypass = one(session.cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE oid = ?", [role.oid])
     value = _target(session, "table", arguments[0], t.REGCLASS)
     if bypass and bypass[0]:
-        return TypedSql("FALSE", t.BOOL)
+        return "FALSE"
     secured = rows(
         session.cursor,
         "SELECT oid, relowner, relforcerowsecurity FROM hg.pg_class WHERE dbid = ? AND relrowsecurity",
         [session.context.database],
     )
-    return TypedSql(_among(value, {oid for oid, owner, forced in secured if forced or owner not in role.roles}), t.BOOL)
+    return _among(value, {oid for oid, owner, forced in secured if forced or owner not in role.roles})

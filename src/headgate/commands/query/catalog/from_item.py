@@ -1,0 +1,411 @@
+"""FROM items of a query on system relations: tables and views of the catalogs, WITH queries, subqueries, joins, functions.
+
+The lower half of `select.CatalogPlanner`, which plans the SELECT around them. What must hold: a user reads no relation or column of the
+catalogs on which he has no right (`_guard`, `check_guarded`); the text of a view is planned with nothing but pg_catalog in the search path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import procedure, system_view
+from headgate.catalog.dynamic import arrow_table
+from headgate.catalog.relation import relation
+from headgate.catalog.system_view import SystemColumn
+from headgate.commands.query.catalog import privilege_inquiry
+from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, SourceColumn
+from headgate.commands.query.catalog.session_call import SessionFunctions, result_rows
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
+from headgate.expression.binding import binder, operators
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
+from headgate.expression.duckdb import set_returning, value
+from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
+from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
+from headgate.sql import names
+from headgate.sql.parser import ParseNode, parse, position, unwrap
+from headgate.types import registry as t
+
+_PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
+"""Catalogs with the pretty-printed form of an expression beside it (`session_call`, pg_get_expr)."""
+_JOINS = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}
+_VIEWS: dict[tuple[object, ...], str] = {}
+"""The SQL of the bodies of system views that nothing changes but what the key says (`_view_sql`)."""
+_MOST_VIEWS = 1024
+
+
+class FromItems(SessionFunctions):
+    """FROM items. Needs `dynamic`, `guarded`, `view_depth`, `select`."""
+
+    dynamic: Mapping[str, system_view.Provider]
+    tables: dict[str, pa.Table]
+    ctes: dict[str, Cte]
+    guarded: list[tuple[str, str]]
+    """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
+    view_depth: int
+
+    def alias(self, letter: str = "t") -> str:
+        """A new name."""
+        raise NotImplementedError
+
+    def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
+        """A SELECT, VALUES or set operation."""
+        raise NotImplementedError
+
+    def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
+        """A SELECT inside another."""
+        raise NotImplementedError
+
+    def types_of(self, query: CatalogQuery) -> list[TypeRef]:
+        """The types of a query's columns."""
+        raise NotImplementedError
+
+    def shown(self, query: CatalogQuery, alias: str, given: Sequence[str] = ()) -> list[SourceColumn]:
+        """The columns of a query as those of a FROM item."""
+        raise NotImplementedError
+
+    def from_clause(self, clause: Sequence[Any], outer: Scope | None) -> CatalogSource:
+        """FROM with its items, or nothing."""
+        if not clause:
+            return CatalogSource("")
+        whole = self._item(unwrap(clause[0]), outer, None)
+        for each in clause[1:]:
+            item = self._item(unwrap(each), outer, whole)
+            _check_names(whole, item)
+            whole = whole.beside(item, f"{whole.sql}, {item.sql}")
+        return replace(whole, sql=f" FROM {whole.sql}")
+
+    def _item(self, node: ParseNode, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
+        match node.DESCRIPTOR.name:
+            case "RangeVar":
+                return self._range_var(node)
+            case "RangeSubselect":
+                return self._range_subselect(node, outer, left)
+            case "RangeFunction":
+                return self._range_function(node, Scope((), outer) if left is None else left.scope(outer))
+            case "JoinExpr":
+                return self._join(node, outer, left)
+            case other:
+                raise not_supported(f"{other} is not supported in a query on system catalogs")
+
+    def _range_var(self, node: pb.RangeVar) -> CatalogSource:
+        alias = self.alias()
+        cte = self.ctes.get(node.relname) if not node.schemaname else None
+        if cte is not None:
+            return self._source(f"{cte.sql_name} {alias}", node, node.relname, None, cte.under(alias), alias)
+        if node.schemaname == "hg" and self.view_depth:
+            listed = [SourceColumn(name, self._type(kind), f'{alias}."{name}"') for name, kind in system_view.NODE_TABLES[node.relname]]
+            return self._source(f"hg.{node.relname} {alias}", node, node.relname, None, listed, alias)
+        found = self._system_relation(node)
+        self._guard(found, alias)
+        columns = self._relation_columns(found, alias)
+        return self._source(f"({self._relation_sql(found)}) {alias}", node, found.name, found.schema, columns, alias, table=found.oid)
+
+    def _type(self, oid: int, typmod: int = -1) -> TypeRef:
+        return TypeRef(oid, typmod, self.binding.collation_of_type(oid))
+
+    def _source(
+        self,
+        sql: str,
+        node: ParseNode,
+        name: str,
+        schema: str | None,
+        columns: Sequence[SourceColumn],
+        alias: str,
+        *,
+        table: int = 0,
+        sorted_by: tuple[str, ...] = (),
+    ) -> CatalogSource:
+        """A FROM item, under the alias and the column aliases that the query gives."""
+        visible, shown = name, list(columns)
+        if node.HasField("alias"):
+            visible, schema = node.alias.aliasname, None
+            given = names.strings(node.alias.colnames)
+            if len(given) > len(shown):
+                raise PostgresError("42P10", f'table "{visible}" has {len(shown)} columns available but {len(given)} columns specified')
+            shown = [replace(each, name=new) for each, new in zip(shown, given, strict=False)] + shown[len(given) :]
+        listed = [ScopeColumn(each.name, max(each.attnum, 1), each.type, each.key) for each in shown]
+        if table:
+            listed.append(ScopeColumn("tableoid", -6, TypeRef(t.OID), f"CAST({table} AS UINTEGER)"))
+        key = f"{alias}.*"
+        self.rows[key] = shown
+        self.facts.update({each.key: each.facts for each in shown if each.facts != NOTHING_KNOWN})
+        entry = ScopeTable(visible, tuple(listed), schema, table, system=False, row_key=key)
+        return CatalogSource(sql, (entry,), tuple(shown), sorted_by=sorted_by)
+
+    # ---- system relations ----------------------------------------------------------------------------------------------------
+
+    def _guard(self, found: system_view.SystemRelation, alias: str) -> None:
+        """42501 for a relation that the user may not read; its single columns are checked in the finished query."""
+        if self.context.superuser or self.view_depth or found.schema == "information_schema":
+            return
+        if privilege_inquiry.may_select(self.cursor, self.context, found.oid):
+            return
+        allowed = privilege_inquiry.selectable_columns(self.cursor, self.context, found.oid)
+        if not allowed:
+            word = "view" if found.kind == "v" else "table"
+            raise PostgresError("42501", f"permission denied for {word} {found.name}")
+        self.guarded += [(f'{alias}."{each.name}"', found.name) for each in found.columns if each.attnum not in allowed]
+
+    def check_guarded(self, sql: str) -> None:
+        """42501 if the query reads a column that the user may not."""
+        for column, name in self.guarded:
+            if re.search(rf"(?<!\w){re.escape(column)}", sql):
+                raise PostgresError("42501", f"permission denied for table {name}")
+
+    def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
+        return [
+            SourceColumn(name, kind, f"{alias}.{written}", found.oid, attnum, facts)
+            for name, kind, written, attnum, facts in _columns(found.schema, found.name)
+        ]
+
+    def _path(self) -> list[str]:
+        found = self._schemas()
+        return found if "pg_catalog" in found else ["pg_catalog", *found]
+
+    def _system_relation(self, node: pb.RangeVar) -> system_view.SystemRelation:
+        if node.catalogname and node.catalogname != self.context.database_name:
+            shown = f"{node.catalogname}.{node.schemaname}.{node.relname}"
+            raise PostgresError("0A000", f'cross-database references are not implemented: "{shown}"', position=position(node.location))
+        schemas = [node.schemaname] if node.schemaname else self._path()
+        for schema in schemas:
+            found = system_view.relations().get((schema, node.relname))
+            if found is not None:
+                return found
+        shown = f"{node.schemaname}.{node.relname}" if node.schemaname else node.relname
+        oid = relation.find_oid(self.cursor, self.context.database, node.schemaname or None, node.relname, self._schemas())
+        if oid is not None:
+            raise not_supported(f'relation "{shown}" cannot be used together with system catalogs', position=position(node.location))
+        raise PostgresError("42P01", f'relation "{shown}" does not exist', position=position(node.location))
+
+    def _relation_sql(self, found: system_view.SystemRelation) -> str:
+        table = found.physical
+        if table is not None:
+            listed = ", ".join(f'"{column.name}"' for column in table.columns)
+            if table.name in _PRETTY:
+                listed += f", {_PRETTY[table.name]}"
+            scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
+            return f"SELECT {listed} FROM hg.{table.name}{scope}"
+        if found.expanded and found.definition is None:
+            raise not_supported(f'relation "{found.schema}.{found.name}" is not supported')
+        if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in self.dynamic):
+            return self._view_sql(found)
+        self.kept_view = False
+        provider = self.dynamic.get(found.name)
+        rows = [] if provider is None or self.describing else list(provider())
+        name = f"hg_dynamic_{self.alias('d')}"
+        self.tables[name] = arrow_table(found.columns, rows)
+        whole = [f"c{place}" for place, each in enumerate(found.columns, 1) if each.type_oid == t.NUMERIC]
+        casts = ", ".join(f"CAST({each} AS DECIMAL(38,0)) AS {each}" for each in whole)
+        return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
+
+    def _view_sql(self, found: system_view.SystemRelation) -> str:
+        """The definition of a view as a subquery, planned with nothing but pg_catalog in the search path.
+
+        It is kept unless it reads what is there for this statement alone: rows of a Provider, rights, the clock.
+        """
+        context = self.context
+        key = (found.oid, found.name in self.dynamic, self.describing, *self.session_key())
+        known = _VIEWS.get(key)
+        if known is not None:
+            return known
+        if self.view_depth > 12:
+            raise PostgresError("54001", "stack depth limit exceeded")
+        kept, ctes = self.kept_view, self.ctes
+        self.context, self.ctes, self.kept_view = replace(context, search_path=["pg_catalog"]), {}, True
+        self.view_depth += 1
+        try:
+            with t.unguarded():
+                query = self.select(_definition(found), None)
+                sql = query.build([self._type(column.type_oid) for column in found.columns])
+        finally:
+            keep = self.kept_view
+            self.context, self.ctes = context, ctes
+            self.kept_view = kept and keep
+            self.view_depth -= 1
+        if keep:
+            if len(_VIEWS) >= _MOST_VIEWS:
+                _VIEWS.clear()
+            _VIEWS[key] = sql
+        return sql
+
+    def session_key(self) -> tuple[object, ...]:
+        """What SQL depends on beside the tree, where nothing has cleared `kept_view`."""
+        context = self.context
+        return (
+            context.database, context.database_name, context.user, context.session_user, context.superuser, self.path,
+            context.time_zone, context.temp_schema, context.forms,
+        )  # fmt: skip
+
+    # ---- subqueries, joins -----------------------------------------------------------------------------------------------------
+
+    def _range_subselect(self, node: pb.RangeSubselect, outer: Scope | None, left: CatalogSource | None) -> CatalogSource:
+        alias = self.alias()
+        lateral = node.lateral and left is not None
+        query = self.inner_select(node.subquery, left.scope(outer) if node.lateral and left is not None else outer)
+        sql = f"{'LATERAL ' if lateral else ''}({query.build(self.types_of(query))}) {alias}"
+        return self._source(sql, node, "", None, self.shown(query, alias), alias)
+
+    def _join(self, node: pb.JoinExpr, outer: Scope | None, before: CatalogSource | None) -> CatalogSource:
+        left = self._item(unwrap(node.larg), outer, before)
+        seen = left if before is None else before.beside(left, "")
+        right = self._item(unwrap(node.rarg), outer, seen)
+        _check_names(left, right)
+        word = _JOINS[node.jointype]
+        using = names.strings(node.using_clause)
+        if node.is_natural:
+            there = {each.name for each in right.star}
+            using = [each.name for each in left.star if each.name in there]
+        both = left.beside(right, "")
+        if node.HasField("quals"):
+            context = self.binding.within(construct="JOIN/ON")
+            condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
+            found = replace(both, sql=f"({left.sql} {word} {right.sql} ON {self.sql(condition)})")
+        elif using:
+            found = self._merged(using, node, left, right, both)
+        elif word == "JOIN":
+            found = replace(both, sql=f"({left.sql} CROSS JOIN {right.sql})")
+        else:
+            found = replace(both, sql=f"({left.sql} {word} {right.sql} ON true)")
+        if not node.HasField("alias"):
+            return found
+        alias = self.alias()
+        listed = ", ".join(f"{each.key} AS c{place}" for place, each in enumerate(found.star, 1))
+        columns = [replace(each, key=f"{alias}.c{place}") for place, each in enumerate(found.star, 1)]
+        return self._source(f"(SELECT {listed} FROM {found.sql}) {alias}", node, "", None, columns, alias)
+
+    def _merged(
+        self, using: Sequence[str], node: pb.JoinExpr, left: CatalogSource, right: CatalogSource, both: CatalogSource
+    ) -> CatalogSource:
+        """USING: the condition, and the merged columns before the others."""
+        conditions, merged = [], []
+        for name in using:
+            one, other = _only(left, name, "left"), _only(right, name, "right")
+            equal = operators.make(["="], one.reference, other.reference, self.binding, -1)
+            conditions.append(self.sql(equal))
+            chosen = other if node.jointype == pb.JOIN_RIGHT else one
+            if node.jointype == pb.JOIN_FULL:
+                sides, kind = binder.unify([one.reference, other.reference], "JOIN/USING", self.binding)
+                chosen = replace(one, type=kind, key=self.sql(Coalesce(type=kind, args=tuple(sides))), relation=0, attnum=0)
+            merged.append(chosen)
+        star = (*merged, *[each for each in both.star if each.name not in using])
+        seen = tuple(ScopeColumn(each.name, 1, each.type, each.key) for each in merged)
+        sql = f"({left.sql} {_JOINS[node.jointype]} {right.sql} ON {' AND '.join(conditions)})"
+        return replace(both, sql=sql, star=star, merged=(*seen, *both.merged))
+
+    # ---- functions -------------------------------------------------------------------------------------------------------------
+
+    def _range_function(self, node: pb.RangeFunction, scope: Scope) -> CatalogSource:
+        """A function in FROM; it sees the FROM items before it."""
+        if len(node.functions) != 1 or node.coldeflist:
+            raise not_supported("ROWS FROM with several functions is not supported in a query on system catalogs")
+        call = unwrap(unwrap(node.functions[0]).items[0])
+        name = names.strings(call.funcname)[-1] if call.DESCRIPTOR.name == "FuncCall" else "value"
+        bound = binder.bind(call, scope, context=self.binding.within(construct="functions in FROM", sets=True))
+        found = self._rows(bound, name)
+        alias = self.alias("f")
+        columns = [
+            SourceColumn(label or name, self._type(kind), f"{alias}.c{place}", facts=Facts(scale=0) if kind == t.NUMERIC else NOTHING_KNOWN)
+            for place, (label, kind) in enumerate(found.columns, 1)
+        ]
+        if columns[0].name == name and found.scalar and node.HasField("alias") and not node.alias.colnames:
+            columns = [replace(columns[0], name=node.alias.aliasname)]
+        sql = found.table_sql
+        order: tuple[str, ...] = ()
+        if found.list_sql:
+            sql = f"SELECT {_unnested(found)}, generate_subscripts({found.list_sql}, 1) AS n"
+            order = (f"{alias}.n",)
+        elif found.in_order:
+            order = (f"{alias}.c1",)
+        if node.ordinality:
+            columns.append(SourceColumn("ordinality", TypeRef(t.INT8), f"CAST({alias}.n AS BIGINT)"))
+            if not found.list_sql:
+                sql = f"SELECT *, row_number() OVER () AS n FROM ({sql}) {self.alias('o')}"
+        return self._source(f"LATERAL ({sql}) {alias}", node, name, None, columns, alias, sorted_by=order)
+
+    def _rows(self, bound: Expression, name: str) -> set_returning.Rows:
+        if not isinstance(bound, FuncExpr):
+            return set_returning.Rows(((name, bound.type.oid),), table_sql=f"SELECT {self.sql(bound)} AS c1")
+        function = builtin.function(bound.function)
+        if self.called(bound) in self.functions:
+            return self._acting_rows(bound, name)
+        if function.retset:
+            self.check_arguments(bound)
+            return set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
+        sql = self.sql(bound)
+        if sql.startswith("<acting"):
+            raise not_supported(f"function {name} is not supported here", position=position(bound.location))
+        return set_returning.Rows(((name, bound.type.oid),), table_sql=f"SELECT {sql} AS c1")
+
+    def _acting_rows(self, bound: FuncExpr, name: str) -> set_returning.Rows:
+        """A function of the caller's in FROM: called now, its rows become a table."""
+        chosen = procedure.procedures()[bound.function]
+        self.check_right(chosen)
+        self.kept_view = False
+        columns = chosen.outputs or ((name, chosen.result),)
+        rows: list[tuple[object, ...]] = []
+        if not self.describing:
+            rows = result_rows(self.functions[self.called(bound)], self.given_values(bound, chosen), chosen)
+        table = f"hg_rows_{self.alias('r')}"
+        listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
+        self.tables[table] = arrow_table(listed, rows)
+        return set_returning.Rows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
+
+
+@lru_cache(maxsize=512)
+def _columns(schema: str, name: str) -> tuple[tuple[str, TypeRef, str, int, Facts], ...]:
+    """The columns of a system relation: name, type, name in SQL, number, and what is known of each."""
+    found = system_view.relations()[schema, name]
+    types, physical = t.builtin(), found.physical is not None
+    return tuple(
+        (
+            each.name,
+            TypeRef(each.type_oid, each.typmod, types.by_oid(each.type_oid).collation),
+            f'"{each.name}"' if physical else f"c{place}",
+            each.attnum,
+            Facts(scale=0) if each.type_oid == t.NUMERIC else NOTHING_KNOWN,
+        )
+        for place, each in enumerate(found.columns, 1)
+    )
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> ParseNode:
+    [statement] = parse(text)
+    return statement.node
+
+
+def _definition(found: system_view.SystemRelation) -> ParseNode:
+    return _parsed(system_view.FROM_CATALOG.get(found.name) or found.definition or "")
+
+
+def _check_names(left: CatalogSource, right: CatalogSource) -> None:
+    taken = {(each.name, each.schema) for each in left.tables if each.name}
+    for each in right.tables:
+        if (each.name, each.schema) in taken:
+            raise PostgresError("42712", f'table name "{each.name}" specified more than once')
+
+
+def _only(source: CatalogSource, name: str, side: str) -> SourceColumn:
+    found = [each for each in source.star if each.name == name]
+    if not found:
+        raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
+    if len(found) > 1:
+        raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
+    return found[0]
+
+
+def _unnested(found: set_returning.Rows) -> str:
+    if found.scalar:
+        return f"unnest({found.list_sql}) AS c1"
+    parts = [
+        f"struct_extract(unnest({found.list_sql}), {value.quote(name)}) AS c{place}" for place, (name, _) in enumerate(found.columns, 1)
+    ]
+    return ", ".join(parts)

@@ -1,0 +1,88 @@
+"""What stands in FROM of a query on the catalogs, and what a SELECT gives: SQL, and the names and types of its columns.
+
+Keys of columns are their SQL (``t1."oid"``), so that the compiler writes a reference as its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
+from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
+from headgate.expression.node import ColumnRef, Expression, TypeRef
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column of a FROM item; `relation` and `attnum` are as in RowDescription."""
+
+    name: str
+    type: TypeRef
+    key: str
+    relation: int = 0
+    attnum: int = 0
+    facts: Facts = NOTHING_KNOWN
+
+    @property
+    def reference(self) -> ColumnRef:
+        """An expression that is just this column."""
+        return ColumnRef(type=self.type, name=self.name, attnum=max(self.attnum, 1), key=self.key)
+
+
+@dataclass(frozen=True)
+class CatalogSource:
+    """A FROM clause, or a part of it. `star`: what ``*`` stands for. `sorted_by`: SQL by which the rows come in order."""
+
+    sql: str
+    tables: tuple[ScopeTable, ...] = ()
+    star: tuple[SourceColumn, ...] = ()
+    merged: tuple[ScopeColumn, ...] = ()
+    sorted_by: tuple[str, ...] = ()
+
+    def scope(self, outer: Scope | None) -> Scope:
+        """The scope of expressions over it."""
+        return Scope(self.tables, outer, self.merged)
+
+    def beside(self, other: CatalogSource, sql: str) -> CatalogSource:
+        """Both, joined by `sql`."""
+        return CatalogSource(
+            sql, self.tables + other.tables, self.star + other.star, self.merged + other.merged, self.sorted_by + other.sorted_by
+        )
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """A column of a query. `expression` has its type; `sql` is what the compiler made of it."""
+
+    name: str
+    expression: Expression
+    sql: str
+    relation: int = 0
+    attnum: int = 0
+    facts: Facts = NOTHING_KNOWN
+
+    @property
+    def type(self) -> TypeRef:
+        """The type; unknown for a literal of which nothing has decided yet."""
+        return self.expression.type
+
+
+@dataclass
+class CatalogQuery:
+    """A SELECT that has been taken apart. `build(types)` gives its SQL, whose columns are named c1, c2, … and have these types."""
+
+    columns: list[OutputColumn]
+    build: Callable[[Sequence[TypeRef]], str]
+
+
+@dataclass(frozen=True)
+class Cte:
+    """A query of a WITH clause: its name in the SQL, and its columns."""
+
+    sql_name: str
+    columns: tuple[SourceColumn, ...]
+
+    def under(self, alias: str) -> list[SourceColumn]:
+        """Its columns as those of a FROM item."""
+        return [replace(each, key=f"{alias}.c{place}") for place, each in enumerate(self.columns, 1)]

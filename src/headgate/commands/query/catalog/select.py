@@ -1,0 +1,528 @@
+"""SELECT on system relations → DuckDB SQL: WITH, set operations, grouping, ordering; FROM is `from_item`'s.
+
+`CatalogPlanner` is made per statement by `query`. Expressions are bound by `expression.binding` and compiled by `expression.duckdb`. FROM
+items and output columns get names of the planner's own (t1, c1), so that PostgreSQL's case-sensitive names cannot meet in DuckDB, which
+folds case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import namespace, system_view
+from headgate.catalog.physical import Cursor
+from headgate.catalog.session import SessionContext
+from headgate.commands.query.catalog.from_item import FromItems
+from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, OutputColumn, SourceColumn
+from headgate.commands.query.clause import sublink_binding
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin, rewriting
+from headgate.expression.binding import binder, literal
+from headgate.expression.binding.coercion import coerce, resolve_unknown, to_specific
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import Scope, find_table
+from headgate.expression.duckdb import compiler, set_returning, value
+from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
+from headgate.expression.node import (
+    UNKNOWN,
+    Aggregate,
+    CaseTest,
+    ColumnRef,
+    Const,
+    Expression,
+    FieldSelect,
+    FuncExpr,
+    OpExpr,
+    Param,
+    SubLink,
+    TypeRef,
+    walk,
+)
+from headgate.sql import names
+from headgate.sql.column_name import title
+from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import walk as walk_tree
+from headgate.types import registry as t
+
+_GATHERING = frozenset({"string_agg", "array_agg", "json_agg"})
+_WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
+
+
+@dataclass(frozen=True)
+class TypedParameter:
+    """$n of an extended query: its type (0: to be inferred) and text."""
+
+    type_oid: int
+    text: str | None
+
+
+class CatalogPlanner(FromItems):
+    """Plans one statement."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        cursor: Cursor,
+        dynamic: Mapping[str, system_view.Provider],
+        functions: Mapping[str, Callable[..., Any]],
+        parameters: Sequence[TypedParameter] = (),
+        *,
+        describing: bool = False,
+    ) -> None:
+        self.context = context
+        self.cursor = cursor
+        self.dynamic = dynamic
+        self.functions = functions
+        self.parameters = parameters
+        self.describing = describing
+        self.tables: dict[str, pa.Table] = {}
+        self.acting = []
+        self.guarded = []
+        self.facts = {}
+        self.rows = {}
+        self.view_depth = 0
+        self.kept_view = True
+        self.path_cache = {}
+        self.ctes: dict[str, Cte] = {}
+        self.beside: dict[FuncExpr, str] = {}
+        """Sets of the SELECT list that is planned which stand in its FROM, with their names there."""
+        self._aliases = 0
+        self.inferred = {number: each.type_oid for number, each in enumerate(parameters, 1)}
+        self.binding = BindContext(
+            forms=context.forms, parameters=self.inferred, infer=describing, subquery=self._bound_subquery,
+            fields=lambda each: value.fields(each, self),
+        )  # fmt: skip
+        found = self.schema_oids()
+        oids = (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()
+        self.path = f"[{', '.join(map(str, oids))}]"
+        self.database = str(context.database)
+        self.in_utc = context.time_zone in ("UTC", "Etc/UTC", "GMT")
+
+    def sizes(self) -> str:
+        """The table of what relations take on disk."""
+        name = "hg_sizes"
+        self.kept_view = False
+        if name not in self.tables:
+            provider = None if self.describing else self.dynamic.get("relation_sizes")
+            rows = [] if provider is None else list(provider())
+            self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], pa.int64()) for n in range(4)})
+        return name
+
+    def alias(self, letter: str = "t") -> str:
+        """A name that nothing else in the statement has."""
+        self._aliases += 1
+        return f"{letter}{self._aliases}"
+
+    def sql(self, expression: Expression) -> str:
+        """The SQL of an expression."""
+        return compiler.compile(expression, self)
+
+    def parameter(self, node: Param) -> Const:
+        """The value of a parameter; NULL while the statement is only described."""
+        self.kept_view = False
+        text = None if self.describing else self.parameters[node.number - 1].text
+        found = None if text is None else literal.read(text, node.type.oid, node.type.typmod, self.binding)
+        return Const(type=node.type, value=found, location=node.location)
+
+    # ---- SELECT --------------------------------------------------------------------------------------------------------------
+
+    def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
+        """A SELECT, VALUES or set operation."""
+        saved = dict(self.ctes)
+        try:
+            lead = self._with(node, outer) if node.HasField("with_clause") else ""
+            if node.op != pb.SETOP_NONE:
+                query = self._set_operation(node, outer)
+            elif node.values_lists:
+                query = self._values(node, outer)
+            else:
+                query = self._plain(node, outer, keep_order=keep_order)
+        finally:
+            self.ctes = saved
+        if not lead:
+            return query
+        return CatalogQuery(query.columns, lambda types: f"{lead} {query.build(types)}")
+
+    def types_of(self, query: CatalogQuery) -> list[TypeRef]:
+        """The types of a query's columns, where unknown ones become text."""
+        text = TypeRef(t.TEXT, -1, self.binding.collation_of_type(t.TEXT))
+        return [text if each.type.oid == t.UNKNOWN else each.type for each in query.columns]
+
+    def shown(self, query: CatalogQuery, alias: str, given: Sequence[str] = ()) -> list[SourceColumn]:
+        """The columns of a query that is a FROM item `alias`, by the names `given` and behind those by its own."""
+        found = []
+        for place, (column, kind) in enumerate(zip(query.columns, self.types_of(query), strict=True), 1):
+            name = given[place - 1] if place <= len(given) else column.name
+            facts = column.facts if column.facts != NOTHING_KNOWN else self.facts_of(column.expression)
+            found.append(SourceColumn(name, kind, f"{alias}.c{place}", column.relation, column.attnum, facts))
+        return found
+
+    def facts_of(self, expression: Expression) -> Facts:
+        """What is known of an expression beside its type."""
+        scale = value.scale(expression, self) if expression.type.oid == t.NUMERIC else None
+        known = value.fields(expression, self) if self.binding.is_composite(expression.type.oid) else None
+        return Facts(value.zero_based(expression, self), scale, known or ())
+
+    def inner_select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
+        """A SELECT inside another: no function that acts may stand in it."""
+        before = len(self.acting)
+        query = self.select(unwrap(node), outer, keep_order=keep_order)
+        if len(self.acting) > before:
+            raise not_supported(f"function {self.acting[-1][0].name} is not supported in a subquery")
+        return query
+
+    def _with(self, node: ParseNode, outer: Scope | None) -> str:
+        parts = []
+        for each in node.with_clause.ctes:
+            cte = unwrap(each)
+            inner = unwrap(cte.ctequery)
+            if inner.DESCRIPTOR.name != "SelectStmt":
+                raise not_supported("data-modifying statements in WITH are not supported in a query on system catalogs")
+            name = self.alias("w")
+            given = names.strings(cte.aliascolnames)
+            if node.with_clause.recursive and inner.op != pb.SETOP_NONE and _mentions(inner.rarg, cte.ctename):
+                base = self.select(inner.larg, outer)
+                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(base, name, given)))
+                step = self.select(inner.rarg, outer)
+                types = self.types_of(base)
+                body = f"({base.build(types)}) {'UNION ALL' if inner.all else 'UNION'} ({step.build(types)})"
+                listed = ", ".join(f"c{place}" for place in range(1, len(types) + 1))
+                parts.append(f"{name}({listed}) AS ({body})")
+            else:
+                query = self.select(inner, outer)
+                self.ctes[cte.ctename] = Cte(name, tuple(self.shown(query, name, given)))
+                parts.append(f"{name} AS ({query.build(self.types_of(query))})")
+        return f"WITH {'RECURSIVE ' if node.with_clause.recursive else ''}{', '.join(parts)}"
+
+    def _set_operation(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
+        left, right = self.select(node.larg, outer), self.select(node.rarg, outer)
+        word = _WORDS[node.op]
+        if len(left.columns) != len(right.columns):
+            raise PostgresError("42601", f"each {word} query must have the same number of columns")
+        columns = [self._united(a, b, word) for a, b in zip(left.columns, right.columns, strict=True)]
+
+        def build(types: Sequence[TypeRef]) -> str:
+            body = f"({left.build(types)}) {word}{' ALL' if node.all else ''} ({right.build(types)})"
+            order = self._order_output(node, columns)
+            return f"SELECT * FROM ({body}) {self.alias('u')}{order}{self._limit(node, outer)}"
+
+        return CatalogQuery(columns, build)
+
+    def _united(self, one: OutputColumn, other: OutputColumn, word: str) -> OutputColumn:
+        """A column of both sides of a set operation."""
+        sides = [_standing(each) for each in (one, other)]
+        if all(each.type.oid == t.UNKNOWN for each in sides):
+            return replace(one, expression=Const(type=UNKNOWN, value=None))
+        _, kind = binder.unify(sides, word, self.binding)
+        known = [each.facts if each.facts != NOTHING_KNOWN else self.facts_of(each.expression) for each in (one, other)]
+        scales = {each.scale for each in known}
+        if kind.oid == t.NUMERIC and len(scales) > 1:
+            raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
+        facts = Facts(any(each.zero_based for each in known), scales.pop() if len(scales) == 1 else None, known[0].fields)
+        standing = ColumnRef(type=kind, name=one.name, attnum=1, key="")
+        return OutputColumn(one.name, standing, "", facts=facts)
+
+    def _order_output(self, node: pb.SelectStmt, columns: Sequence[OutputColumn]) -> str:
+        keys = []
+        for each in node.sort_clause:
+            sort = unwrap(each)
+            place = _output_place(unwrap(sort.node), [column.name for column in columns])
+            if place is None:
+                raise not_supported("ORDER BY with an expression over a set operation is not supported")
+            keys.append(_sort(sort, f"c{place + 1}"))
+        return f" ORDER BY {', '.join(keys)}" if keys else ""
+
+    def _values(self, node: pb.SelectStmt, outer: Scope | None) -> CatalogQuery:
+        context, scope = self.binding.within(construct="VALUES"), Scope((), outer)
+        listed = [[binder.bind_raw(each, scope, context) for each in unwrap(row).items] for row in node.values_lists]
+        if len({len(row) for row in listed}) > 1:
+            raise PostgresError("42601", "VALUES lists must all be the same length")
+        columns = []
+        for place in range(len(listed[0])):
+            cells = [row[place] for row in listed]
+            if all(each.type.oid == t.UNKNOWN for each in cells):
+                columns.append(OutputColumn(f"column{place + 1}", Const(type=UNKNOWN, value=None), ""))
+                continue
+            done, kind = binder.unify(cells, "VALUES", context)
+            scales = {value.scale(each, self) for each in done if not (isinstance(each, Const) and each.value is None)}
+            if kind.oid == t.NUMERIC and len(scales) > 1:
+                raise not_supported("VALUES of numeric values of several scales is not supported in a query on system catalogs")
+            facts = Facts(scale=scales.pop() if len(scales) == 1 and kind.oid == t.NUMERIC else None)
+            standing = ColumnRef(type=kind, name=f"column{place + 1}", attnum=1, key="")
+            columns.append(OutputColumn(f"column{place + 1}", standing, "", facts=facts))
+
+        def build(types: Sequence[TypeRef]) -> str:
+            rows = [", ".join(self._as(each, kind) for each, kind in zip(row, types, strict=True)) for row in listed]
+            listing = ", ".join(f"c{place + 1}" for place in range(len(types)))
+            body = ", ".join(f"({row})" for row in rows)
+            order = self._order_output(node, columns)
+            return f"SELECT * FROM (VALUES {body}) {self.alias('v')}({listing}){order}{self._limit(node, outer)}"
+
+        return CatalogQuery(columns, build)
+
+    def _as(self, expression: Expression, kind: TypeRef) -> str:
+        """The SQL of an expression as a type that it can become."""
+        if expression.type.oid == kind.oid:
+            return self.sql(expression)
+        done = coerce(expression, replace(kind, typmod=-1), Reach.IMPLICIT, self.binding)
+        return self.sql(expression if done is None else done)
+
+    def _plain(self, node: pb.SelectStmt, outer: Scope | None, *, keep_order: bool) -> CatalogQuery:
+        source = self.from_clause(node.from_clause, outer)
+        scope = source.scope(outer)
+        kept, self.beside = self.beside, {}
+        windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
+        context = self.binding.within(construct="SELECT", aggregates=True, sets=True, windows=windows)
+        targets = self._targets(node, source, scope, context)
+        where = ""
+        if node.HasField("where_clause"):
+            condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.binding.within(construct="WHERE"))
+            where = f" WHERE {self.sql(condition)}"
+        group = self._group(node, targets, source, scope)
+        having = ""
+        if node.HasField("having_clause"):
+            condition = binder.bind_condition(node.having_clause, scope, "HAVING", context=context.within(sets=False, windows=None))
+            having = f" HAVING {self.sql(self._gathered(condition, source))}"
+        distinct = self._distinct(node, targets, scope, context)
+        order = self._order(node, targets, source, scope, context)
+        if not order and keep_order and not group and source.sorted_by:
+            order = f" ORDER BY {', '.join(source.sorted_by)}"
+        limit = self._limit(node, outer)
+        for call, alias in self.beside.items():
+            rows = set_returning.rows(call, [self.sql(each) for each in call.args], self, in_from=True)
+            source = replace(source, sql=f"{source.sql}{',' if source.sql else ' FROM'} LATERAL ({rows.table_sql}) {alias}")
+        self.beside = kept
+
+        def build(types: Sequence[TypeRef]) -> str:
+            shown = [
+                f"{each.sql if each.type.oid == kind.oid else self._as(each.expression, kind)} AS c{place}"
+                for place, (each, kind) in enumerate(zip(targets, types, strict=True), 1)
+            ]
+            return f"SELECT {distinct}{', '.join(shown) or 'NULL AS c0'}{source.sql}{where}{group}{having}{order}{limit}"
+
+        return CatalogQuery(targets, build)
+
+    def _targets(self, node: pb.SelectStmt, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn]:
+        found: list[OutputColumn] = []
+        origins = {each.key: each for each in source.star}
+        for each in node.target_list:
+            target = each.res_target
+            inner = unwrap(target.val)
+            expanded = self._star(inner, source, scope, context)
+            if expanded is not None:
+                found += expanded
+                continue
+            bound = self._gathered(binder.bind_raw(inner, scope, context), source)
+            origin = origins.get(bound.key) if isinstance(bound, ColumnRef) and not bound.levels_up else None
+            places = (origin.relation, origin.attnum) if origin is not None else (0, 0)
+            found.append(OutputColumn(target.name or title(inner), bound, self.sql(bound), *places))
+        return found
+
+    def _gathered(self, expression: Expression, source: CatalogSource) -> Expression:
+        """Aggregates that gather values, without an order of their own, take them as the functions in FROM give them.
+
+        Columns of sets that stand in FROM only become columns of an item of FROM.
+        """
+        if isinstance(expression, FieldSelect):
+            expression = rewriting.rewrite(expression, self._set_beside)
+        if not source.sorted_by:
+            return expression
+        text = TypeRef(t.INT8)
+        order = tuple((ColumnRef(type=text, name="n", attnum=1, key=each), False, False) for each in source.sorted_by)
+
+        def sorted_one(node: Expression) -> Expression | None:
+            if isinstance(node, Aggregate) and not node.order and not node.distinct and builtin.function(node.function).name in _GATHERING:
+                return replace(node, order=order)
+            return None
+
+        return rewriting.rewrite(expression, sorted_one)
+
+    def _set_beside(self, node: Expression) -> Expression | None:
+        if not isinstance(node, FieldSelect) or not set_returning.is_query(node.arg) or not isinstance(node.arg, FuncExpr):
+            return None
+        alias = self.beside.setdefault(node.arg, self.alias("f"))
+        place = [name for name, _ in value.fields(node.arg, self) or ()].index(node.name) + 1
+        return ColumnRef(type=node.type, name=node.name, attnum=1, key=f"{alias}.c{place}")
+
+    def _star(self, node: ParseNode, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn] | None:
+        kind = node.DESCRIPTOR.name
+        if kind == "ColumnRef" and unwrap(node.fields[-1]).DESCRIPTOR.name == "A_Star":
+            words = names.strings(node.fields[:-1])
+            if not words:
+                if not source.tables:
+                    raise PostgresError("42601", "SELECT * with no tables specified is not valid", position=position(node.location))
+                return [_target(each) for each in source.star]
+            table, _ = find_table(words[-1], words[-2] if len(words) > 1 else None, scope, node.location)
+            origins = {each.key: each for each in source.star}
+            listed = [each for each in table.columns if each.attnum >= 0]
+            return [_target(origins.get(each.key) or SourceColumn(each.name, each.type, each.key)) for each in listed]
+        if kind == "A_Indirection" and unwrap(node.indirection[-1]).DESCRIPTOR.name == "A_Star":
+            whole = binder.bind_raw(node.arg, scope, context)
+            known = value.fields(whole, self)
+            if known is None:
+                raise not_supported("expanding this row is not supported", position=position(whole.location))
+            if isinstance(whole, ColumnRef) and whole.key in self.rows:
+                return [_target(SourceColumn(each.name, each.type, each.key)) for each in self.rows[whole.key]]
+            parts: list[tuple[str, Expression]] = [
+                (name, FieldSelect(type=TypeRef(kind, -1, self.binding.collation_of_type(kind)), arg=whole, name=name))
+                for name, kind in known
+            ]
+            parts = [(name, self._gathered(each, source)) for name, each in parts]
+            return [OutputColumn(name, each, self.sql(each)) for name, each in parts]
+        return None
+
+    def _group(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], source: CatalogSource, scope: Scope) -> str:
+        keys = []
+        context = self.binding.within(construct="GROUP BY")
+        for each in node.group_clause:
+            inner = unwrap(each)
+            if inner.DESCRIPTOR.name == "GroupingSet":
+                raise not_supported("GROUPING SETS are not supported in a query on system catalogs", position=position(inner.location))
+            found = self._output_or_input(inner, targets, scope, context, input_first=True, clause="GROUP BY")
+            if any(isinstance(part, Aggregate) for part in walk(found)):
+                raise PostgresError("42803", "aggregate functions are not allowed in GROUP BY", position=position(found.location))
+            if not isinstance(found, Const):
+                keys.append(self.sql(found))
+        return f" GROUP BY {', '.join(keys)}" if keys else ""
+
+    def _output_or_input(
+        self, node: ParseNode, targets: Sequence[OutputColumn], scope: Scope, context: BindContext, *, input_first: bool, clause: str
+    ) -> Expression:
+        """An expression of GROUP BY, ORDER BY or DISTINCT ON, which may be an output column's number or name."""
+        if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
+            if not 1 <= node.ival.ival <= len(targets):
+                raise PostgresError("42P10", f"{clause} position {node.ival.ival} is not in select list", position=position(node.location))
+            return resolve_unknown(targets[node.ival.ival - 1].expression, context)
+        name = _plain_name(node)
+        if name is not None:
+            named = [each for each in targets if each.name == name]
+            if named and not (input_first and any(name == each.name for table in scope.tables for each in table.columns)):
+                return resolve_unknown(named[0].expression, context)
+        return binder.bind(node, scope, context=context)
+
+    def _distinct(self, node: pb.SelectStmt, targets: Sequence[OutputColumn], scope: Scope, context: BindContext) -> str:
+        if not node.distinct_clause:
+            return ""
+        keys = [unwrap(each) for each in node.distinct_clause]
+        if keys == [None]:
+            return "DISTINCT "
+        shown = [self._output_or_input(key, targets, scope, context, input_first=False, clause="DISTINCT ON") for key in keys]
+        return f"DISTINCT ON ({', '.join(map(self.sql, shown))}) "
+
+    def _order(
+        self, node: pb.SelectStmt, targets: Sequence[OutputColumn], source: CatalogSource, scope: Scope, context: BindContext
+    ) -> str:
+        keys = []
+        context = context.within(construct="ORDER BY")
+        for each in node.sort_clause:
+            sort = unwrap(each)
+            inner = unwrap(sort.node)
+            if sort.sortby_dir == pb.SORTBY_USING:
+                raise not_supported("ORDER BY ... USING is not supported", position=position(sort.location))
+            place = _output_place(inner, [each.name for each in targets])
+            if place is not None and "<acting" not in targets[place].sql:
+                compiler.check_order(resolve_unknown(targets[place].expression, context), self)
+                keys.append(_sort(sort, f"c{place + 1}"))
+            else:
+                found = self._output_or_input(inner, targets, scope, context, input_first=False, clause="ORDER BY")
+                keys.append(_sort(sort, compiler.sort_key(self._gathered(found, source), self)))
+        return f" ORDER BY {', '.join(keys)}" if keys else ""
+
+    def _limit(self, node: pb.SelectStmt, outer: Scope | None) -> str:
+        found = ""
+        for word, clause in (("LIMIT", node.limit_count), ("OFFSET", node.limit_offset)):
+            inner = unwrap(clause)
+            if inner is None or (inner.DESCRIPTOR.name == "A_Const" and inner.isnull):
+                continue
+            context = self.binding.within(construct=word)
+            bound = to_specific(binder.bind_raw(inner, Scope((), outer), context), t.INT8, word, context)
+            found += f" {word} {self.sql(bound)}"
+        return found
+
+    # ---- subqueries ----------------------------------------------------------------------------------------------------------
+
+    def _bound_subquery(self, node: pb.SubLink, scope: Scope, context: BindContext) -> Expression:
+        """The callback of the binder."""
+        query = self.inner_select(node.subselect, scope, keep_order=node.sub_link_type == pb.ARRAY_SUBLINK)
+        return sublink_binding.bound(node, scope, context, self.types_of(query), query)
+
+    def subquery(self, node: SubLink) -> str:
+        """The SQL of a subquery in an expression."""
+        query: CatalogQuery = node.query
+        types = self.types_of(query)
+        if node.kind == "EXISTS":
+            return f"EXISTS ({query.build(types)})"
+        if node.kind == "ARRAY":
+            return f"ARRAY({query.build(types)})"
+        if node.kind == "EXPR":
+            return f"({query.build(types)})"
+        assert node.test is not None
+        return self._quantified(node.test, node.kind, query, types)
+
+    def _quantified(self, test: Expression, kind: str, query: CatalogQuery, types: list[TypeRef]) -> str:
+        """``x op ANY/ALL (SELECT …)``: IN where it is that, else what the tests of all rows say together."""
+        alias = self.alias("q")
+        body = f"({query.build(types)}) {alias}"
+        facts = [each.facts if each.facts != NOTHING_KNOWN else self.facts_of(each.expression) for each in query.columns]
+        self.facts.update({f"{alias}.c{place}": each for place, each in enumerate(facts, 1)})
+
+        def standing(node: Expression) -> Expression | None:
+            if not isinstance(node, CaseTest):
+                return None
+            place = max(node.location, 0) + 1
+            return ColumnRef(type=node.type, name="c", attnum=1, key=f"{alias}.c{place}")
+
+        whole = rewriting.rewrite(test, standing)
+        name = "=" if kind == "ANY" else "<>"
+        if isinstance(whole, OpExpr) and builtin.operator(whole.operator).name == name and whole.args[0].type.oid != t.BPCHAR:
+            left, right = (self.sql(each) for each in whole.args)
+            self.sql(whole)  # refuses what cannot be compared
+            return f"({left} {'' if kind == 'ANY' else 'NOT '}IN (SELECT {right} FROM {body}))"
+        sql, decided = self.sql(whole), "TRUE" if kind == "ANY" else "FALSE"
+        tests = f"bool_or({sql})" if kind == "ANY" else f"NOT bool_and({sql})"
+        found = f"CASE WHEN {tests} THEN {decided} WHEN count(*) > count({sql}) THEN NULL ELSE NOT {decided} END"
+        return f"(SELECT {found} FROM {body})"
+
+
+def _target(column: SourceColumn) -> OutputColumn:
+    return OutputColumn(column.name, column.reference, column.key, column.relation, column.attnum, column.facts)
+
+
+def _standing(column: OutputColumn) -> Expression:
+    """An expression of the column's type; a literal of unknown type stays one, as what is beside it decides."""
+    if column.type.oid == t.UNKNOWN:
+        return Const(type=UNKNOWN, value=None)
+    return ColumnRef(type=column.type, name=column.name, attnum=1, key="")
+
+
+def _sort(node: pb.SortBy, sql: str) -> str:
+    """One key of ORDER BY with PostgreSQL's place of NULLs."""
+    descending = node.sortby_dir == pb.SORTBY_DESC
+    first = node.sortby_nulls == pb.SORTBY_NULLS_FIRST or (descending and node.sortby_nulls != pb.SORTBY_NULLS_LAST)
+    return f"{sql} {'DESC' if descending else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+
+
+def _plain_name(node: ParseNode) -> str | None:
+    if node.DESCRIPTOR.name == "ColumnRef" and len(node.fields) == 1 and unwrap(node.fields[0]).DESCRIPTOR.name == "String":
+        return str(unwrap(node.fields[0]).sval)
+    return None
+
+
+def _output_place(node: ParseNode, listed: list[str]) -> int | None:
+    """The output column that a key of ORDER BY names by number or name, counted from 0."""
+    if node.DESCRIPTOR.name == "A_Const" and node.WhichOneof("val") == "ival":
+        if not 1 <= node.ival.ival <= len(listed):
+            raise PostgresError("42P10", f"ORDER BY position {node.ival.ival} is not in select list", position=position(node.location))
+        return int(node.ival.ival) - 1
+    name = _plain_name(node)
+    return listed.index(name) if name in listed else None
+
+
+def _mentions(node: ParseNode, name: str) -> bool:
+    return any(each.DESCRIPTOR.name == "RangeVar" and each.relname == name for each in walk_tree(node))

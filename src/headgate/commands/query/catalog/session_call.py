@@ -1,0 +1,342 @@
+"""Functions that need the session: current_user, current_setting, to_regclass, has_…_privilege, now(), and those that act.
+
+A function that acts (pg_drop_replication_slot, set_config, pg_sleep, …) is a Python callable that the caller gives. In the select
+list it is called per row of the result, after the query; elsewhere it is called once, before.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from headgate.catalog import namespace, procedure
+from headgate.catalog.physical import Cursor, one
+from headgate.catalog.procedure import Procedure
+from headgate.catalog.security import acl
+from headgate.catalog.security import role as roles
+from headgate.catalog.security.role import READ_ALL_SETTINGS
+from headgate.catalog.session import SessionContext
+from headgate.commands.query import instant
+from headgate.commands.query.catalog import privilege_inquiry, regname
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
+from headgate.expression.binding.context import BindContext
+from headgate.expression.duckdb import call, literal
+from headgate.expression.duckdb.value import Env, duckdb_type, element_of, null, quote
+from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
+from headgate.lsn import Lsn
+from headgate.settings import definition
+from headgate.sql.parser import position
+from headgate.types import registry as t
+
+SERVER_VERSION = "15.18"
+VERSION = f"PostgreSQL {SERVER_VERSION} (headgate)"
+
+STABLE = frozenset(
+    "pg_current_wal_lsn pg_current_wal_flush_lsn pg_current_wal_insert_lsn pg_last_wal_receive_lsn pg_last_wal_replay_lsn txid_current"
+    " pg_current_xact_id pg_current_xact_id_if_assigned txid_current_if_assigned pg_postmaster_start_time pg_conf_load_time"
+    " pg_last_xact_replay_timestamp pg_export_snapshot pg_replication_origin_progress pg_current_snapshot pg_blocking_pids"
+    " pg_replication_origin_oid pg_replication_origin_session_is_setup pg_replication_origin_session_progress".split()
+)
+"""Functions of the caller's that only read: called once, wherever they stand, if their arguments are constants."""
+_ACTING_ALWAYS = frozenset(
+    "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
+    " pg_create_logical_replication_slot pg_current_wal_lsn pg_replication_origin_advance".split()
+)
+_MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
+_TO_REGISTERED = {
+    "to_regclass": t.REGCLASS, "to_regtype": t.REGTYPE, "to_regnamespace": t.REGNAMESPACE, "to_regrole": t.REGROLE, "to_regproc": t.REGPROC,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Acting:
+    """A call that waits for its rows: hidden result columns [first, first + count) hold the arguments."""
+
+    name: str
+    types: tuple[int, ...]
+    result: int
+    procedure: Procedure
+
+
+class SessionFunctions(Env):
+    """The functions of a session: a part of the planner of queries on the catalogs, and of the compiler's `Env`."""
+
+    context: SessionContext
+    cursor: Cursor
+    functions: Mapping[str, Callable[..., Any]]
+    describing: bool
+    acting: list[tuple[Acting, tuple[Expression, ...]]]
+    binding: BindContext
+    path_cache: dict[tuple[str, ...], dict[str, int]]
+    kept_view: bool
+    """Whether what has been compiled of a view depends on nothing that changes within the session."""
+
+    def sql(self, expression: Expression) -> str:
+        """The SQL of an expression."""
+        raise NotImplementedError
+
+    @staticmethod
+    def called(node: FuncExpr) -> str:
+        """The name by which the caller's functions know a function."""
+        found = builtin.function(node.function)
+        return found.key if found.schema == procedure.OWN_SCHEMA else found.name
+
+    def session_call(self, node: FuncExpr) -> str | None:
+        """The value of a session function; None for a name that is none."""
+        name = self.called(node)
+        if name in self.functions or name in _ACTING_ALWAYS:
+            return self._call_given(name, node)
+        if name.startswith("has_") or name in ("pg_has_role", "row_security_active"):
+            return self._privilege(name, node)
+        if name in _MOMENTS:
+            return self._moment(name, node.type)
+        if name in _TO_REGISTERED:
+            return self._to_registered(node, _TO_REGISTERED[name])
+        method = getattr(self, f"_fn_{name}", None)
+        found: str | None = None if method is None else method(node.args, node)
+        return found
+
+    def session_value(self, node: SqlValue) -> str:
+        """CURRENT_USER, CURRENT_DATE and their like."""
+        if node.type.oid != t.NAME:
+            return self._moment("now", node.type)
+        context = self.context
+        words = {"SESSION_USER": context.session_user, "CURRENT_CATALOG": context.database_name}
+        return self._fn_current_schema((), None) if node.name == "CURRENT_SCHEMA" else quote(words.get(node.name, context.user))
+
+    def _moment(self, function: str, target: TypeRef) -> str:
+        self.kept_view = False
+        return literal.constant(instant.constant(self.context, target, self.binding, function), self)
+
+    # ---- who and where -----------------------------------------------------------------------------------------------------
+
+    def _fn_current_database(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        return quote(self.context.database_name)
+
+    def _fn_current_user(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        return quote(self.context.user)
+
+    def _fn_session_user(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        return quote(self.context.session_user)
+
+    def _schemas(self) -> list[str]:
+        return list(self.schema_oids())
+
+    def schema_oids(self) -> dict[str, int]:
+        """The search path's schemas that exist, with their oids; read once per statement and search path."""
+        key = tuple(self.context.search_path)
+        if key not in self.path_cache:
+            self.path_cache[key] = namespace.effective_oids(
+                self.cursor, self.context.database, self.context.user, key, self.context.temp_schema
+            )
+        return self.path_cache[key]
+
+    def _fn_current_schema(self, _args: Sequence[Expression], _node: FuncExpr | None) -> str:
+        self.kept_view = False
+        found = [name for name in self._schemas() if name != self.context.temp_schema]
+        return quote(found[0]) if found else null(t.NAME)
+
+    def _fn_current_schemas(self, args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        found = [name for name in self._schemas() if name != self.context.temp_schema]
+        if self._constant(args[0]):
+            found = found if "pg_catalog" in found else ["pg_catalog", *found]
+            found = found if self.context.temp_schema is None else [self.context.temp_schema, *found]
+        return f"CAST([{', '.join(quote(each) for each in found)}] AS VARCHAR[])"
+
+    def _fn_pg_client_encoding(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return quote(self.context.setting("client_encoding") or "UTF8")
+
+    def _fn_pg_my_temp_schema(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = self.kept_view and self.context.temp_schema is None
+        return f"CAST({self.schema_oids().get(self.context.temp_schema or '', 0)} AS UINTEGER)"
+
+    def _fn_pg_is_wal_replay_paused(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        hint = "Recovery control functions can only be executed during recovery."
+        raise PostgresError("55000", "recovery is not in progress", hint=hint)
+
+    def _fn_version(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        return quote(VERSION)
+
+    def _fn_pg_backend_pid(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return str(self.context.pid)
+
+    def _fn_inet_client_addr(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return null(t.INET) if self.context.client_addr is None else quote(self.context.client_addr)
+
+    def _fn_inet_server_addr(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return null(t.INET) if self.context.server_addr is None else quote(self.context.server_addr)
+
+    def _fn_inet_client_port(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return f"CAST({self.context.client_port or 'NULL'} AS INTEGER)"
+
+    def _fn_inet_server_port(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return f"CAST({self.context.server_port or 'NULL'} AS INTEGER)"
+
+    def _fn_timeofday(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return quote(self.context.moment("timeofday").strftime("%a %b %d %H:%M:%S.%f %Y UTC"))
+
+    def _fn_age(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
+        """age(timestamptz), from the midnight before now."""
+        if builtin.function(node.function).key != "age/1184" or not self.in_utc:
+            return None
+        return f"age({self._moment('now', TypeRef(t.DATE))}, {self.sql(args[0])})"
+
+    def _fn_current_setting(self, args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        reads_all = self.describing or acl.role(self.cursor, self.context.user).owns(READ_ALL_SETTINGS)
+        if any(isinstance(each, ColumnRef) for each in walk(args[0])):
+            seen = [(key, value) for key, value in self.context.settings.items() if reads_all or not definition.is_guarded(key)]
+            known = ", ".join(f"{quote(key.lower())}: {quote(value)}" for key, value in seen)
+            return f"(MAP {{{known}}})[lower({self.sql(args[0])})]" if known else null(t.TEXT)
+        name = self._constant(args[0])
+        if name is None:
+            return null(t.TEXT)
+        by_name = {key.lower(): value for key, value in self.context.settings.items()}
+        if str(name).lower() in by_name:
+            if definition.is_guarded(str(name)) and not reads_all:
+                raise definition.guarded(str(name).lower())
+            return quote(by_name[str(name).lower()])
+        defaults = {"server_version": SERVER_VERSION, "server_version_num": "150018", "search_path": ", ".join(self.context.search_path)}
+        if str(name).lower() in defaults:
+            return quote(defaults[str(name).lower()])
+        if (len(args) > 1 and self._constant(args[1])) or self.describing:
+            return null(t.TEXT)
+        raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
+
+    def _fn_pg_get_expr(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
+        """With the pretty form, the column that holds it is read instead."""
+        if len(args) < 3 or not (isinstance(args[2], Const) and args[2].value == "t"):
+            return None
+        sqls = [self.sql(each) for each in args]
+        sqls[0] = re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', sqls[0])
+        return call.apply(node.function, node, args, sqls, self)
+
+    # ---- names ---------------------------------------------------------------------------------------------------------------
+
+    def _to_registered(self, node: FuncExpr, kind: int) -> str:
+        text = self._constant(node.args[0])
+        if text is None:
+            return null(t.OID)
+        try:
+            return f"CAST({self.resolve(str(text), kind, None)} AS UINTEGER)"
+        except PostgresError as error:
+            if error.sqlstate == "42501":
+                raise
+            return null(t.OID)
+
+    def resolve(self, text: str, kind: int, where: int | None) -> int:
+        """The oid that the text of a reg… literal stands for along the session's search path (`regname`)."""
+        found = regname.resolve(self.cursor, self.context, self._schemas, text, kind, where)
+        if found >= t.FIRST_USER_OID:
+            self.kept_view = False  # in a view's body, whose search path is pg_catalog, the others stay what they are
+        return found
+
+    # ---- privileges ------------------------------------------------------------------------------------------------------------
+
+    def _privilege(self, name: str, node: FuncExpr) -> str:
+        if not self.context.superuser or (name == "pg_has_role" and len(node.args) > 2):
+            self.kept_view = False
+        return privilege_inquiry.call(self, name, node.args)
+
+    # ---- functions that act ---------------------------------------------------------------------------------------------------
+
+    def _call_given(self, name: str, node: FuncExpr) -> str:
+        chosen = procedure.procedures()[node.function]
+        callee = self.functions.get(name)
+        if callee is None:
+            raise not_supported(f"function {name} is not supported", position=position(node.location))
+        if chosen.is_set and not chosen.outputs:
+            raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
+        self.check_right(chosen)
+        self.kept_view = False
+        if name in STABLE:
+            if self.describing:
+                return null(chosen.result)
+            return constant(callee(*self.given_values(node, chosen)), chosen.result)
+        args = spread(node)
+        self.acting.append((Acting(name, tuple(each.type.oid for each in args), chosen.result, chosen), args))
+        return f"<acting {len(self.acting) - 1}>"
+
+    def check_right(self, found: Procedure) -> None:
+        """42501 for a function that is not PUBLIC's, unless the user has been granted it."""
+        if found.granted is None or self.context.superuser:
+            return
+        role = acl.role(self.cursor, self.context.user)
+        if not any(role.owns(roles.get(self.cursor, each).oid) for each in found.granted):
+            raise PostgresError("42501", f"permission denied for function {found.name}")
+
+    def check_arguments(self, node: FuncExpr) -> None:
+        """42704 for a publication that is not there, where its name is a constant."""
+        if builtin.function(node.function).name != "pg_get_publication_tables" or not isinstance(node.args[0], Const):
+            return
+        self.kept_view = False
+        sql = "SELECT 1 FROM hg.pg_publication WHERE dbid = ? AND pubname = ?"
+        if one(self.cursor, sql, [self.context.database, node.args[0].value]) is None:
+            raise PostgresError("42704", f'publication "{node.args[0].value}" does not exist')
+
+    def given_values(self, node: FuncExpr, _chosen: Procedure) -> list[Any]:
+        """The values of a call's arguments, which must be constants, as the caller's functions take them."""
+        return [self._constant(each) for each in spread(node)]
+
+    def _constant(self, expression: Expression) -> Any:
+        """The Python value of an expression without columns."""
+        if isinstance(expression, Const) and (expression.value is None or expression.type.oid in (t.TEXT, t.NAME)):
+            return expression.value
+        try:
+            [found] = self.cursor.execute(f"SELECT {self.sql(expression)}").fetchall()
+        except duckdb.Error as error:
+            raise not_supported("an argument of this function must be a constant") from error
+        return python_value(found[0], expression.type.oid)
+
+
+def spread(node: FuncExpr) -> tuple[Expression, ...]:
+    """The arguments of a call as they were written: those of a variadic function one by one."""
+    function = builtin.function(node.function)
+    if not function.variadic or node.variadic or not node.args:
+        return node.args
+    *fixed, last = node.args
+    return (*fixed, *last.elements) if isinstance(last, ArrayExpr) else node.args
+
+
+def python_value(value: Any, kind: int) -> Any:
+    """A value of DuckDB's as a function that acts gets it: pg_lsn as Lsn."""
+    return Lsn(value) if kind == t.PG_LSN and value is not None else value
+
+
+def constant(value: Any, kind: int) -> str:
+    """A Python value as SQL of a type."""
+    if value is None:
+        return null(kind)
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        return f"CAST({int(value)} AS {duckdb_type(kind)})"
+    if isinstance(value, list | tuple):
+        element = element_of(kind) or t.TEXT
+        return f"CAST([{', '.join(constant(each, element) for each in value)}] AS {duckdb_type(kind)})"
+    if isinstance(value, datetime.datetime):
+        moment = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
+        return f"CAST({quote(moment.isoformat(sep=' '))} AS TIMESTAMP)"
+    return f"CAST({quote(str(value))} AS {duckdb_type(kind)})"
+
+
+def result_rows(callee: Callable[..., Any], values: Iterable[Any], found: Procedure) -> list[tuple[object, ...]]:
+    """Calls a function of the caller's; a scalar result is a row of one column, a single tuple is a row."""
+    result = callee(*values)
+    if found.is_set:
+        return [tuple(row) if isinstance(row, list | tuple) else (row,) for row in result]
+    return [tuple(result)] if found.outputs else [(result,)]

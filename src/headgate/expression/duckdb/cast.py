@@ -1,0 +1,303 @@
+"""Casts in DuckDB, and the text form of every type.
+
+Called by `compiler` for the nodes of casts, and by `call` for what takes values of any type as text. A cast through a function of
+pg_cast is found by its types.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+
+from headgate.errors import PostgresError
+from headgate.expression import builtin
+from headgate.expression import node as n
+from headgate.expression.duckdb import literal
+from headgate.expression.duckdb.value import (
+    FLOATS,
+    INTEGERS,
+    MAX_DIGITS,
+    OIDS,
+    REGISTERED,
+    STRINGS,
+    Env,
+    base_of,
+    duckdb_type,
+    element_of,
+    fields,
+    quote,
+    raised,
+    refuse,
+    scale,
+)
+from headgate.types import registry as t
+from headgate.types.registry import format_type
+from headgate.types.text import text as texts
+
+_INTEGRAL = frozenset({*INTEGERS, *OIDS, t.XID, t.CID})
+_TIMES = frozenset({t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ})
+
+
+@functools.cache
+def functions() -> frozenset[int]:
+    """The functions that are casts. One may serve several: i2toi4 makes oids too."""
+    return frozenset(each.function for each in builtin.builtins().casts.values())
+
+
+def by_function(node: n.FuncExpr, args: list[str], env: Env) -> str:
+    """A cast through a function of pg_cast; source and target are one type where it applies a modifier."""
+    arg = node.args[0]
+    source, target = base_of(arg.type.oid), base_of(node.type.oid)
+    if source == target:
+        return _modified(args[0], target, node)
+    if {source, target} <= {t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE} and t.TIMESTAMPTZ in (source, target) and not env.in_utc:
+        raise refuse("a cast that depends on TimeZone", node)
+    if target == t.REGCLASS:
+        return _from_text(arg, args[0], target, env)
+    found = _converted(args[0], source, target)
+    if found is None:
+        raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
+    return found
+
+
+def _modified(sql: str, target: int, node: n.FuncExpr) -> str:
+    modifier = node.type.typmod
+    explicit = len(node.args) < 3 or (isinstance(node.args[2], n.Const) and node.args[2].value == "t")
+    if target == t.NUMERIC and modifier >= 4 and (modifier - 4) >> 16 <= MAX_DIGITS and (modifier - 4) & 0x7FF < MAX_DIGITS:
+        return f"CAST({sql} AS DECIMAL({(modifier - 4) >> 16},{(modifier - 4) & 0x7FF}))"
+    if target == t.VARCHAR and explicit and modifier >= 4:
+        return f"left({sql}, {modifier - 4})"
+    if target == t.BPCHAR and explicit and modifier >= 4:
+        return f"rpad(left({sql}, {modifier - 4}), {modifier - 4}, ' ')"
+    raise refuse(f"a modifier of type {format_type(target)}", node)
+
+
+def _converted(sql: str, source: int, target: int) -> str | None:
+    """The value of one type as another, between types that are not text."""
+    if source in STRINGS and target in STRINGS:
+        if target == t.CHAR:
+            return f"left({sql}, 1)"
+        if target == t.NAME:
+            return f"CASE WHEN strlen({sql}) < 64 THEN {sql} ELSE {raised('0A000', 'a name this long is not supported here', t.NAME)} END"
+        return f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
+    if target in OIDS and source in INTEGERS:
+        return f"CAST(CAST({sql} AS BIGINT) & 4294967295 AS UINTEGER)" if source != t.INT8 else f"CAST({sql} AS UINTEGER)"
+    if source in OIDS and target == t.INT4:
+        return f"CAST(CASE WHEN {sql} > 2147483647 THEN CAST({sql} AS BIGINT) - 4294967296 ELSE {sql} END AS INTEGER)"
+    if source in _INTEGRAL and target in _INTEGRAL:
+        return sql if duckdb_type(source) == duckdb_type(target) else f"CAST({sql} AS {duckdb_type(target)})"
+    if source in INTEGERS and target == t.NUMERIC:
+        return f"CAST({sql} AS DECIMAL({MAX_DIGITS},0))"
+    if (source, target) == (t.FLOAT8, t.FLOAT4):
+        short = f"CAST({sql} AS FLOAT)"
+        over, under = (raised("22003", f"value out of range: {each}", t.FLOAT4) for each in ("overflow", "underflow"))
+        return f"CASE WHEN isinf({short}) AND NOT isinf({sql}) THEN {over} WHEN {short} = 0 AND {sql} <> 0 THEN {under} ELSE {short} END"
+    if (source in (*INTEGERS, *FLOATS, t.NUMERIC) and target in (*INTEGERS, *FLOATS)) or (source in _TIMES and target in _TIMES):
+        return f"CAST({sql} AS {duckdb_type(target)})"
+    if (source, target) == (t.BOOL, t.INT4):
+        return f"CAST({sql} AS INTEGER)"
+    if (source, target) == (t.INT4, t.BOOL):
+        return f"({sql} <> 0)"
+    if source == t.BOOL and target in STRINGS:
+        return f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' END"
+    return None
+
+
+def relabelled(node: n.Relabel, sql: str, env: Env) -> str:
+    """A cast between types of one representation in PostgreSQL."""
+    source, target = base_of(node.arg.type.oid), base_of(node.type.oid)
+    if target in REGISTERED and isinstance(node.arg, n.Const) and node.arg.type.oid in STRINGS:
+        return literal.constant(n.Const(type=node.type, value=node.arg.value, location=node.arg.location), env)
+    if isinstance(node.arg, n.Const) and node.arg.value is not None and source == t.INT4 and target in OIDS:
+        return f"CAST({int(node.arg.value) & 0xFFFFFFFF} AS UINTEGER)"
+    if source == t.BPCHAR and target != t.BPCHAR:
+        return f"rtrim({sql}, ' ')"
+    if duckdb_type(source) == duckdb_type(target) and (source == target or duckdb_type(source) != "VARCHAR" or {source, target} <= STRINGS):
+        return sql
+    found = _converted(sql, source, target)
+    if found is None:
+        raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
+    return found
+
+
+def through_text(node: n.CoerceViaIO, sql: str, env: Env) -> str:
+    """A cast by the output function of one type and the input function of the other."""
+    source, target = base_of(node.arg.type.oid), base_of(node.type.oid)
+    if source in STRINGS or source in (t.JSON, t.JSONB, t.XML):
+        inner = node.arg
+        while isinstance(inner, (n.Relabel, n.Param)):
+            inner = env.parameter(inner) if isinstance(inner, n.Param) else inner.arg
+        if isinstance(inner, n.Const) and inner.type.oid in (t.TEXT, t.UNKNOWN, t.VARCHAR):
+            return _read(inner, node.type, env)
+        return _from_text(node.arg, sql, target, env)
+    if target not in STRINGS:
+        raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
+    shown = text(node.arg, sql, env)
+    return f"left({shown}, 1)" if target == t.CHAR else shown
+
+
+def _read(constant: n.Const, target: n.TypeRef, env: Env) -> str:
+    """A constant text as another type; what is wrong with it is raised when it is evaluated."""
+    text = constant.value
+    try:
+        if text is not None and base_of(target.oid) not in STRINGS and base_of(target.oid) not in REGISTERED:
+            text = texts.normal_form(text, base_of(target.oid), target.typmod)
+    except PostgresError as error:
+        return raised(error.sqlstate, error.message, target.oid)
+    return literal.constant(n.Const(type=target, value=text, location=constant.location), env)
+
+
+def elementwise(node: n.ArrayCoerce, sql: str, env: Env) -> str:
+    """A cast of an array by its elements."""
+    source, target = element_of(node.arg.type.oid), element_of(node.type.oid)
+    if source is None or target is None or node.type.typmod >= 0:
+        raise refuse(f"a cast to {format_type(node.type.oid)}", node)
+    element = n.ColumnRef(type=n.TypeRef(source), name="x", attnum=1, key="x")
+    to = n.TypeRef(target)
+    if node.function == -1:
+        inner = through_text(n.CoerceViaIO(type=to, arg=element, form=node.form), "x", env)
+    elif node.function == 0:
+        inner = relabelled(n.Relabel(type=to, arg=element, form=node.form), "x", env)
+    else:
+        call = n.FuncExpr(type=n.TypeRef(target, node.type.typmod), function=node.function, args=(element,))
+        inner = by_function(call, ["x"], env)
+    return sql if inner == "x" else f"list_transform({sql}, lambda x: {inner})"
+
+
+def _guarded(sql: str, pattern: str, made: str, oid: int) -> str:
+    message = f'invalid input syntax for type {format_type(oid)}: "'
+    error = raised("22P02", message, oid, f"{sql} || '\"'")
+    return f"CASE WHEN {sql} IS NULL THEN NULL WHEN regexp_full_match({sql}, {quote(pattern)}) THEN {made} ELSE {error} END"
+
+
+def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
+    """A text that is not known before the query runs, read as another type."""
+    if target in STRINGS:
+        return f"left({sql}, 1)" if target == t.CHAR else sql
+    if target == t.REGCLASS:
+        return (
+            f"(SELECT arg_min(_c.oid, coalesce(list_position({env.path}, _c.relnamespace), 0)) FROM hg.pg_class _c"
+            f" JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, {env.database})"
+            f" WHERE _c.dbid IN (0, {env.database})"
+            f" AND ((list_contains({_written('_c.relname')}, {sql}) AND list_contains({env.path}, _c.relnamespace))"
+            f" OR list_contains({_written('_n.nspname', '_c.relname')}, {sql})))"
+        )
+    if target == t.REGTYPE:
+        return f"(SELECT min(_t.oid) FROM hg.type_text _t WHERE _t.plain = {sql})"
+    space = r"[ \t\n\r\f\v]*"
+    trimmed = rf"trim({sql}, ' ' || chr(9) || chr(10) || chr(11) || chr(12) || chr(13))"
+    if target in INTEGERS:
+        return _guarded(sql, rf"{space}[+-]?[0-9]+{space}", f"CAST({trimmed} AS {duckdb_type(target)})", target)
+    if target in OIDS | {t.XID, t.CID}:
+        return _guarded(sql, rf"{space}[0-9]+{space}", f"CAST({trimmed} AS UINTEGER)", target)
+    if target in FLOATS:
+        return _guarded(
+            sql, rf"{space}[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{{1,2}})?{space}", f"CAST({trimmed} AS {duckdb_type(target)})", target
+        )
+    if target == t.PG_LSN:
+        return _guarded(sql, "[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", f"hg.lsn_in({sql})", target)
+    if target == t.BOOL:
+        words = f"lower({trimmed})"
+        return _guarded(
+            f"{words}",
+            "(t|tr|tru|true|y|ye|yes|on|1|f|fa|fal|fals|false|n|no|of|off|0)",
+            f"(left({words}, 1) IN ('t', 'y', '1') OR {words} = 'on')",
+            target,
+        )
+    raise refuse(f"a cast from {format_type(arg.type.oid)} to {format_type(target)}", arg)
+
+
+def _written(*names: str) -> str:
+    """A list of the ways in which a name may be written, with its schema where that is given."""
+    quoted = [f"'\"' || replace({name}, '\"', '\"\"') || '\"'" for name in names]
+    ways = [" || '.' || ".join(way) for way in itertools.product(*zip(names, quoted, strict=True))]
+    return f"[{', '.join(ways)}]"
+
+
+# ---- text forms ------------------------------------------------------------------------------------------------------------
+
+
+def text(node: n.Expression, sql: str, env: Env) -> str:
+    """SQL of the text that the output function of an expression's type gives, NULL for NULL."""
+    if node.type.oid == t.RECORD or fields(node, env) is not None:
+        return _record(node, sql, env)
+    if base_of(node.type.oid) == t.NUMERIC and scale(node, env) is None and not isinstance(node, n.ColumnRef):
+        raise refuse("a numeric value whose scale is not known", node)
+    return output(base_of(node.type.oid), sql, env)
+
+
+def output(kind: int, sql: str, env: Env) -> str:
+    """As `text`, by the type alone; records are not for it."""
+    if kind in REGISTERED:
+        return _registered(kind, sql, env)
+    if kind in STRINGS:
+        return sql
+    if kind == t.TIMESTAMPTZ and not env.in_utc:
+        raise refuse("a text form that depends on TimeZone")
+    plain = {
+        t.BOOL: f"hg.bool_out({sql})",
+        t.PG_LSN: f"hg.lsn_out({sql})",
+        t.FLOAT8: f"hg.float_out({sql})",
+        t.INTERVAL: f"hg.interval_out({sql})",
+        t.TIMESTAMPTZ: f"(CAST({sql} AS VARCHAR) || '+00')",
+        t.BYTEA: f"('\\x' || lower(hex({sql})))",
+        t.INT2VECTOR: f"array_to_string({sql}, ' ')",
+        t.OIDVECTOR: f"array_to_string({sql}, ' ')",
+        t.VOID: "''",
+    }.get(kind)
+    if plain is not None:
+        return plain
+    if kind == t.FLOAT4:
+        raise refuse("the text form of type real inside of an expression")
+    element = element_of(kind)
+    if element is not None:
+        inner = output(element, "x", env)
+        return f"hg.array_out({sql if inner == 'x' else f'list_transform({sql}, lambda x: {inner})'})"
+    return sql if duckdb_type(kind) == "VARCHAR" else f"CAST({sql} AS VARCHAR)"
+
+
+def _record(node: n.Expression, sql: str, env: Env) -> str:
+    known = fields(node, env)
+    if known is None:
+        raise refuse("the text form of this record", node)
+    if isinstance(node, n.ColumnRef) and node.attnum == 0:
+        parts = [output(base_of(each.type.oid), each.key, env) for each in env.rows[node.key]]
+    else:
+        parts = [output(base_of(kind), f"struct_extract({sql}, {quote(name)})", env) for name, kind in known]
+    shown = " || ',' || ".join(f"coalesce({_field(each)}, '')" for each in parts) or "''"
+    whole = f"('(' || {shown} || ')')"
+    if isinstance(node, n.RowExpr):
+        return whole
+    absent = " AND ".join(f"{each} IS NULL" for each in parts) if isinstance(node, n.ColumnRef) and node.attnum == 0 else f"{sql} IS NULL"
+    return f"CASE WHEN NOT ({absent}) THEN {whole} END"
+
+
+def _field(sql: str) -> str:
+    needs = f"regexp_matches({sql}, '[(),\"\\\\\\s]') OR {sql} = ''"
+    return f"CASE WHEN {needs} THEN '\"' || replace(replace({sql}, '\\', '\\\\'), '\"', '\"\"') || '\"' ELSE {sql} END"
+
+
+def _registered(kind: int, sql: str, env: Env) -> str:
+    arguments = f"{sql}, {env.database}, {env.path}"
+    constant = re.fullmatch(r"CAST\((\d+) AS UINTEGER\)", sql)
+    if kind == t.REGTYPE and constant and int(constant[1]) < t.FIRST_USER_OID:
+        return quote(format_type(int(constant[1])))
+    if kind == t.REGCLASS:
+        return f"hg.regclass_out({arguments})"
+    if kind == t.REGTYPE:
+        return f"hg.format_type({sql}, NULL, {env.database}, {env.path})"
+    if kind in (t.REGPROC, 2202):
+        return f"hg.regproc_out({arguments})"
+    if kind == t.REGROLE:
+        return f"hg.regrole_out({sql})"
+    if kind == t.REGNAMESPACE:
+        return f"hg.regnamespace_out({sql}, {env.database})"
+    if kind in (2203, 2204):
+        return f"hg.regoper_out({sql})"
+    if kind == 4191:
+        return f"hg.regcollation_out({sql})"
+    return f"CAST({sql} AS VARCHAR)"
+
+
+__all__ = ["by_function", "elementwise", "functions", "output", "relabelled", "text", "through_text"]

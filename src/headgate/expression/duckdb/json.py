@@ -1,0 +1,54 @@
+"""JSON that functions build in DuckDB, in PostgreSQL's spelling (``{"a" : 1}``, ``[1, 2]``). Called by `call` and `aggregate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headgate.expression import node as n
+from headgate.expression.duckdb import cast
+from headgate.expression.duckdb.value import NUMBERS, Env, base_of, element_of, raised, refuse
+from headgate.types import registry as t
+
+Builder = Callable[[n.Expression, Sequence[n.Expression], Sequence[str], Env], str]
+
+
+def value(node: n.Expression, sql: str, env: Env) -> str:
+    """A value as JSON's text."""
+    kind = base_of(node.type.oid)
+    if kind == t.BOOL:
+        return f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' ELSE 'null' END"
+    if kind in (t.JSON, t.JSONB) or (kind in NUMBERS and kind not in (t.FLOAT4, t.FLOAT8)):
+        return f"coalesce({cast.text(node, sql, env)}, 'null')"
+    if element_of(kind) is not None or kind == t.RECORD or kind in (t.FLOAT4, t.FLOAT8, t.TIMESTAMP, t.TIMESTAMPTZ):
+        raise refuse(f"type {t.format_type(kind)} in JSON", node)
+    return f"coalesce(CAST(to_json(CAST({cast.text(node, sql, env)} AS VARCHAR)) AS VARCHAR), 'null')"
+
+
+def _object(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    if len(args) % 2 or (isinstance(node, n.FuncExpr) and node.variadic):
+        raise refuse("json_build_object of such arguments", node)
+    parts = []
+    for place in range(0, len(args), 2):
+        key = f"CAST(to_json(CAST({cast.text(operands[place], args[place], env)} AS VARCHAR)) AS VARCHAR)"
+        missing = raised("22023", "argument must not be null", t.TEXT)
+        parts.append(f"coalesce({key}, {missing}) || ' : ' || {value(operands[place + 1], args[place + 1], env)}")
+    inside = " || ', ' || ".join(parts) or "''"
+    return f"('{{' || {inside} || '}}')"
+
+
+def _array(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    inside = " || ', ' || ".join(value(each, sql, env) for each, sql in zip(operands, args, strict=True)) or "''"
+    return f"('[' || {inside} || ']')"
+
+
+def _single(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    return f"CASE WHEN {args[0]} IS NOT NULL THEN {value(operands[0], args[0], env)} END"
+
+
+BUILDERS: dict[str, Builder] = {
+    "json_build_object": _object,
+    "json_build_array": _array,
+    "json_build_array_noargs": lambda *_: "'[]'",
+    "json_build_object_noargs": lambda *_: "'{}'",
+    "to_json": _single,
+}

@@ -1,0 +1,88 @@
+"""Constants in DuckDB's SQL: the normal text form of a value, as the binder has read it, in the type that it lies in.
+
+Called by `compiler`, and by `cast` for constants that are cast from text. The reg… types name objects, which the query looks up
+(`Env.resolve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.expression import node as n
+from headgate.expression.duckdb.value import (
+    FLOATS,
+    INTEGERS,
+    MAX_DIGITS,
+    OIDS,
+    REGISTERED,
+    Env,
+    base_of,
+    duckdb_type,
+    element_of,
+    null,
+    quote,
+    refuse,
+)
+from headgate.lsn import Lsn
+from headgate.types import registry as t
+from headgate.types.datetime import interval
+from headgate.types.text.array import parts
+
+
+def constant(node: n.Const, env: Env) -> str:
+    """The constant's SQL."""
+    return null(node.type.oid) if node.value is None else _sql(node.value, base_of(node.type.oid), node, env)
+
+
+def _sql(text: str, oid: int, node: n.Const, env: Env) -> str:
+    if oid in REGISTERED:
+        where = node.location + 1 if node.location >= 0 else None
+        return f"CAST({env.resolve(text, oid, where)} AS UINTEGER)"
+    if oid == t.INT4:
+        return text
+    if oid in INTEGERS or oid in OIDS or oid in (t.XID, t.CID, t.XID8):
+        return f"CAST({text} AS {duckdb_type(oid)})"
+    if oid == t.BOOL:
+        return "TRUE" if text == "t" else "FALSE"
+    if oid == t.NUMERIC:
+        return _decimal(text, node)
+    if oid in FLOATS:
+        return f"CAST({quote(text)} AS {duckdb_type(oid)})"
+    if oid == t.PG_LSN:
+        return f"CAST({int(Lsn.parse(text))} AS UBIGINT)"
+    if oid == t.BYTEA:
+        return f"from_hex({quote(text[2:])})"
+    if oid == t.INTERVAL:
+        found = interval.normal(text)
+        return f"(to_months({found.months}) + to_days({found.days}) + to_microseconds({found.micros}))"
+    if oid in (t.TIMESTAMP, t.TIMESTAMPTZ, t.DATE, t.TIME):
+        if text.endswith("BC") or len(text.split("-", maxsplit=1)[0]) > 4:
+            raise refuse("a date before Christ, or after the year 9999,", node)
+        return f"CAST({quote(text.removesuffix('+00'))} AS {duckdb_type(oid)})"
+    known = t.builtin().find(oid)
+    if known is not None and known.is_vector:
+        return _list(text.split(), known.element, node, env)
+    element = element_of(oid)
+    return quote(text) if element is None else _list(_elements(text, node), element, node, env)
+
+
+def _elements(text: str, node: n.Const) -> Sequence[str | None]:
+    shape, items = parts(text)
+    if len(shape.lengths) > 1 or any(each != 1 for each in shape.lowers):
+        raise refuse("an array of several dimensions or with a lower bound of its own", node)
+    return items
+
+
+def _list(elements: Sequence[str | None], element: int, node: n.Const, env: Env) -> str:
+    if element == t.NUMERIC:
+        raise refuse("an array of numeric values", node)
+    listed = ", ".join("NULL" if each is None else _sql(each, element, node, env) for each in elements)
+    return f"CAST([{listed}] AS {duckdb_type(element)}[])"
+
+
+def _decimal(text: str, node: n.Const) -> str:
+    digits = text.lstrip("-")
+    whole, _, fraction = digits.partition(".")
+    if not digits[:1].isdigit() or len(whole) + len(fraction) > MAX_DIGITS or len(fraction) == MAX_DIGITS:
+        raise refuse("a numeric value of more than 38 digits, or none", node)
+    return f"CAST({quote(text)} AS DECIMAL({MAX_DIGITS},{len(fraction)}))"

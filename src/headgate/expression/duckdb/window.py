@@ -1,0 +1,52 @@
+"""Window functions in DuckDB, and aggregates over a window. Called by `compiler`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.expression import builtin
+from headgate.expression import node as n
+from headgate.expression.duckdb import aggregate, comparison
+from headgate.expression.duckdb.aggregate import Compile
+from headgate.expression.duckdb.value import Env, refuse
+from headgate.types import registry as t
+
+_FUNCTIONS = frozenset({"row_number", "rank", "dense_rank", "lag", "lead", "first_value", "last_value"})
+
+
+def sql(node: n.WindowCall, args: Sequence[str], env: Env, compile_: Compile) -> str:
+    """The SQL of a window function over the SQL of its arguments."""
+    found = builtin.function(node.function)
+    if found.kind == "a":
+        inner = n.Aggregate(type=node.type, function=node.function, args=node.args, star=node.star, filter=node.filter)
+        called = aggregate.sql(inner, args, env, compile_)
+        if not called.endswith(")") or called.startswith(("CAST(", "(")):
+            cast, _, kind = called.removeprefix("CAST(").rpartition(" AS ")
+            if not called.startswith("CAST("):
+                raise refuse(f"{found.name} over a window", node)
+            return f"CAST({cast} OVER ({_window(node, env, compile_)}) AS {kind}"
+    elif found.name in _FUNCTIONS and len(args) <= 1:
+        called = f"{found.name}({', '.join(args)})"
+    else:
+        raise refuse(f"the window function {found.name}", node)
+    return f"{called} OVER ({_window(node, env, compile_)})"
+
+
+def _window(node: n.WindowCall, env: Env, compile_: Compile) -> str:
+    parts = []
+    if node.partition:
+        parts.append(f"PARTITION BY {', '.join(comparison.sort_key(each, compile_(each, env), env) for each in node.partition)}")
+    if node.order:
+        parts.append(f"ORDER BY {', '.join(aggregate.ordered(each, env, compile_) for each in node.order)}")
+    if node.frame != n.Frame():
+        parts.append(_frame(node, env, compile_))
+    return " ".join(parts)
+
+
+def _frame(node: n.WindowCall, env: Env, compile_: Compile) -> str:
+    ends = []
+    for end, offset in zip((node.frame.start, node.frame.end), node.offsets, strict=True):
+        if offset is not None and (node.frame.mode != "ROWS" or offset.type.oid != t.INT8):
+            raise refuse("this frame of a window", node)
+        ends.append({"current": "CURRENT ROW"}.get(end, f"{compile_(offset, env)} {end}" if offset is not None else end))
+    return f"{node.frame.mode} BETWEEN {ends[0]} AND {ends[1]}"

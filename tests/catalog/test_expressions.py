@@ -1,0 +1,142 @@
+"""Drawn expressions mean on the catalogs what they mean on PostgreSQL, or are refused; and what once meant something else.
+
+The grammar is that of `tests/expression`, whose tests draw from it for queries on tables and for filters: one binder serves all of them. At
+length: ``.venv/bin/python -m pytest --all tests/catalog/test_expressions.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from tests.expression.agreement import Agreement
+from tests.expression.generated import GRAMMAR
+from tests.expression.grammar import plain
+
+from headgate.catalog.catalog import Catalog
+from headgate.errors import PostgresError
+
+Ask = Callable[..., list[tuple[str | None, ...]]]
+TYPES = dict(GRAMMAR.columns)
+
+
+@pytest.fixture(scope="module")
+def judge(postgres: Any) -> Iterator[psycopg.Connection]:
+    """A PostgreSQL in UTC."""
+    with psycopg.connect(postgres.conninfo(postgres.new_database()), autocommit=True) as connection:
+        connection.execute("SET timezone = 'UTC'")
+        yield connection
+
+
+def quoted(text: str | None) -> str:
+    return "NULL" if text is None else "'" + text.replace("'", "''") + "'"
+
+
+def drawn(seed: int) -> str:
+    """A query of one row, in which an expression stands over columns that are constants, each on its own."""
+    random = Random(seed)
+    expression = plain(GRAMMAR.expression(random, 1 + seed % 3))
+    row = dict(zip(TYPES, GRAMMAR.row(random), strict=True))
+    names = [name for name in dict.fromkeys(re.findall(r"[a-z]\w*", expression)) if name in TYPES] or ["i"]
+    values = ", ".join(f"{quoted(row[name])}::{TYPES[name]} AS {name}" for name in names)
+    return f"SELECT {expression} FROM (SELECT {values}) t, pg_catalog.pg_am WHERE amname = 'btree'"
+
+
+def answered(ask: Ask, database: int, query: str) -> str | None:
+    """What the catalog says: the value's text, or ! and the SQLSTATE."""
+    try:
+        return ask(database, query)[0][0]
+    except PostgresError as error:
+        return f"!{error.sqlstate}"
+
+
+def expected(judge: psycopg.Connection, query: str) -> str | None:
+    """What PostgreSQL says."""
+    result = judge.pgconn.exec_(query.encode())
+    if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+        return f"!{(result.error_field(psycopg.pq.DiagnosticField.SQLSTATE) or b'').decode()}"
+    value = result.get_value(0, 0)
+    return None if value is None else value.decode()
+
+
+def compared(ask: Ask, database: int, judge: psycopg.Connection, seed: int, outcomes: Counter[str]) -> str | None:
+    """A difference, or None."""
+    query = drawn(seed)
+    got = answered(ask, database, query)
+    if got == "!0A000":
+        outcomes["refused"] += 1
+        return None
+    wanted = expected(judge, query)
+    if got == wanted:
+        outcomes["agree"] += 1
+        return None
+    if (got or "").startswith("!") and (wanted or "").startswith("!"):
+        outcomes["another error"] += 1
+        return None
+    return f"{seed}: {query}\n  PostgreSQL {wanted!r}, here {got!r}"
+
+
+def test_a_drawn_expression_means_on_a_catalog_what_it_means_on_postgresql(ask: Ask, database: int, judge: psycopg.Connection) -> None:
+    outcomes: Counter[str] = Counter()
+
+    @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, 2**32))
+    def each(seed: int) -> None:
+        assert compared(ask, database, judge, seed, outcomes) is None
+
+    each()
+    assert outcomes["agree"] >= 40, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_twenty_thousand_expressions_mean_the_same_on_a_catalog_on_a_table_and_in_a_filter(
+    ask: Ask, database: int, judge: psycopg.Connection, spark: SparkSession
+) -> None:
+    outcomes: Counter[str] = Counter()
+    found = [each for seed in range(20_000) if (each := compared(ask, database, judge, seed, outcomes)) is not None]
+    assert found == [], f"{len(found)} differ; {outcomes}"
+    report = Agreement(spark, judge).run(20_000, 1)
+    assert report.differences == []
+
+
+ONCE_WRONG = (
+    ("to_hex(-1)", "ffffffff"),
+    ("to_hex(-1::int8)", "ffffffffffffffff"),
+    ("substr('hello', -1, 3)", "h"),
+    ("substr('hello', 0)", "hello"),
+    ("substring('abc' from 'x*')", ""),
+    ("substring('abc' from 'x+')", None),
+    ("concat(true, 1)", "t1"),
+    ("'b' ~ ANY (ARRAY['a', NULL])", None),
+    ("1 = ANY (ARRAY[2, NULL])", None),
+    ("('{1,2}'::int2[])[-1]", None),
+    ("json_build_object('a', 1, 'b', NULL)", '{"a" : 1, "b" : null}'),
+    ("(2147483648::int8)::oid", "2147483648"),
+    ("(-1)::int4::oid", "4294967295"),
+    ("split_part('a,b', '', 1)", "a,b"),
+    ("string_to_array('abc', NULL)", "{a,b,c}"),
+)
+
+
+@pytest.mark.parametrize(("expression", "value"), ONCE_WRONG)
+def test_an_expression_that_meant_something_else_on_the_catalogs(ask: Ask, database: int, expression: str, value: str | None) -> None:
+    query = f"SELECT {expression} FROM pg_catalog.pg_am WHERE amname = 'btree'"
+    assert ask(database, query) == [(value,)]
+
+
+def test_information_schema_tells_of_grants_to_others(empty_catalog: Catalog, ask: Ask, database: int) -> None:
+    """It was refused: the rows of aclexplode stood in its SELECT list."""
+    query = (
+        "SELECT grantee, privilege_type, is_grantable FROM information_schema.table_privileges"
+        " WHERE table_name = 'pg_class' AND grantee = 'PUBLIC'"
+    )
+    assert ask(database, query) == [("PUBLIC", "SELECT", "NO")]
