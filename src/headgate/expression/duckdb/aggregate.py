@@ -44,7 +44,7 @@ def _parts(node: n.Aggregate, name: str, args: Sequence[str], env: Env) -> tuple
         if kind == t.NUMERIC and scale(node.args[0], env) is None:
             raise refuse("a numeric value whose scale is not known", node)
         return _SUMS[kind], "sum", args[0]
-    if name in ("min", "max") and comparison.in_order(kind) and kind != t.BPCHAR:
+    if name in ("min", "max") and comparison.in_order(kind) and kind not in (t.BPCHAR, t.INTERVAL):
         comparison.sort_key(node.args[0], args[0], env)
         return "{}", name, args[0]
     if name in _PLAIN and kind in (t.BOOL, t.INT2, t.INT4, t.INT8):

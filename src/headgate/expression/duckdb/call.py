@@ -164,13 +164,30 @@ def _numeric(found: builtin.Operator, node: n.Expression, operands: Sequence[n.E
 # ---- builders --------------------------------------------------------------------------------------------------------------
 
 
-def _like(fold: str, negated: bool) -> Builder:
+_TORN = re.compile(r"^(?:[^\\]|\\.)*\\$", re.DOTALL)
+"""A pattern that ends with an escape character."""
+
+
+def _lower(sql: str) -> str:
+    """Text with small letters, as the C collation folds it."""
+    return f"translate({sql}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
+
+
+def _like(*, folded: bool, negated: bool) -> Builder:
     def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-        escape, written = "'\\'", operands[1]
+        subject, pattern, escape, written = args[0], args[1], "'\\'", operands[1]
         if isinstance(written, n.FuncExpr) and builtin.function(written.function).key == "like_escape":
             escape = _escape(written.args[1])
-        word = f"{'NOT ' if negated else ''}{fold}"
-        return f"({args[0]} {word} {args[1]} ESCAPE {escape})"
+        if folded:
+            subject, pattern = _lower(subject), _lower(pattern)
+        if not isinstance(written, n.Const) or _TORN.search(written.value or ""):
+            torn = raised("22025", "LIKE pattern must not end with escape character", t.TEXT)
+            pattern = (
+                f"CASE WHEN regexp_matches({pattern}, {quote(_TORN.pattern)}) THEN {torn} ELSE {pattern} END"
+                if escape == "'\\'"
+                else pattern
+            )
+        return f"({subject} {'NOT ' if negated else ''}LIKE {pattern} ESCAPE {escape})"
 
     return build
 
@@ -286,22 +303,25 @@ def _true_type(kept: str, domain: str) -> Builder:
 
 
 _IN_ZONE = frozenset({"timestamptz_pl_interval", "timestamptz_mi_interval", "interval_pl_timestamptz/1186,1184"})
+_IN_RANGE = (
+    "CASE WHEN ({0}) < CAST('4714-11-24 (BC) 00:00:00' AS TIMESTAMP) AND isfinite({0}) THEN <22008 timestamp out of range> ELSE ({0}) END"
+)
 _BY_KEY = {
     "textcat": "({0} || {1})",
     "arrayoverlap": "list_has_any({0}, {1})",
-    "timestamp_pl_interval": "({0} + {1})", "timestamptz_pl_interval": "({0} + {1})",
-    "timestamp_mi_interval": "({0} - {1})", "timestamptz_mi_interval": "({0} - {1})",
-    "interval_pl_timestamp/1186,1114": "({1} + {0})", "interval_pl_timestamptz/1186,1184": "({1} + {0})",
+    "timestamp_pl_interval": _IN_RANGE.format("{0} + {1}"), "timestamptz_pl_interval": _IN_RANGE.format("{0} + {1}"),
+    "timestamp_mi_interval": _IN_RANGE.format("{0} - {1}"), "timestamptz_mi_interval": _IN_RANGE.format("{0} - {1}"),
+    "interval_pl_timestamp/1186,1114": _IN_RANGE.format("{1} + {0}"), "interval_pl_timestamptz/1186,1184": _IN_RANGE.format("{1} + {0}"),
     "timestamp_mi": "({0} - {1})", "interval_pl": "({0} + {1})", "interval_mi": "({0} - {1})", "interval_um": "(-{0})",
     "date_mi": "CAST(date_diff('day', {1}, {0}) AS INTEGER)", "date_pli": "CAST({0} + {1} AS DATE)", "date_mii": "CAST({0} - {1} AS DATE)",
     "pg_lsn_mi": "CAST(CAST({0} AS HUGEINT) - CAST({1} AS HUGEINT) AS DECIMAL(38,0))",
     "int4and": "({0} & {1})",
 }  # fmt: skip
 _BUILDERS: dict[str, Builder] = {
-    **{f"{kind}like": _like("LIKE", negated=False) for kind in ("text", "name", "bpchar")},
-    **{f"{kind}nlike": _like("LIKE", negated=True) for kind in ("text", "name", "bpchar")},
-    **{f"{kind}iclike": _like("ILIKE", negated=False) for kind in ("text", "name", "bpchar")},
-    **{f"{kind}icnlike": _like("ILIKE", negated=True) for kind in ("text", "name", "bpchar")},
+    **{f"{kind}like": _like(folded=False, negated=False) for kind in ("text", "name", "bpchar")},
+    **{f"{kind}nlike": _like(folded=False, negated=True) for kind in ("text", "name", "bpchar")},
+    **{f"{kind}iclike": _like(folded=True, negated=False) for kind in ("text", "name", "bpchar")},
+    **{f"{kind}icnlike": _like(folded=True, negated=True) for kind in ("text", "name", "bpchar")},
     **regex.BUILDERS,
     **json.BUILDERS,
     "pg_typeof": _typeof,

@@ -36,6 +36,7 @@ from headgate.types.registry import format_type
 from headgate.types.text import text as texts
 
 _INTEGRAL = frozenset({*INTEGERS, *OIDS, t.XID, t.CID})
+_SIGNED = raised("0A000", "the text of a negative interval inside of an expression is not supported here", t.TEXT)
 _TIMES = frozenset({t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ})
 
 
@@ -79,6 +80,7 @@ def _converted(sql: str, source: int, target: int) -> str | None:
         if target == t.CHAR:
             return f"left({sql}, 1)"
         if target == t.NAME:
+            sql = f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
             return f"CASE WHEN strlen({sql}) < 64 THEN {sql} ELSE {raised('0A000', 'a name this long is not supported here', t.NAME)} END"
         return f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
     if target in OIDS and source in INTEGERS:
@@ -239,8 +241,8 @@ def output(kind: int, sql: str, env: Env) -> str:
         t.BOOL: f"hg.bool_out({sql})",
         t.PG_LSN: f"hg.lsn_out({sql})",
         t.FLOAT8: f"hg.float_out({sql})",
-        t.INTERVAL: f"hg.interval_out({sql})",
-        t.TIMESTAMPTZ: f"(CAST({sql} AS VARCHAR) || '+00')",
+        t.INTERVAL: f"CASE WHEN contains(CAST({sql} AS VARCHAR), '-') THEN {_SIGNED} ELSE hg.interval_out({sql}) END",
+        t.TIMESTAMPTZ: f"(CAST({sql} AS VARCHAR) || CASE WHEN isfinite({sql}) THEN '+00' ELSE '' END)",
         t.BYTEA: f"('\\x' || lower(hex({sql})))",
         t.INT2VECTOR: f"array_to_string({sql}, ' ')",
         t.OIDVECTOR: f"array_to_string({sql}, ' ')",

@@ -68,7 +68,7 @@ int4send(int4): unhex(printf('%08X', CAST({0} AS BIGINT) & 4294967295))
 int8send(int8): unhex(printf('%016X', CAST((CAST({0} AS HUGEINT) + 18446744073709551616) % 18446744073709551616 AS UBIGINT)))
 octet_length(bytea): CAST(octet_length({0}) AS INTEGER)
 length(bytea): CAST(octet_length({0}) AS INTEGER)
-encode(bytea, text): hg.encode({0}, lower({1}))
+encode!(bytea, text): hg.encode({0}, lower({1}))
 convert_from!(bytea, name): CASE WHEN regexp_matches(hex({0}), '^(..)*00') THEN <22021 invalid byte sequence for encoding "UTF8": 0x00> WHEN lower(replace({1}, '-', '')) IN ('utf8', 'unicode') THEN decode({0}) ELSE error('unrecognized encoding: "' || {1} || '"') END
 getdatabaseencoding(): 'UTF8'
 pg_is_in_recovery(): false
@@ -111,8 +111,8 @@ array_cat(anycompatiblearray, anycompatiblearray): CASE WHEN {0} IS NULL THEN {1
 cardinality(anyarray): CAST(len({0}) AS INTEGER)
 array_position(anycompatiblearray, anycompatible): CAST(list_position({0}, {1}) AS INTEGER) - {shift0}
 string_to_array(text, text): CASE WHEN {0} = '' THEN [] WHEN {1} IS NULL OR {0} IS NULL THEN string_split({0}, '') WHEN {1} = '' THEN [{0}] ELSE string_split({0}, {1}) END
-upper(text): upper({0})
-lower(text): lower({0})
+upper(text): translate({0}, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')
+lower(text): translate({0}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')
 length(text): CAST(length({0}) AS INTEGER)
 char_length(text): CAST(length({0}) AS INTEGER)
 octet_length(text): CAST(strlen({0}) AS INTEGER)

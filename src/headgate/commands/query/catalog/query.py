@@ -208,10 +208,10 @@ def _printed(planner: CatalogPlanner, query: CatalogQuery) -> str:
         kind = base_of(column.type.oid)
         inner = element_of(kind) or kind
         planner.facts[column.key] = column.facts
-        if inner in _PRINTED_HERE:
-            sql = column.key
-        elif kind in _STYLED:
+        if kind in _STYLED:
             sql = f"CAST({column.key} AS VARCHAR)"
+        elif inner in _PRINTED_HERE:
+            sql = column.key
         else:
             sql = cast.text(ColumnRef(type=column.type, name=column.name, attnum=1, key=column.key), column.key, planner)
         shown.append(f"{sql} AS c{place}")
@@ -310,7 +310,7 @@ def _batches(table: list[list[Any]], columns: Sequence[ResultColumn], context: S
 
 _PRINTED_HERE = frozenset({t.FLOAT4, t.FLOAT8, t.TIMESTAMPTZ})
 """Types, and arrays of them, whose values come here as Python's."""
-_STYLED = frozenset({t.DATE, t.TIMESTAMP, t.INTERVAL})
+_STYLED = frozenset({t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ, t.INTERVAL})
 """Types whose text depends on DateStyle or IntervalStyle."""
 
 
@@ -334,11 +334,9 @@ def _text(value: Any, kind: int) -> str:
         return str(text.write_scalar(value, kind))
     if kind == t.INTERVAL:  # DuckDB writes -1 day, PostgreSQL -1 days
         return interval.normal(str(value).replace(" month", " mon")).print()
-    if isinstance(value, datetime.datetime):
-        return f"{value.isoformat(' ', 'seconds')}{f'.{value:%f}'.rstrip('0') if value.microsecond else ''}+00"
-    if "(BC)" in str(value) or kind == t.TIMESTAMPTZ:
-        raise not_supported("a date before Christ, or after the year 9999, is not supported in a query on system catalogs")
-    return str(value)
+    if "(BC)" in str(value) or (isinstance(value, datetime.datetime) and value.year in (1, 9999)):
+        raise not_supported("a date before Christ, or an infinite one in an array, is not supported in a query on system catalogs")
+    return f"{value}+00" if kind == t.TIMESTAMPTZ and not str(value).endswith("infinity") else str(value)
 
 
 def _list(values: Sequence[Any], element: int, context: SessionContext) -> str:
