@@ -11,18 +11,19 @@ from pathlib import Path
 
 from headgate.backup import catalog, target
 from headgate.settings import Settings
+from headgate.storage.data_location import DataPath
 
 LOCATION = "data_location"
 _LEFT = {
     *("HG_VERSION", "base", "headgate.pid", "headgate.opts", "headgate.opts.tmp", "headgate.status", "headgate.reserve", target.MARKER),
-    *("pg_replication", catalog.PREPARED, "pgsql_tmp", "lost+found"),
+    *("pg_replication", catalog.PREPARED, "pg_cache", "pgsql_tmp", "lost+found"),
 }
 
 
-def copy(data_dir: Path, base: Path, folder: Path) -> None:
+def copy(data_dir: Path, base: DataPath, folder: Path) -> None:
     """Copies the user's files; `base`: the folder of the tables."""
     for source in sorted(data_dir.iterdir()):
-        if source.name in _LEFT or source.name.startswith(catalog.NAME) or source.resolve() == base.resolve():
+        if source.name in _LEFT or source.name.startswith(catalog.NAME) or (isinstance(base, Path) and source.resolve() == base.resolve()):
             continue
         if source.is_dir():
             shutil.copytree(source, folder / source.name)

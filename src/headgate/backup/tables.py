@@ -20,9 +20,11 @@ from headgate.backup import target
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import rows
 from headgate.errors import PostgresError
-from headgate.storage import directory_owner
+from headgate.storage import data_location, directory_owner
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import deletion_vector, delta_log, file_action
 from headgate.storage.inventory import folder as _path
+from headgate.storage.lock import Key
 from headgate.storage.transaction import prepared
 from headgate.storage.transaction.log import TransactionLog
 
@@ -30,14 +32,14 @@ _NUMBERED = re.compile(r"\.?(\d{20})\.(json|crc|checkpoint\..*parquet)(?:\.crc)?
 _LAST = "_last_checkpoint"
 
 
-def copy(catalog: Catalog, base: Path, folder: Path, progress: Callable[[int, int, int], None]) -> int:
+def copy(catalog: Catalog, base: DataPath, folder: Path, progress: Callable[[int, int, int], None]) -> int:
     """Copies the tables that the copied catalog knows from `base`; their bytes. `progress`: tables done, of how many, bytes. XX001."""
     size = of_prepared(base, folder, catalog, gone_is_wrong=True)
     versions = TransactionLog(catalog).versions()
     for done, (key, table) in enumerate(sorted(versions.items())):
         progress(done, len(versions), size)
         try:
-            size += _table(_path(base, key), _path(folder / "base", key), table.version)
+            size += _table(_path(base, key), _local(folder, key), table.version)
         except FileNotFoundError as error:
             raise _lost(Path(error.filename)) from error
     (folder / "base").mkdir(mode=0o700, exist_ok=True)
@@ -50,7 +52,7 @@ def copy(catalog: Catalog, base: Path, folder: Path, progress: Callable[[int, in
     return size
 
 
-def of_prepared(base: Path, folder: Path, catalog: Catalog, *, gone_is_wrong: bool = False) -> int:
+def of_prepared(base: DataPath, folder: Path, catalog: Catalog, *, gone_is_wrong: bool = False) -> int:
     """Copies what prepared transactions have staged and the empty tables that they have made, unless that is done; the bytes."""
     cursor, size = catalog.cursor(), 0
     found = rows(cursor, "SELECT dbid, body FROM hg.prepared_xact")
@@ -58,11 +60,11 @@ def of_prepared(base: Path, folder: Path, catalog: Catalog, *, gone_is_wrong: bo
     for database, body in found:
         tables, created, *_ = prepared.read_body(body)
         for key in created:
-            size += _log(_path(base, key), _path(folder / "base", key), 0)
+            size += _log(_path(base, key), _local(folder, key), 0)
         for relation, (_, actions) in tables.items():
-            path, destination = _path(base, (database, relation)), _path(folder / "base", (database, relation))
+            path, destination = _path(base, (database, relation)), _local(folder, (database, relation))
             try:
-                size += _link_all(path, destination, (each.relative_to(path) for each in file_action.files_made(path, actions)))
+                size += _link_all(path, destination, (data_location.inside(path, each) for each in file_action.files_made(path, actions)))
             except FileNotFoundError as error:
                 if gone_is_wrong:
                     raise _lost(Path(error.filename)) from error
@@ -74,7 +76,7 @@ def _lost(path: Path) -> PostgresError:
     return PostgresError("XX001", f'file "{path}", which belongs to a table, is missing', hint=hint)
 
 
-def _table(path: Path, destination: Path, version: int) -> int:
+def _table(path: DataPath, destination: Path, version: int) -> int:
     """Copies one table at a version; its bytes."""
     size = _log(path, destination, version)
     named = _named(path, delta_log.files_at(destination, version).values())
@@ -84,14 +86,14 @@ def _table(path: Path, destination: Path, version: int) -> int:
     return size
 
 
-def _log(path: Path, destination: Path, version: int) -> int:
+def _log(path: DataPath, destination: Path, version: int) -> int:
     """Copies the commit files and checkpoints up to a version.
 
     The newest first, as cleaning removes the oldest first: so what is there is without a gap, however far it has come.
     """
     log, size = destination / "_delta_log", 0
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name in sorted((each.name for each in (path / "_delta_log").iterdir()), key=lambda name: name.lstrip("."), reverse=True):
+    for name in sorted(data_location.names(path / "_delta_log"), key=lambda name: name.lstrip("."), reverse=True):
         found = _NUMBERED.match(name)
         if (found is None or int(found[1]) > version) and name not in (_LAST, f".{_LAST}.crc"):
             continue
@@ -99,7 +101,7 @@ def _log(path: Path, destination: Path, version: int) -> int:
             continue
         immutable = found is not None and found[2] != "crc" and not name.startswith(".")
         try:
-            size += (target.link if immutable else target.copy)(path / "_delta_log" / name, log / name)
+            size += _copy(path / "_delta_log" / name, log / name, link=immutable)
         except FileNotFoundError:
             continue  # cleaning has removed it
     _keep_last(log, version)
@@ -121,22 +123,38 @@ def _keep_last(log: Path, version: int) -> None:
         (log / f".{_LAST}.crc").unlink(missing_ok=True)
 
 
-def _named(path: Path, adds: Iterable[file_action.Action]) -> Iterator[Path]:
+def _named(path: DataPath, adds: Iterable[file_action.Action]) -> Iterator[str]:
     for add in adds:
-        yield Path(unquote(add["path"]))
+        yield unquote(add["path"])
         found = deletion_vector.file_of(path, add.get("deletionVector"))
         if found is not None:
-            yield found.relative_to(path)
+            yield data_location.inside(path, found)
 
 
-def _link_all(path: Path, destination: Path, names: Iterable[Path]) -> int:
-    """Links the files of these names, each with Hadoop's checksum beside it."""
-    size = 0
+def _link_all(path: DataPath, destination: Path, names: Iterable[str]) -> int:
+    """Links the files of these names, each with Hadoop's checksum beside it; those of an object store are brought here."""
+    missing = []
     for name in dict.fromkeys(names):
         (destination / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (destination / name).exists():
-            size += target.link(path / name, destination / name)
-        beside = name.with_name(f".{name.name}.crc")
-        if (path / beside).exists() and not (destination / beside).exists():
-            target.link(path / beside, destination / beside)
-    return size
+            missing.append((path / name, destination / name))
+        beside = (destination / name).with_name(f".{Path(name).name}.crc")
+        source = (path / name).with_name(beside.name)
+        if isinstance(source, Path) and source.exists() and not beside.exists():
+            target.link(source, beside)
+    return sum(data_location.together(path, lambda each: _copy(*each, link=True), missing))
+
+
+def _copy(source: DataPath, destination: Path, *, link: bool) -> int:
+    """Copies a file durably, or gives it a second name where nobody changes it; its size."""
+    if isinstance(source, Path):
+        return (target.link if link else target.copy)(source, destination)
+    data_location.copy(source, destination)
+    destination.chmod(0o600)
+    target.sync(destination)
+    return destination.stat().st_size
+
+
+def _local(folder: Path, key: Key) -> Path:
+    """Where a table lies in a backup."""
+    return folder / "base" / str(key[0]) / str(key[1])

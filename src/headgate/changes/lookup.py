@@ -13,6 +13,7 @@ import functools
 import threading
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -26,6 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
 from headgate.expression.spark.value import arrow_function
+from headgate.storage import data_location
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.table_state import TableState
@@ -218,7 +220,7 @@ def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
 
 def _query(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, files: list[str], wanted: pa.Table) -> pa.Table:
     """Joins the wanted keys with the files: i, filename, row and the relation's columns under c0, c1, …."""
-    paths = [str(table.path / unquote(name)) for name in files]
+    paths = [str(path) for path in _local(table, files)]
     held = frozenset[str]().union(*[parquet.verify(path) for path in paths])
     # columns that were added behind all of these files: they are NULL there
     names = {n: f"p.{_identifier(state, n)}" if state.physical.get(n, n) in held else "NULL" for n in row.names}
@@ -273,13 +275,20 @@ def _cursor() -> contextlib.closing[duckdb.DuckDBPyConnection]:
         return contextlib.closing(_database().cursor())
 
 
+def _local(table: DeltaTable, files: list[str]) -> list[Path]:
+    """The files as DuckDB reads them."""
+    paths = [table.path / unquote(name) for name in files]
+    data_location.fetch(paths)
+    return [data_location.local(path) for path in paths]
+
+
 def _identifier(state: TableState, name: str) -> str:
     return '"' + state.physical.get(name, name).replace('"', '""') + '"'
 
 
 def _live(table: DeltaTable, state: TableState, files: list[str], found: pa.Table) -> pa.Table:
     """Without the deleted rows, with the files by URI."""
-    named = {str(table.path / unquote(name)): name for name in files}
+    named = {str(path): name for path, name in zip(_local(table, files), files, strict=True)}
     paths, rows = buffers.whole(found["filename"]).dictionary_encode(), found["row"].to_numpy()
     keep = np.ones(found.num_rows, bool)
     codes = paths.indices.to_numpy()

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,6 +20,8 @@ from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import deletion_vector, delta_log, file_action, foreign_writer, parquet
 from headgate.storage.lock import Key
 from headgate.storage.transaction.log import TableWrite
@@ -36,7 +37,7 @@ class Named:
     """A Parquet file that something names: what it is called in findings, and the size and rows that it must have, if known."""
 
     kind: str
-    path: Path
+    path: DataPath
     size: int | None = None
     rows: int | None = None
     deleted: Mapping[str, Any] | None = None
@@ -50,7 +51,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
         for key in sorted({*subject.tables, *needed}):
             place = subject.title(key)
             subject.progress(f"files of {place}")
-            if not subject.path(key).is_dir():
+            if not data_location.has_any(subject.path(key)):
                 continue  # `log` has told that all of it is gone
             files = {file.path: file for file in needed.get(key, ())}
             if key in subject.tables and key not in subject.damaged:
@@ -66,19 +67,20 @@ def findings(subject: Subject) -> Iterator[Finding]:
                     yield error(place, found)
 
 
-def _of_version(path: Path, adds: Any) -> Iterator[Named]:
+def _of_version(path: DataPath, adds: Any) -> Iterator[Named]:
     for add in adds:
         rows = file_action.records(add) if '"numRecords"' in (add.get("stats") or "") else None
         yield Named("data file", path / unquote(add["path"]), add["size"], rows, add.get("deletionVector"))
-    for file in (path / "_delta_log").glob("*.checkpoint*.parquet"):
-        yield Named("checkpoint", file)
+    for version in delta_log.checkpoints(path):
+        for file in delta_log.checkpoint_files(path, version):
+            yield Named("checkpoint", file)
 
 
-def wrong(table: Path, file: Named) -> str | None:
+def wrong(table: DataPath, file: Named) -> str | None:
     """What is wrong about a file, None if nothing is."""
-    name = f'{file.kind} "{file.path.relative_to(table)}"'
+    name = f'{file.kind} "{data_location.inside(table, file.path)}"'
     try:
-        size = file.path.stat().st_size
+        size = data_location.size(file.path)
         if file.size is not None and size != file.size:
             return f"{name} has {size} bytes, not {file.size}"
         with parquet.opened(file.path) as opened:
@@ -96,7 +98,7 @@ def wrong(table: Path, file: Named) -> str | None:
     return _wrong_vector(table, file, count)
 
 
-def _wrong_vector(table: Path, file: Named, count: int) -> str | None:
+def _wrong_vector(table: DataPath, file: Named, count: int) -> str | None:
     if file.deleted is None:
         return None
     place = deletion_vector.file_of(table, file.deleted)
@@ -114,8 +116,13 @@ def _wrong_vector(table: Path, file: Named, count: int) -> str | None:
     return None
 
 
-def _fits_checksum(path: Path) -> bool:
-    """Whether a file fits the checksums that Hadoop has left beside it: a header, the bytes that each covers, one CRC-32 for so many."""
+def _fits_checksum(path: DataPath) -> bool:
+    """Whether a file fits the checksums that Hadoop has left beside it: a header, the bytes that each covers, one CRC-32 for so many.
+
+    In an object store it leaves none.
+    """
+    if not data_location.is_local(path):
+        return True
     beside = path.with_name(f".{path.name}.crc")
     if not beside.exists():
         return True
@@ -156,15 +163,16 @@ def _needed(subject: Subject) -> dict[Key, list[Named]]:
     return found
 
 
-def _of_write(path: Path, write: TableWrite) -> Iterator[Named]:
+def _of_write(path: DataPath, write: TableWrite) -> Iterator[Named]:
     kind = "file of changes that a slot needs,"
     if write.files is not None:
         for each in write.files:
             yield Named(kind, path / unquote(each.path), each.size)
     elif write.kind == "foreign":
-        written = sorted(foreign_writer.folder(path, write.version).glob("part-*.parquet"))
-        for file in written or [foreign_writer.folder(path, write.version) / "part-00000"]:
-            yield Named(kind, file)
+        folder = foreign_writer.folder(path, write.version)
+        written = sorted(file.name for file in data_location.below(folder) if file.name.startswith("part-"))
+        for name in written or ["part-00000"]:
+            yield Named(kind, folder / name)
     elif delta_log.has_version(path, write.version):
         for action in delta_log.read_version(path, write.version):
             if "add" in action or "cdc" in action:

@@ -17,7 +17,7 @@ from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import lost_commits
+from headgate.storage import data_location, lost_commits
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark, undone_to
 from headgate.storage.lock import Key
@@ -217,7 +217,7 @@ def _intents(subject: Subject) -> Iterator[Finding]:
             (relation, path)
             for relation, (_, actions) in intent.tables.items()
             for path in file_action.files_of(subject.path((intent.database, relation)), actions)
-            if not path.exists()
+            if not data_location.has_file(path)
         ]
         for relation, path in lost:
             yield error(
@@ -241,5 +241,5 @@ def _prepared(subject: Subject) -> Iterator[Finding]:
             yield error(place, _NO_ENTRY)
         for relation, (_, actions) in tables.items():
             for path in file_action.files_of(subject.path((database, relation)), actions):
-                if not path.exists():
+                if not data_location.has_file(path):
                     yield error(place, f'file "{path.name}" of {subject.title((database, relation))} is missing')

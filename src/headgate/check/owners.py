@@ -10,14 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.log import OLDER
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import directory_owner, lost_commits
+from headgate.storage import data_location, directory_owner, lost_commits
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
@@ -36,7 +36,17 @@ _OF_NODE = {
         "headgate.opts",
         "headgate.opts.tmp",
     ),
-    *("server.crt", "server.key", "headgate.status", "headgate.reserve", "pg_replication", "pg_twophase", "pgsql_tmp", "lost+found"),
+    *(
+        "server.crt",
+        "server.key",
+        "headgate.status",
+        "headgate.reserve",
+        "pg_cache",
+        "pg_replication",
+        "pg_twophase",
+        "pgsql_tmp",
+        "lost+found",
+    ),
 }
 _CATALOG = re.compile(r"catalog\.duckdb(?:\.|\Z)")
 
@@ -49,19 +59,19 @@ def findings(subject: Subject) -> Iterator[Finding]:
     dropped = set(rows(subject.cursor, "SELECT dbid, relid FROM hg.table_version WHERE dropped UNION SELECT dbid, oid FROM hg.pg_class"))
     staged, made = _awaited(subject)
     lost = {} if subject.running else {each.key: each.xid for each in lost_commits.find(subject.engine)}
-    for folder in sorted(base.glob("*")):
-        if not folder.name.isdigit() or not folder.is_dir():
+    for folder in (base / name for name in sorted(_names(base))):
+        if not folder.name.isdigit() or (data_location.is_local(folder) and not folder.is_dir()):
             if folder.name not in _OF_TABLES and not folder.name.startswith("."):
                 yield warning(f'"{folder}"', "it is not the node's", "remove it")
             continue
         database = int(folder.name)
         if not subject.wanted(database):
             continue
-        if database not in subject.databases and any((database, int(each.name)) not in dropped for each in folder.glob("[0-9]*")):
+        if database not in subject.databases and any((database, int(name)) not in dropped for name in _names(folder) if name.isdigit()):
             if not subject.running:
                 yield warning(f'"{folder}"', "it is of a database that does not exist", "look what is in it, and remove it")
             continue
-        for table in sorted(folder.glob("*")):
+        for table in (folder / name for name in sorted(_names(folder))):
             key = (database, int(table.name)) if table.name.isdigit() else None
             if key is not None and key in subject.tables:
                 subject.progress(f"folder of {subject.title(key)}")
@@ -77,7 +87,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
             yield notice(f'"{each}"', "it is not the node's")
 
 
-def _mark(subject: Subject, base: Path) -> Iterator[Finding]:
+def _mark(subject: Subject, base: DataPath) -> Iterator[Finding]:
     """The folder of the tables says whose it is."""
     number = rows(subject.cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
     found = directory_owner.found(base)
@@ -94,7 +104,7 @@ def _awaited(subject: Subject) -> tuple[dict[Key, set[str]], set[Key]]:
         for relation, (_, actions) in tables.items():
             path = subject.path((database, relation))
             found.setdefault((database, relation), set()).update(
-                str(each.relative_to(path)) for each in file_action.files_of(path, actions)
+                data_location.inside(path, each) for each in file_action.files_of(path, actions)
             )
 
     for one in subject.engine.prepared.all():
@@ -116,9 +126,13 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
         return
     path = subject.path(key)
     named = staged | set(file_action.names_of(path, (subject.files(key) or {}).values()))
-    for note in (path / "_headgate" / "removed").glob("[0-9]*"):
-        named |= set(note.read_text(encoding="utf-8").splitlines())
-    for version in delta_log.versions(path):
+    notes = path / "_headgate" / "removed"
+    for note in _names(notes):
+        if note.isdigit():
+            named |= set(data_location.read_text(notes / note).splitlines())
+    versions = delta_log.versions(path)
+    delta_log.fetch_versions(path, versions)
+    for version in versions:
         try:
             actions = delta_log.read_version(path, version)
         except (PostgresError, FileNotFoundError):
@@ -126,16 +140,27 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
         named |= set(
             file_action.names_of(path, [action[name] for action in actions for name in ("add", "remove", "cdc") if name in action])
         )
-    left, strange = 0, []
-    for file in [*path.glob("*"), *path.glob("_change_data/*")]:
-        name = str(file.relative_to(path))
-        if file.is_dir():
-            strange += [name] if name not in ("_delta_log", "_change_data", "_headgate") else []
-        elif file.name.startswith(".") and file.name.endswith(".crc"):
+    left, strange = 0, dict[str, None]()
+    for name in (file.name for file in data_location.below(path)):
+        folder, _, inner = name.rpartition("/")
+        if folder not in ("", "_change_data"):
+            if folder.split("/")[0] not in ("_delta_log", "_headgate"):
+                strange[folder.split("/")[0]] = None
+        elif inner.startswith(".") and inner.endswith(".crc"):
             continue  # Hadoop's checksum of the file beside it
         elif name not in named:
-            left, strange = (left + 1, strange) if _STAGED.match(name) else (left, [*strange, name])
+            if _STAGED.match(name):
+                left += 1
+            else:
+                strange[name] = None
     if left:
         yield notice(subject.title(key), f"{left} files that nothing names are in its folder", "cleaning removes them")
     for name in strange:
         yield warning(subject.title(key), f'"{name}" in its folder is not the node\'s', "remove it")
+
+
+def _names(folder: DataPath) -> list[str]:
+    try:
+        return data_location.names(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -23,6 +23,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.file_action import Action
 from headgate.storage.engine import Engine
@@ -85,7 +86,7 @@ class Subject:
         name = self._titles.get(key)
         return f"table {name} of {self.database(key[0])}" if name is not None else f"relation with OID {key[1]} of {self.database(key[0])}"
 
-    def path(self, key: Key) -> Path:
+    def path(self, key: Key) -> DataPath:
         """A table's folder."""
         return self.engine.path(key)
 

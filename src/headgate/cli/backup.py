@@ -18,6 +18,8 @@ from headgate.cli import control, initdb, pidfile, session
 from headgate.cli.message import err, out
 from headgate.cli.run import read_settings
 from headgate.errors import disk_full
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
 
@@ -41,13 +43,12 @@ def backup(data_dir: Path, folder: Path, command_line: Mapping[str, str], userna
 
 
 @contextmanager
-def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], username: str | None) -> Iterator[Path]:
+def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], username: str | None) -> Iterator[DataPath]:
     """Copies the catalog; the folder of the tables, whose files stay there inside."""
     if not pidfile.alive(data_dir):
         with pidfile.occupied(data_dir):
-            given = read_settings(data_dir, command_line).get(settings.LOCATION, "")
-            base = Path(given) if given else data_dir / "base"
-            target.make(folder, data_dir, base)
+            base = data_location.base(read_settings(data_dir, command_line), data_dir)
+            target.make(folder, data_dir, *([base] if isinstance(base, Path) else []))
             catalog.of_stopped(data_dir, folder)
             yield base
         return
@@ -55,13 +56,14 @@ def _source(data_dir: Path, folder: Path, command_line: Mapping[str, str], usern
         target.make(folder, data_dir)
         found = opened.execute(f"BACKUP_CATALOG {literal(str(folder))}".encode()).fetchone()
         assert found is not None
-        base = Path(found[1])
-        target.check_outside(folder, base)
+        base = data_location.at(found[1], read_settings(data_dir, command_line))
+        if isinstance(base, Path):
+            target.check_outside(folder, base)
         yield base
         opened.execute("IDENTIFY_SYSTEM")  # it was connected all the time: nothing was removed
 
 
-def _fill(data_dir: Path, base: Path, folder: Path) -> str:
+def _fill(data_dir: Path, base: DataPath, folder: Path) -> str:
     """Copies what the copied catalog names, and the settings; what is said at the end."""
     copied = catalog.without_slots(folder)
     try:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from headgate.backup import target
 from headgate.cli import initdb, pidfile
 from headgate.cli.message import err, fail, out
 from headgate.errors import PostgresError
+from headgate.settings import Settings
+from headgate.storage import object_store
 from headgate.storage.spark import jars
 
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
@@ -66,6 +69,8 @@ def start(call: Start) -> None:
     if pidfile.alive(call.data_dir):
         err("headgate: another node might be running; trying to start node anyway")
     fetch_jars()
+    if _names_store(call.data_dir):
+        fetch_jars(jars.S3_JARS, "S3")
     command = [sys.executable, "-m", "headgate.cli.main", "run", "-D", str(call.data_dir), *call.options]
     child, said_before = _spawn(call, command)
     if not call.wait:
@@ -89,31 +94,39 @@ def start(call: Start) -> None:
     out(" done\nnode started")
 
 
-def fetch_jars() -> None:
+def fetch_jars(wanted: Sequence[jars.Jar] = jars.JARS, what: str = "Delta") -> None:
     """Before the first start of a node that was installed by pip, the jars are fetched; that is not the start's time."""
     try:
-        jars.find_jars()
+        jars.find_jars(wanted)
     except PostgresError:
-        out("fetching the Delta jars ... ", end="")
+        out(f"fetching the {what} jars ... ", end="")
         try:
-            _with_bar()
+            _with_bar(wanted, what)
         except PostgresError as error:
             out("failed")
             fail(error.message, *([f"HINT: {error.hint}"] if error.hint else []))
         out("ok")
 
 
-def _with_bar() -> None:
+def _names_store(data_dir: Path) -> bool:
+    """Whether data_location names an object store; what is wrong with the settings the node itself says."""
+    try:
+        return object_store.is_named(Settings(data_dir, {}).load())
+    except PostgresError:
+        return False
+
+
+def _with_bar(wanted: Sequence[jars.Jar], what: str) -> None:
     """Fetches the jars; on a terminal a bar shows how many are there."""
     if not sys.stderr.isatty():
-        jars.resolve()
+        jars.resolve(jars=wanted)
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("fetching the Delta jars", total=len(jars.JARS))
-        jars.resolve(tell=lambda done, whole: progress.update(task, completed=min(done, whole)))
+        task = progress.add_task(f"fetching the {what} jars", total=len(wanted))
+        jars.resolve(tell=lambda done, whole: progress.update(task, completed=min(done, whole)), jars=wanted)
 
 
 def _spawn(call: Start, command: list[str]) -> tuple[subprocess.Popen[bytes], int]:

@@ -296,6 +296,21 @@ def demo(
     raise typer.Exit(code)
 
 
+@app.command(name="fetch-jars", help="Fetch what Spark needs beside its own jars, before a node asks for it.")
+def fetch_jars(
+    what: Annotated[str | None, typer.Argument(metavar="[s3]", help="Also what an object store needs.", show_default=False)] = None,
+) -> None:
+    """Does nothing where they are there."""
+    from headgate.cli import control
+    from headgate.storage.spark import jars
+
+    if what not in (None, "s3"):
+        raise typer.BadParameter(f"{what} is none of: s3")
+    control.fetch_jars()
+    if what == "s3":
+        control.fetch_jars(jars.S3_JARS, "S3")
+
+
 @app.callback(invoke_without_command=True)
 def _top(context: typer.Context, version: Annotated[bool, typer.Option("-V", "--version", help="Print the version.")] = False) -> None:
     if version:

@@ -18,7 +18,8 @@ from headgate.cli import control, initdb, pidfile, registration, session
 from headgate.cli.message import out
 from headgate.cli.run import read_settings
 from headgate.errors import PostgresError
-from headgate.storage import inventory
+from headgate.storage import data_location, inventory
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
@@ -29,17 +30,18 @@ def tables(
 ) -> None:
     """Prints the tables of a node, or of one database of it."""
     control.check_directory(data_dir)
+    settings = read_settings(data_dir, command_line)
     if pidfile.alive(data_dir):
         found = _of_running(data_dir, username, database)
     else:
-        found = _of_stopped(data_dir, read_settings(data_dir, command_line).get("data_location", ""), database)
+        found = _of_stopped(data_dir, settings, database)
     listed = list(found)
     if as_sql:
         for line in registration.statements([(each["database"], each["schema"], each["name"], each["path"]) for each in listed]):
             out(line)
         return
     for each in listed:
-        each["rows"], each["bytes"] = _size(Path(each["path"]), each["version"])
+        each["rows"], each["bytes"] = _size(data_location.at(each["path"], settings), each["version"])
     if as_json:
         out(json.dumps(listed, indent=2))
     else:
@@ -53,7 +55,7 @@ def _of_running(data_dir: Path, username: str | None, database: str | None) -> I
             yield _row(base, schema, name, int(oid), path, int(version), lsn, json.loads(columns))
 
 
-def _of_stopped(data_dir: Path, location: str, database: str | None) -> Iterator[dict[str, Any]]:
+def _of_stopped(data_dir: Path, settings: Mapping[str, str], database: str | None) -> Iterator[dict[str, Any]]:
     """From a copy of the catalog, so that the directory stays as it is."""
     with pidfile.occupied(data_dir), tempfile.TemporaryDirectory(prefix="headgate-tables-") as folder:
         for file in data_dir.glob(f"{initdb.CATALOG}*"):
@@ -61,7 +63,7 @@ def _of_stopped(data_dir: Path, location: str, database: str | None) -> Iterator
         catalog = Catalog.open(Path(folder) / initdb.CATALOG)
         try:
             log = TransactionLog(catalog)
-            base = Path(location) if location else data_dir / "base"
+            base = data_location.base(settings, data_dir)
             for each in inventory.tables(catalog.cursor(), base, log.versions(), database):
                 yield _row(each.database, each.schema, each.name, each.oid, str(each.path), each.version, str(log.end), each.columns)
         finally:
@@ -75,7 +77,7 @@ def _row(database: str, schema: str, name: str, oid: int, path: str, version: in
     }  # fmt: skip
 
 
-def _size(path: Path, version: int) -> tuple[int | None, int | None]:
+def _size(path: DataPath, version: int) -> tuple[int | None, int | None]:
     """Rows and bytes; unknown of a table whose log cannot be read, or not without Delta itself."""
     try:
         return inventory.size(path, version)

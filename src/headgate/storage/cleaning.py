@@ -25,18 +25,17 @@ Delta's own VACUUM and clean-up of its log know nothing of slots: the tables hav
 from __future__ import annotations
 
 import logging
-import os
 import re
-import shutil
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.catalog import history
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage.delta import delta_checkpoint, delta_log, file_action, fsync
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
+from headgate.storage.delta import delta_checkpoint, delta_log, file_action
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:
@@ -46,8 +45,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 _NUMBERED = re.compile(r"\.?(\d{20})\.")
-_PREFIX = "[0-9A-Za-z]" * 2
-_FILES = ("*.parquet", "*.bin", "_change_data/*.parquet", f"{_PREFIX}/*.parquet", f"{_PREFIX}/*.bin")
+_FILES = re.compile(r"(?:[0-9A-Za-z]{2}/)?[^/]*\.(?:parquet|bin)|_change_data/[^/]*\.parquet")
 """Where data, change and vector files lie: Delta gives those of a table with column mapping a folder of two letters."""
 LOOK_VERSIONS = 1_000
 _REMOVED = "removed"
@@ -91,9 +89,9 @@ class Cleaner:
     @step(Step.CLEANING)
     def _clean_table(self, key: Key, needed: int, before: float) -> None:
         path = self._engine.path(key)
-        for folder in (path / "_headgate").glob("*"):
-            if folder.name.isdigit() and int(folder.name) < needed:
-                shutil.rmtree(folder, ignore_errors=True)
+        for name in _names(path / "_headgate"):
+            if name.isdigit() and int(name) < needed:
+                data_location.remove_tree(path / "_headgate" / name)
         self._remove_unnamed(key, path, needed, before)
         self._remove_noted(key, path, before)
         upto = self._upto(key, path, needed, before)
@@ -101,12 +99,11 @@ class Cleaner:
             gone = _removed(path, self._cleaned.get(key, -1) + 1, upto, needed)
             if gone:
                 kept = self._kept(key, path, upto)
-                for name in gone - kept:
-                    (path / name).unlink(missing_ok=True)
+                data_location.remove_all(path / name for name in gone - kept)
             self._cleaned[key] = upto
         self._trim(key, path, needed)
 
-    def _trim(self, key: Key, path: Path, needed: int) -> None:
+    def _trim(self, key: Key, path: DataPath, needed: int) -> None:
         """Removes the versions that are old enough, and those that are too many."""
         versions = delta_log.versions(path)
         first, limit = min(versions, default=0), self._limit(key, versions, needed)
@@ -145,40 +142,35 @@ class Cleaner:
             transaction.rollback()
         return True
 
-    def _note_removed(self, key: Key, path: Path, last: int, needed: int) -> None:
+    def _note_removed(self, key: Key, path: DataPath, last: int, needed: int) -> None:
         """Writes down which files the versions up to `last` have removed; they go as if the versions were there."""
         gone = _removed(path, self._cleaned.get(key, -1) + 1, last, needed)
         self._cleaned[key] = max(last, self._cleaned.get(key, -1))
         if not gone:
             return
         folder = path / "_headgate" / _REMOVED
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = folder / ".tmp"
-        fsync.write_synced(draft, "".join(f"{name}\n" for name in sorted(gone)))
-        moment = (path / "_delta_log" / f"{last:020d}.json").stat().st_mtime
-        os.utime(draft, (moment, moment))
-        draft.rename(folder / f"{last:020d}")
+        moment = data_location.modified(path / "_delta_log" / f"{last:020d}.json")
+        data_location.make_folder(folder)
+        data_location.write_whole(folder / f"{last:020d}", "".join(f"{name}\n" for name in sorted(gone)), modified=moment)
 
-    def _remove_noted(self, key: Key, path: Path, before: float) -> None:
+    def _remove_noted(self, key: Key, path: DataPath, before: float) -> None:
         """Removes the files of versions that were trimmed, once they are old enough."""
-        due = [note for note in _notes(path) if note.stat().st_mtime <= before]
+        due = [note for note in _notes(path) if data_location.modified(note) <= before]
         if not due:
             return
         kept = self._kept(key, path, -1)
         for note in due:
-            for name in note.read_text(encoding="utf-8").splitlines():
-                if name not in kept:
-                    (path / name).unlink(missing_ok=True)
-            note.unlink()
+            data_location.remove_all(path / name for name in data_location.read_text(note).splitlines() if name not in kept)
+            data_location.remove(note)
 
-    def _upto(self, key: Key, path: Path, needed: int, before: float) -> int:
+    def _upto(self, key: Key, path: DataPath, needed: int, before: float) -> int:
         """The newest version, at most the needed one, that is old enough; nothing younger is looked at."""
         at = self._cleaned.get(key, -1)
-        for version in sorted(delta_log.versions(path)):
+        for version, written in delta_log.times(path):
             if version <= at:
                 continue
             try:
-                moment = (path / "_delta_log" / f"{version:020d}.json").stat().st_mtime
+                moment = written()
             except FileNotFoundError:
                 continue
             if version > needed or moment > before:
@@ -186,7 +178,7 @@ class Cleaner:
             at = version
         return at
 
-    def _remove_unnamed(self, key: Key, path: Path, needed: int, before: float) -> None:
+    def _remove_unnamed(self, key: Key, path: DataPath, needed: int, before: float) -> None:
         """Removes old files that no version names: a killed process has left them, or a job of Spark that failed."""
         newest, table = delta_log.newest_version(path) or 0, self._engine.table(key)
         if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not table.has_failed:
@@ -194,34 +186,30 @@ class Cleaner:
         # what is staged now was made by a transaction that runs, is prepared, or is being undone
         oldest = min(before, self._engine.oldest_begin() - CLOCK_SECONDS)
         staged = self._engine.prepared.files(key) | self._engine.intents.files(key)
-        kept = self._kept(key, path, -1) | {str(file.relative_to(path)) for file in staged}
-        kept |= {name for note in _notes(path) for name in note.read_text(encoding="utf-8").splitlines()}
-        young = False
-        for file in [each for pattern in _FILES for each in path.glob(pattern)]:
-            if str(file.relative_to(path)) in kept:
-                continue
-            if file.stat().st_mtime < oldest:
-                file.unlink(missing_ok=True)
-                file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-            else:
-                young = True
+        kept = self._kept(key, path, -1) | {data_location.inside(path, file) for file in staged}
+        kept |= {name for note in _notes(path) for name in data_location.read_text(note).splitlines()}
+        unnamed = [file for file in data_location.below(path) if _FILES.fullmatch(file.name) and file.name not in kept]
+        old = [path / file.name for file in unnamed if file.modified < oldest]
+        data_location.remove_all(file.with_name(name) for file in old for name in (file.name, f".{file.name}.crc"))
+        young = len(old) < len(unnamed)
         self._looked[key] = newest
         if table.has_failed:
             self._engine.spark._jvm.System.gc()  # type: ignore[union-attr]  # what failed has left them open, and the disk has no room yet
             table.has_failed = young
 
-    def _kept(self, key: Key, path: Path, upto: int) -> set[str]:
+    def _kept(self, key: Key, path: DataPath, upto: int) -> set[str]:
         """Files that a version after `upto` has or removes, or that are visible."""
         shown = self._engine.visible[key].state
         kept = set(file_action.names_of(path, shown.files.values()))
-        for version in delta_log.versions(path):
-            if version > upto:
-                for action in delta_log.read_version(path, version):
-                    kept |= set(file_action.names_of(path, [action[name] for name in ("add", "remove", "cdc") if name in action]))
+        versions = [version for version in delta_log.versions(path) if version > upto]
+        delta_log.fetch_versions(path, versions)
+        for version in versions:
+            for action in delta_log.read_version(path, version):
+                kept |= set(file_action.names_of(path, [action[name] for name in ("add", "remove", "cdc") if name in action]))
         return kept
 
 
-def _removed(path: Path, first: int, last: int, needed: int) -> set[str]:
+def _removed(path: DataPath, first: int, last: int, needed: int) -> set[str]:
     """Names of the files that these versions have removed, and of change files that nobody asks for."""
     gone: set[str] = set()
     for version in sorted(each for each in delta_log.versions(path) if first <= each <= last):
@@ -233,18 +221,26 @@ def _removed(path: Path, first: int, last: int, needed: int) -> set[str]:
     return gone
 
 
-def _notes(path: Path) -> list[Path]:
+def _notes(path: DataPath) -> list[DataPath]:
     """The files that `_note_removed` has written."""
-    return [file for file in (path / "_headgate" / _REMOVED).glob("*") if file.name.isdigit()]
+    folder = path / "_headgate" / _REMOVED
+    return [folder / name for name in _names(folder) if name.isdigit()]
 
 
-def _forget_versions(path: Path, checkpoint: int) -> None:
+def _names(folder: DataPath) -> list[str]:
+    try:
+        return data_location.names(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _forget_versions(path: DataPath, checkpoint: int) -> None:
     """Removes the versions before a checkpoint, the oldest first, so that there is never a gap."""
     log = path / "_delta_log"
-    files = [(int(found[1]), file) for file in log.iterdir() if (found := _NUMBERED.match(file.name))]
-    for version, file in sorted(files):
+    files = sorted((int(found[1]), name) for name in _names(log) if (found := _NUMBERED.match(name)))
+    for version, name in files:
         if version < checkpoint:
-            file.unlink(missing_ok=True)
+            data_location.remove(log / name)
 
 
 def _prune(cursor: CatalogCursor, floor: Lsn) -> None:

@@ -7,44 +7,40 @@ knows none of its tables.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from headgate.errors import PostgresError
-from headgate.storage.delta import fsync
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 
 FILE = "headgate.owner"
 UNKNOWN = "unknown"
 
 
-def claim(base: Path, system_identifier: str, *, known: bool) -> None:
+def claim(base: DataPath, system_identifier: str, *, known: bool) -> None:
     """Marks the folder as this node's. `known`: it is, from before there was a mark. F0001 where it is another's, or holds other things."""
-    base.mkdir(parents=True, exist_ok=True)
+    data_location.make_folder(base)
     whose = found(base)
     if whose == system_identifier:
         return
     hint = "Let data_location name an empty folder, or the folder in which this node's tables are."
     if whose:
         raise PostgresError("F0001", f'data location "{base}" belongs to another node', hint=hint)
-    if not known and any(each.name != "lost+found" for each in base.iterdir()):
+    if not known and data_location.has_any(base) and set(data_location.names(base)) - {"lost+found"}:
         raise PostgresError("F0001", f'data location "{base}" is not empty and has no tables of this node', hint=hint)
-    draft = base / f".{FILE}.tmp"
-    fsync.write_synced(draft, f"{system_identifier}\n")
-    draft.rename(base / FILE)
+    data_location.write_whole(base / FILE, f"{system_identifier}\n")
 
 
-def found(base: Path) -> str:
+def found(base: DataPath) -> str:
     """The system identifier of the node whose the folder is; empty where it bears no mark."""
     try:
-        return (base / FILE).read_text(encoding="ascii").strip()
+        return data_location.read_text(base / FILE).strip()
     except FileNotFoundError:
         return ""
 
 
-def set_aside(base: Path, folder: Path) -> Path:
+def set_aside(base: DataPath, folder: DataPath) -> DataPath:
     """Moves a table's folder that nobody knows out of the way; where it is now."""
     target = base / UNKNOWN
-    target.mkdir(exist_ok=True)
     name, number = f"{folder.parent.name}.{folder.name}", 0
-    while (target / (name if not number else f"{name}.{number}")).exists():
+    while data_location.has_any(target / (name if not number else f"{name}.{number}")):
         number += 1
-    return folder.rename(target / (name if not number else f"{name}.{number}"))
+    return data_location.move(folder, target / (name if not number else f"{name}.{number}"))

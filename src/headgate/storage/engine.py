@@ -15,8 +15,6 @@ Versions that other Spark jobs commit are adopted as transactions of their own (
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +31,8 @@ from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import directory_owner, inventory, lost_commits
+from headgate.storage import data_location, directory_owner, inventory, lost_commits
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_checkpoint, delta_log
 from headgate.storage.delta.delta_table import Delta, DeltaTable
 from headgate.storage.delta.foreign_writer import ForeignWriters
@@ -67,7 +66,8 @@ class Engine:
         """`catalog` is the node's Catalog (`.cursor()`, `.begin()`)."""
         self.catalog = catalog
         self.data_dir = Path(data_dir)
-        self.base = self._base(settings)
+        self.base = data_location.base(settings, self.data_dir)
+        data_location.open_cache(self.base, self.data_dir / "pg_cache", settings)
         self.spark = session
         self.settings = settings
         self.durable = settings.get("fsync", "on") == "on"
@@ -90,7 +90,7 @@ class Engine:
         """Running transactions: the log's end, `definitions` and the time when they began."""
         self._registry = threading.Lock()
         self.visible: Mapping[Key, Visible] = {}
-        self.reserve = Reserve([self.data_dir, self.base])
+        self.reserve = Reserve([self.data_dir, *([self.base] if isinstance(self.base, Path) else [])])
         self.intents = Intents(self)
         self.prepared = PreparedTransactions(self)
         self.foreign = ForeignWriters(self)
@@ -98,18 +98,12 @@ class Engine:
         """The LSN from which on slots and exported snapshots still need the log; set by the publisher."""
         self._see_all()
 
-    def _base(self, settings: Mapping[str, str]) -> Path:
-        """The folder of the tables: what data_location says, else base/ in the data directory."""
-        given = settings.get("data_location", "")
-        if "://" in given:
-            raise PostgresError("22023", f'data_location "{given}" is no folder of a file system', hint="Object stores are not supported.")
-        return Path(given) if given else self.data_dir / "base"
-
     def _see_all(self) -> None:
         """Everything as logged; where own versions above were taken back, at the version that did so and is equal."""
         logged = {key: found.version for key, found in self.log.versions().items()}
-        newest = {key: delta_log.newest_version(self.path(key)) for key in logged}
-        self.visible = {key: Visible(self._loader(key, max(version, newest[key] or 0))) for key, version in logged.items()}
+        newest = dict(zip(logged, data_location.together(self.base, delta_log.newest_version, map(self.path, logged)), strict=True))
+        shown = {key: max(version, newest[key] or 0) for key, version in logged.items()}
+        self.visible = {key: Visible(self._loader(key, version), known=version) for key, version in shown.items()}
 
     def _loader(self, key: Key, version: int) -> Callable[[], TableState]:
         def load() -> TableState:
@@ -144,18 +138,22 @@ class Engine:
 
     # tables
 
-    def path(self, key: Key) -> Path:
+    def path(self, key: Key) -> DataPath:
         """The directory of a relation's Delta table."""
         return inventory.folder(self.base, key)
 
     def sizes(self) -> Iterator[tuple[int, int, int, int]]:
         """What the relations take on disk: (database, relation, bytes of data files, bytes with Delta's log)."""
-        for directory in self.base.glob("*/*/"):
-            database, relation = directory.parent.name, directory.name
+        found: dict[Key, tuple[int, int]] = {}
+        for file in data_location.below(self.base):
+            database, _, name = file.name.partition("/")
+            relation, _, name = name.partition("/")
             if database.isdigit() and relation.isdigit():
-                log = _bytes(directory / "_delta_log")
-                whole = _bytes(directory)
-                yield int(database), int(relation), whole - log, whole
+                data, whole = found.get((int(database), int(relation)), (0, 0))
+                logged = name.startswith("_delta_log/")
+                found[int(database), int(relation)] = data + (0 if logged else file.size), whole + file.size
+        for key, (data, whole) in found.items():
+            yield *key, data, whole
 
     def table(self, key: Key) -> DeltaTable:
         """The Delta table of a relation."""
@@ -190,7 +188,7 @@ class Engine:
         with self._registry:
             return min([*(began for *_, began in self._active.values()), time.time()])
 
-    def set_aside(self, key: Key) -> Path:
+    def set_aside(self, key: Key) -> DataPath:
         """Moves a table's directory that nobody knows out of the way; where it is now."""
         with self._registry:
             table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
@@ -274,7 +272,7 @@ class Engine:
         oldest = {database: self.oldest(database) for database, _, _ in dropped}
         for database, relation, lsn in dropped:
             if lsn <= oldest[database]:
-                if self.path((database, relation)).exists():
+                if data_location.has_any(self.path((database, relation))):
                     self.forget((database, relation))
                 self.log.forget_dropped(database, relation)
 
@@ -308,7 +306,7 @@ class Engine:
         Returns what was done, a line each.
         """
         tables = self.log.versions()
-        known = self.base == self.data_dir / "base" or any(self.path(key).exists() for key in tables)
+        known = self.base == self.data_dir / "base" or any(data_location.has_any(self.path(key)) for key in tables)
         directory_owner.claim(self.base, self.catalog.system_identifier(), known=known)
         self.reserve.fill()
         done = [
@@ -333,10 +331,7 @@ class Engine:
         dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
         made = {key for one in self.prepared.all() for key in one.created}
         adopt = []
-        for path in sorted(self.base.glob("*/*")):
-            if not (path.name.isdigit() and path.parent.name.isdigit()):
-                continue
-            key = (int(path.parent.name), int(path.name))
+        for key, path in inventory.folders(self.base):
             if key in made:
                 continue
             if key in logged:
@@ -361,13 +356,3 @@ class Engine:
     def stop(self) -> None:
         """Wakes who waits for the log; the Spark session is its owner's."""
         self.log.wake()
-
-
-def _bytes(directory: Path) -> int:
-    """The size of the files below a directory; one that is removed meanwhile counts nothing."""
-    whole = 0
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                whole += (Path(folder) / name).stat().st_size
-    return whole

@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -31,6 +30,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, file_action, foreign_writer, parquet
 from headgate.storage.engine import Engine
 from headgate.storage.spark.local_relation import local_frame
@@ -57,7 +58,7 @@ _OPS = {"insert": "I", "delete": "D", "update_preimage": "U"}
 class ChangeFile:
     """A file that holds changes: `first` is the position of its first row in the write; `paired` files have a `_change_type`."""
 
-    path: str
+    path: DataPath
     size: int
     commit_lsn: int
     seq: int
@@ -156,7 +157,7 @@ def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> 
         first = 0
         if write.files is not None:
             for each in write.files:
-                yield ChangeFile(str(path / unquote(each.path)), each.size, int(write.commit_lsn), write.seq, first, each.paired)
+                yield ChangeFile(path / unquote(each.path), each.size, int(write.commit_lsn), write.seq, first, each.paired)
                 first += each.rows
             continue
         try:
@@ -168,21 +169,23 @@ def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> 
         if not named:
             named = [a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)]
         for file in sorted(named, key=file_action.order):
-            full = str(path / unquote(file["path"]))
-            rows = pq.read_metadata(full).num_rows if paired else file_action.records(file)
+            full = path / unquote(file["path"])
+            rows = pq.read_metadata(data_location.local(full)).num_rows if paired else file_action.records(file)
             yield ChangeFile(full, file["size"], int(write.commit_lsn), write.seq, first, paired)
             first += rows
 
 
-def _written_down(folder: Path, write: TableWrite) -> Iterator[ChangeFile]:
+def _written_down(folder: DataPath, write: TableWrite) -> Iterator[ChangeFile]:
     """The files of another writer's version (`version_difference`)."""
-    files = sorted(folder.glob("part-*.parquet"), key=lambda file: file_action.order({"path": file.name}))
+    found = [file for file in data_location.below(folder) if re.fullmatch(r"part-.*\.parquet", file.name)]
+    files = sorted(found, key=lambda file: file_action.order({"path": file.name}))
     if not files:
         raise PostgresError("58P01", f"version {write.version} of relation {write.relation} is no longer there")
     first = 0
     for file in files:
-        yield ChangeFile(str(file), file.stat().st_size, int(write.commit_lsn), write.seq, first, True)
-        first += pq.read_metadata(file).num_rows
+        place = folder / file.name
+        yield ChangeFile(place, file.size, int(write.commit_lsn), write.seq, first, True)
+        first += pq.read_metadata(data_location.local(place)).num_rows
 
 
 # small versions: by the driver
@@ -190,6 +193,7 @@ def _written_down(folder: Path, write: TableWrite) -> Iterator[ChangeFile]:
 
 def _read_small(relation: Relation, files: Sequence[ChangeFile], physical: dict[str, str]) -> pa.Table:
     row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
+    data_location.fetch(f.path for f in files)
     parts = [_arrange(f, _read_file(f, row, physical)) for f in files]
     return pa.concat_tables(parts) if parts else arrow_schema(row).empty_table()
 
@@ -273,14 +277,14 @@ def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile],
     row = columns(relation)
     wanted = [StructField(physical[f.name], f.dataType) for f in row.fields]
     read = StructType(wanted + ([StructField(CHANGE, StringType())] if paired else []))
-    data = spark.read.schema(read).parquet(*[_GLOBS.sub(r"\\\1", f"file:{f.path}") for f in files])
+    data = spark.read.schema(read).parquet(*[_GLOBS.sub(r"\\\1", data_location.uri(f.path)) for f in files])
     values = F.struct(*[F.col("`" + physical[n].replace("`", "``") + "`").alias(n) for n in row.fieldNames()])
     name = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
     kind = [F.col(CHANGE).alias("kind")] if paired else []
     rows = data.select(values.alias("row"), *kind, name.alias("name"), F.col("_metadata.row_index").alias("at"))
     places = pa.table(
         {
-            "name": [Path(f.path).name for f in files],
+            "name": [f.path.name for f in files],
             "commit_lsn": pa.array([f.commit_lsn for f in files], pa.int64()),
             "seq": pa.array([f.seq for f in files], pa.int64()),
             "first": pa.array([f.first for f in files], pa.int64()),

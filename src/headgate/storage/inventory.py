@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from headgate.catalog import database as databases
 from headgate.catalog import user_type
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.lock import Key
@@ -29,23 +30,39 @@ class InventoryTable:
     schema: str
     name: str
     oid: int
-    path: Path
+    path: DataPath
     version: int
     columns: tuple[tuple[str, str], ...]
 
 
-def folder(base: Path, key: Key) -> Path:
+def folder(base: DataPath, key: Key) -> DataPath:
     """Where the Delta table of a relation lies below the folder of the tables."""
     return base / str(key[0]) / str(key[1])
 
 
-def tables(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], only: str | None = None) -> Iterator[InventoryTable]:
+def folders(base: DataPath) -> list[tuple[Key, DataPath]]:
+    """The folders of tables that are there, whether the log knows them or not, in order."""
+    found: list[tuple[Key, DataPath]] = []
+    databases = [base / name for name in _numbers(base)]
+    for path, tables in zip(databases, data_location.together(base, _numbers, databases), strict=True):
+        found += [((int(path.name), int(name)), path / name) for name in tables]
+    return sorted(found, key=lambda each: each[0])
+
+
+def _numbers(folder: DataPath) -> list[str]:
+    try:
+        return [name for name in data_location.names(folder) if name.isdigit()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def tables(cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion], only: str | None = None) -> Iterator[InventoryTable]:
     """The tables of all databases, or of one (3D000), that have a version; `cursor`: the catalog as of the same LSN, or later."""
     for each in sorted(databases.all_databases(cursor) if only is None else [databases.get(cursor, only)], key=lambda each: each.name):
         yield from of_database(cursor, base, versions, each.oid, each.name)
 
 
-def of_database(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[InventoryTable]:
+def of_database(cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[InventoryTable]:
     """The tables of one database."""
     types = user_type.registry_of(cursor, database, None)
     found = [each for each in relations.all_tables(cursor, database, {RelationKind.TABLE}) if each.persistence != "t"]
@@ -56,7 +73,7 @@ def of_database(cursor: Cursor, base: Path, versions: Mapping[Key, TableVersion]
             yield InventoryTable(name, each.schema, each.name, each.oid, folder(base, key).absolute(), versions[key].version, columns)
 
 
-def size(path: Path, version: int) -> tuple[int, int]:
+def size(path: DataPath, version: int) -> tuple[int, int]:
     """Rows and bytes of the data files of a table at a version; raises what `delta_log.read_state` does."""
     state = TableState.of(version, *delta_log.read_state(path, version))
     return state.rows, sum(int(add["size"]) for add in state.files.values())

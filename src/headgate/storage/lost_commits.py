@@ -17,11 +17,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
+from headgate.storage import inventory
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.commit_mark import marked_with, transaction_of, undone_to
 from headgate.storage.lock import Key
@@ -67,10 +68,7 @@ def find(engine: Engine) -> Iterator[Lost]:
     cursor.close()
     logged = engine.log.versions()
     dropped = {(database, relation) for database, relation, _ in engine.log.dropped()}
-    for path in sorted(engine.base.glob("*/*")):
-        if not (path.name.isdigit() and path.parent.name.isdigit()):
-            continue
-        key = (int(path.parent.name), int(path.name))
+    for key, path in inventory.folders(engine.base):
         if key in logged:
             lost = of_versions(_above(path, logged[key].version), intended)
         elif key not in dropped:
@@ -82,7 +80,7 @@ def find(engine: Engine) -> Iterator[Lost]:
             yield Lost(key, logged[key].version if key in logged else None, version, xid)
 
 
-def _above(path: Path, known: int) -> list[tuple[int, str | None]]:
+def _above(path: DataPath, known: int) -> list[tuple[int, str | None]]:
     """The versions of a table above one, each with its mark; what cannot be read is told of elsewhere."""
     newest = delta_log.newest_version(path)
     found: list[tuple[int, str | None]] = []

@@ -9,7 +9,6 @@ over. Called by `delta_table`, which decides what is small.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,18 +17,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headgate.storage.delta import deletion_vector, parquet
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
+from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.table_state import TableState
 
 PIECE_ROWS = 16_384
 
 
-def read(table: Path, state: TableState, most: int | None = None) -> Iterator[tuple[str, pa.Table, pa.Array]]:
+def read(table: DataPath, state: TableState, most: int | None = None) -> Iterator[tuple[str, pa.Table, pa.Array]]:
     """Of each file its path in the log, its rows that are not deleted (the columns of the state's schema) and their places in it (int64).
 
     `most`: so many rows of a file that are not deleted are enough. XX001 where a file or its deletion vector is damaged.
     """
     row = to_arrow_schema(state.schema)
+    if most is None:
+        data_location.fetch(file_action.files_of(table, ({"add": add} for add in state.files.values())))
     for name, add in state.files.items():
         deleted = deletion_vector.read(table, add.get("deletionVector"))
         with parquet.opened(table / unquote(name)) as file:
@@ -41,7 +44,7 @@ def read(table: Path, state: TableState, most: int | None = None) -> Iterator[tu
         yield name, pa.table(_columns(held, state, row), schema=row), pa.array(places)
 
 
-def pieces(table: Path, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def pieces(table: DataPath, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
     row = pa.schema([schema(state).field(name) for name in names])
     for path, add in state.files.items():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -24,6 +23,8 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import copy_on_write, deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_log import PLACEHOLDER
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
@@ -111,8 +112,7 @@ def _whole(table: DeltaTable, actions: list[Action]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for path in file_action.files_made(table.path, actions):
-            path.unlink(missing_ok=True)
+        data_location.remove_all(file_action.files_made(table.path, actions))
         raise
 
 
@@ -255,14 +255,17 @@ def _joined(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
     return pa.concat_arrays([old, new.cast(old.type)])
 
 
-def files_of(table: Path, actions: Sequence[Action], rows: pa.Table | None = None) -> tuple[WrittenFile, ...]:
+def files_of(table: DataPath, actions: Sequence[Action], rows: pa.Table | None = None) -> tuple[WrittenFile, ...]:
     """The files in which a write's actions hold its changes, in the order of the changes: change files where there are any.
 
     `rows`: the change rows of a change file that is not written yet.
     """
     changed = sorted((a["cdc"] for a in actions if "cdc" in a), key=file_action.order)
     if changed:
-        counts = [rows.num_rows if rows is not None else pq.read_metadata(table / unquote(each["path"])).num_rows for each in changed]
+        counts = [
+            rows.num_rows if rows is not None else pq.read_metadata(data_location.local(table / unquote(each["path"]))).num_rows
+            for each in changed
+        ]
         return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(changed, counts, strict=True))
     added = sorted((a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)), key=file_action.order)
     return tuple(WrittenFile(file["path"], file["size"], file_action.records(file), paired=False) for file in added)

@@ -121,7 +121,9 @@ class _Reading:
         statistics = engine.statistics
         yield _counter("compactions", "How often a table's small files have been put together.", (), [((), statistics.compactions)])
         yield _counter("compacted_files", "Files that have been put together.", (), [((), statistics.compacted_files)])
-        folders = {"data_directory": Path(self.node.data_dir), "tables": engine.base}
+        folders = {"data_directory": Path(self.node.data_dir)}
+        if isinstance(engine.base, Path):  # an object store is never full
+            folders["tables"] = engine.base
         free = [((name,), _free(folder)) for name, folder in folders.items()]
         yield _gauge("disk_free_bytes", "Free space of the file systems.", ("folder",), free)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
+from headgate.storage import data_location
 from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
@@ -99,6 +100,7 @@ def together(table: DeltaTable, state: TableState, own: Iterable[Action]) -> lis
 def replaced(table: DeltaTable, state: TableState, chosen: list[Action]) -> list[Action]:
     """Writes the rows of these files as one; the actions that put it in their place."""
     names = [state.physical.get(name, name) for name in state.schema.fieldNames()]
+    data_location.fetch(file_action.files_of(table.path, ({"add": add} for add in chosen)))
     rows = pa.concat_tables([_live(table, add, names) for add in chosen], promote_options="default")
     actions = [file_action.removal(add, data_change=False) for add in chosen]
     if rows.num_rows:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
+from headgate.storage import data_location
 from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import KEPT, Action
@@ -36,7 +37,7 @@ def left(table: DeltaTable, state: TableState, deleted: Mapping[str, deletion_ve
                 made.append(_kept(parquet.write(table.path, piece, {}, len(made)), data_change=data_change))
     except BaseException:
         for action in made:
-            (table.path / action["add"]["path"]).unlink(missing_ok=True)
+            data_location.remove(table.path / action["add"]["path"])
         raise
     return made
 

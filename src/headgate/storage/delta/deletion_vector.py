@@ -12,13 +12,14 @@ import struct
 import uuid
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import PostgresError
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 
 Rows = npt.NDArray[np.int64]
 
@@ -133,7 +134,7 @@ def _read_container(data: bytes, at: int, cardinality: int, *, run: bool) -> tup
     return np.flatnonzero(bits).astype(np.int64), at + 8192
 
 
-def file_of(table: Path, vector: Mapping[str, Any] | None) -> Path | None:
+def file_of(table: DataPath, vector: Mapping[str, Any] | None) -> DataPath | None:
     """The file that holds a deletion vector; None for an inline one, and where there is none."""
     if vector is None or vector["storageType"] == "i":
         return None
@@ -141,17 +142,17 @@ def file_of(table: Path, vector: Mapping[str, Any] | None) -> Path | None:
     if vector["storageType"] == "u":
         prefix, encoded = place[:-20], place[-20:]
         return table / prefix / f"deletion_vector_{uuid.UUID(bytes=unz85(encoded))}.bin"
-    return Path(place.removeprefix("file://"))
+    return data_location.absolute(table, place)
 
 
-def read(table: Path, vector: Mapping[str, Any] | None) -> Rows:
+def read(table: DataPath, vector: Mapping[str, Any] | None) -> Rows:
     """The deleted rows of a file, by the `deletionVector` of its `add` action. XX001 where the vector is damaged."""
     if vector is None:
         return np.empty(0, np.int64)
     path = file_of(table, vector)
     if path is None:
         return deserialise(unz85(vector["pathOrInlineDv"])[: vector["sizeInBytes"]])
-    with path.open("rb") as file:
+    with data_location.local(path).open("rb") as file:
         file.seek(vector.get("offset") or 0)
         stored = file.read(vector["sizeInBytes"] + 8)
     size, data, checksum = stored[:4], stored[4:-4], stored[-4:]
@@ -160,7 +161,7 @@ def read(table: Path, vector: Mapping[str, Any] | None) -> Rows:
     return deserialise(data)
 
 
-def write(table: Path, vectors: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:
+def write(table: DataPath, vectors: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:
     """Writes the vectors of several data files to one new file; the `deletionVector` of each by the data file's path."""
     name = uuid.uuid4()
     body, described = bytearray([1]), {}
@@ -174,10 +175,6 @@ def write(table: Path, vectors: Mapping[str, Rows]) -> dict[str, dict[str, Any]]
             "cardinality": len(rows),
         }
         body += struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    file = table / f"deletion_vector_{name}.bin"
-    try:
-        file.write_bytes(body)
-    except OSError:
-        file.unlink(missing_ok=True)
-        raise
+    with data_location.written(table / f"deletion_vector_{name}.bin") as place:
+        place.write_bytes(body)
     return described

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, fsync, parquet
 from headgate.storage.lock import Key
 
@@ -61,24 +62,24 @@ class DeltaCheckpoints:
         table = self._engine.table(key)
         info = table.write_checkpoint(version)
         if self._engine.durable:
-            fsync.sync_checkpoint(files(table.path, version))
+            fsync.sync_checkpoint(delta_log.checkpoint_files(table.path, version))
         table.announce_checkpoint(info)
 
 
-def files(path: Path, version: int) -> list[Path]:
-    """The files of a version's checkpoint."""
-    return [*(path / "_delta_log").glob(f"{version:020d}.checkpoint.*parquet")]
-
-
-def newest(path: Path, limit: int) -> int:
+def newest(path: DataPath, limit: int) -> int:
     """The newest version, at most `limit`, that has a checkpoint with all its parts; 0 where there is none."""
     return max(delta_log.newest_checkpoint(path, limit), 0)
 
 
-def set_torn_aside(path: Path, limit: int) -> list[Path]:
-    """After a power failure: renames a newest checkpoint that cannot be read; the files as they are called now."""
+def set_torn_aside(path: DataPath, limit: int) -> list[Path]:
+    """After a power failure: renames a newest checkpoint that cannot be read; the files as they are called now.
+
+    An object store has no torn file.
+    """
+    if not isinstance(path, Path):
+        return []
     version = newest(path, limit)
-    found = files(path, version) if version else []
+    found = [file for file in delta_log.checkpoint_files(path, version) if isinstance(file, Path)] if version else []
     if all(_is_whole(file) for file in found):
         return []
     (path / "_delta_log" / "_last_checkpoint").unlink(missing_ok=True)  # it may announce the one that goes

@@ -7,11 +7,11 @@ one only where another writer came between (`delta_table.DeltaTable.commit_versi
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from pyspark.sql.types import StructType
 
 from headgate.errors import PostgresError, not_supported
 from headgate.failpoint import Step, step
-from headgate.storage.delta import fsync
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta.file_action import Action, files_after
 
 PLACEHOLDER = "__headgate_row"
@@ -58,22 +59,23 @@ def needs_mapping(name: str) -> bool:
     return bool(_MAPPED & set(name)) or name.lower() in _LOOKED_UP
 
 
-def is_half_made(path: Path) -> bool:
+def is_half_made(path: DataPath) -> bool:
     """Whether a folder is what `create` made, or has begun to make, with files of a transaction that has not committed."""
-    if path.is_symlink() or not path.is_dir() or newest_version(path):
+    if data_location.is_local(path) and (path.is_symlink() or not path.is_dir()):
+        return False
+    if newest_version(path):
         return False
     if has_version(path, 0):
         try:
             return any(action.get("commitInfo", {}).get("engineInfo") == MAKER for action in read_version(path, 0))
         except (OSError, PostgresError):
             return False
-    log = path / "_delta_log"
-    files = {each for each in path.rglob("*") if each.is_symlink() or not each.is_dir()}
-    return files <= {log / ".0.tmp", log / f"{0:020d}.crc"}
+    left = {file.name for file in data_location.below(path)}
+    return all(re.fullmatch(r"_delta_log/(0{20}\.crc|\.(0|0{20}\.json\.[-0-9a-f]+)\.tmp)", name) for name in left)
 
 
 @step(Step.STAGED)
-def create(path: Path, row: StructType, *, description: str | None = None, vectors: bool = True) -> None:
+def create(path: DataPath, row: StructType, *, description: str | None = None, vectors: bool = True) -> None:
     """Makes an empty table: version 0 with the protocol and the metadata, written as the one small file that it is.
 
     The change feed is on, and so are deletion vectors but where `vectors` says no; column mapping is on only if a name has one of the
@@ -122,11 +124,11 @@ def create(path: Path, row: StructType, *, description: str | None = None, vecto
         {"metaData": metadata},
     ]
     log = path / "_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{0:020d}.crc").write_text(json.dumps(_checksum(protocol, metadata, vectors=vectors), separators=(",", ":")))
+    data_location.make_folder(log)
+    checksum = json.dumps(_checksum(protocol, metadata, vectors=vectors), separators=(",", ":"))
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-    fsync.write_synced(log / ".0.tmp", text)
-    (log / ".0.tmp").rename(log / f"{0:020d}.json")
+    data_location.write_new(log / f"{0:020d}.crc", checksum)
+    data_location.write_new(log / f"{0:020d}.json", text)
 
 
 def protocol_of(reader: Sequence[str]) -> Action:
@@ -147,11 +149,12 @@ def _checksum(protocol: Action, metadata: Action, *, vectors: bool) -> Action:
     return told
 
 
-def read_version(path: Path, version: int) -> list[Action]:
+def read_version(path: DataPath, version: int) -> list[Action]:
     """The actions of one version of a table. FileNotFoundError where it is not there, XX001 where it is torn."""
     file = path / "_delta_log" / f"{version:020d}.json"
+    text = data_location.local(file).read_text(encoding="utf-8")
     try:
-        actions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
         raise PostgresError("XX001", f'commit file "{file}" is damaged') from error
     if not actions or not all(isinstance(action, dict) for action in actions):
@@ -167,7 +170,7 @@ _READ = {"deletionVectors", "timestampNtz", "columnMapping"}
 """Features of a reader that the node knows."""
 
 
-def read_state(path: Path, version: int) -> tuple[Action, Action, dict[str, Action]]:
+def read_state(path: DataPath, version: int) -> tuple[Action, Action, dict[str, Action]]:
     """Metadata, protocol and the `add` actions by path that hold at a version, the oldest first.
 
     FileNotFoundError where a version is not there, XX001 for what cannot be read, `ForeignFeature` for what is left to Delta.
@@ -177,6 +180,7 @@ def read_state(path: Path, version: int) -> tuple[Action, Action, dict[str, Acti
     files = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
     files = dict(sorted(files.items(), key=lambda each: int(each[1]["modificationTime"])))
     found = {name: action[name] for action in actions for name in ("metaData", "protocol") if name in action}
+    fetch_versions(path, range(start + 1, version + 1))
     for each in range(start + 1, version + 1):
         actions = read_version(path, each)
         files = files_after(files, actions)
@@ -186,18 +190,18 @@ def read_state(path: Path, version: int) -> tuple[Action, Action, dict[str, Acti
     return found["metaData"], found["protocol"], files
 
 
-def _checkpoint(path: Path, version: int, names: list[str]) -> Iterator[tuple[set[str], pa.Table]]:
+def _checkpoint(path: DataPath, version: int, names: list[str]) -> Iterator[tuple[set[str], pa.Table]]:
     """Of each part of a checkpoint the names of its columns, and the rows of those that are asked for; XX001 where it is damaged."""
-    for part in sorted((path / "_delta_log").glob(f"{version:020d}.checkpoint*.parquet")):
+    for part in checkpoint_files(path, version):
         try:
-            with pq.ParquetFile(part, page_checksum_verification=True) as file:
+            with pq.ParquetFile(data_location.local(part), page_checksum_verification=True) as file:
                 found, rows = set(file.schema_arrow.names), file.read(names)
         except (pa.ArrowInvalid, OSError) as error:
             raise PostgresError("XX001", f'checkpoint "{part}" is damaged') from error
         yield found, rows
 
 
-def _whole_checkpoint(path: Path, version: int) -> list[Action]:
+def _whole_checkpoint(path: DataPath, version: int) -> list[Action]:
     """The actions of a checkpoint that a reader needs."""
     found: list[Action] = []
     for names, rows in _checkpoint(path, version, ["metaData", "protocol", "add"]):
@@ -215,7 +219,7 @@ def _as_json(value: Any) -> Any:
     return value
 
 
-def write_version(path: Path, version: int, actions: Sequence[Action], mark: str) -> None:
+def write_version(path: DataPath, version: int, actions: Sequence[Action], mark: str) -> None:
     """Writes a version of a table as the one small file that it is. FileExistsError if another writer was first."""
     files = [action for action in actions if not action.keys() & {"metaData", "protocol"}]
     info: Action = {
@@ -225,18 +229,17 @@ def write_version(path: Path, version: int, actions: Sequence[Action], mark: str
             "isBlindAppend": bool(actions) and all("add" in action for action in actions), "userMetadata": mark,
         }
     }  # fmt: skip
-    log = path / "_delta_log"
-    draft = log / f".{version}.{uuid.uuid4()}.tmp"
-    try:
-        text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in [info, *actions])
-        draft.write_text(text, encoding="utf-8")
-        os.link(draft, log / f"{version:020d}.json")
-    finally:
-        draft.unlink(missing_ok=True)
+    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in [info, *actions])
+    data_location.write_new(path / "_delta_log" / f"{version:020d}.json", text)
 
 
-def set_torn_aside(path: Path, above: int) -> list[Path]:
-    """After a power failure: renames commit files above a version of which one is torn, that one and those behind it; what they are now."""
+def set_torn_aside(path: DataPath, above: int) -> list[Path]:
+    """After a power failure: renames commit files above a version of which one is torn, that one and those behind it; what they are now.
+
+    An object store has no torn file.
+    """
+    if not isinstance(path, Path):
+        return []
     newest = newest_version(path)
     for version in range(above + 1, (above if newest is None else newest) + 1):
         try:
@@ -250,53 +253,89 @@ def set_torn_aside(path: Path, above: int) -> list[Path]:
     return []
 
 
-def has_version(path: Path, version: int) -> bool:
+def has_version(path: DataPath, version: int) -> bool:
     """Whether a table has this version: one look at the file system, however long its log is."""
-    return (path / "_delta_log" / f"{version:020d}.json").exists()
+    return data_location.has_file(path / "_delta_log" / f"{version:020d}.json")
 
 
-def newest_version(path: Path) -> int | None:
+def fetch_versions(path: DataPath, versions: Iterable[int]) -> None:
+    """Brings the commit files of versions that are about to be read, those of an object store several at a time."""
+    if not data_location.is_local(path):
+        data_location.fetch(path / "_delta_log" / f"{version:020d}.json" for version in versions)
+
+
+def newest_version(path: DataPath) -> int | None:
     """The newest version in a table's log by its file names (20 µs, no Spark); None where there is no table."""
     try:
-        names = os.listdir(path / "_delta_log")  # noqa: PTH208 (a tenth of the time of iterdir)
+        names = data_location.names(path / "_delta_log")
     except FileNotFoundError:
         return None
-    return max((int(n[:20]) for n in names if len(n) == 25 and n.endswith(".json") and n[:20].isdigit()), default=None)
+    return max(_versions_of(names), default=None)
 
 
-def versions(path: Path) -> list[int]:
+def _versions_of(names: Iterable[str]) -> Iterator[int]:
+    return (int(n[:20]) for n in names if len(n) == 25 and n.endswith(".json") and n[:20].isdigit())
+
+
+def _names(path: DataPath) -> list[str]:
+    try:
+        return data_location.names(path / "_delta_log")
+    except FileNotFoundError:
+        return []
+
+
+def versions(path: DataPath) -> list[int]:
     """The versions whose commit files are there, in no order."""
-    return [int(file.name[:20]) for file in (path / "_delta_log").glob("*.json") if len(file.name) == 25 and file.name[:20].isdigit()]
+    return list(_versions_of(_names(path)))
 
 
-def checkpoints(path: Path) -> set[int]:
+def times(path: DataPath) -> Iterator[tuple[int, Callable[[], float]]]:
+    """The versions, ascending, each with what tells when it was written. FileNotFoundError there where it is gone."""
+    log = path / "_delta_log"
+    if data_location.is_local(path):
+        for version in sorted(versions(path)):
+            yield version, partial(data_location.modified, log / f"{version:020d}.json")
+        return
+    found = {file.name: file.modified for file in data_location.below(log)}
+    for version in sorted(_versions_of(found)):
+        yield version, partial(found.__getitem__, f"{version:020d}.json")
+
+
+def checkpoint_files(path: DataPath, version: int) -> list[DataPath]:
+    """The files of a version's checkpoint."""
+    log, found = path / "_delta_log", re.compile(rf"{version:020d}\.checkpoint.*\.parquet")
+    return [log / name for name in sorted(_names(path)) if found.fullmatch(name)]
+
+
+def checkpoints(path: DataPath) -> set[int]:
     """The versions that have a checkpoint with all its parts."""
     parts: dict[tuple[int, int], int] = {}
-    for file in (path / "_delta_log").glob("*"):
-        found = _CHECKPOINT.match(file.name)
+    for name in _names(path):
+        found = _CHECKPOINT.match(name)
         if found is not None:
             which = int(found[1]), int(found[3] or 1)
             parts[which] = parts.get(which, 0) + 1
     return {version for (version, wanted), count in parts.items() if count >= wanted}
 
 
-def newest_checkpoint(path: Path, version: int) -> int:
+def newest_checkpoint(path: DataPath, version: int) -> int:
     """The newest version up to this one that has a checkpoint; -1 where none has."""
     return max((each for each in checkpoints(path) if each <= version), default=-1)
 
 
-def files_at(path: Path, version: int) -> dict[str, Action]:
+def files_at(path: DataPath, version: int) -> dict[str, Action]:
     """The `add` actions that hold at a version, by path: from the newest checkpoint and the versions behind it, without Spark.
 
     FileNotFoundError where a version is not there, XX001 for what cannot be read.
     """
     start = newest_checkpoint(path, version)
     files = _of_checkpoint(path, start) if start >= 0 else {}
+    fetch_versions(path, range(start + 1, version + 1))
     for each in range(start + 1, version + 1):
         files = files_after(files, read_version(path, each))
     return files
 
 
-def _of_checkpoint(path: Path, version: int) -> dict[str, Action]:
+def _of_checkpoint(path: DataPath, version: int) -> dict[str, Action]:
     found = (add for _, rows in _checkpoint(path, version, ["add"]) for add in rows["add"].drop_null().to_pylist())
     return {add["path"]: add for add in found}

@@ -12,11 +12,9 @@ Used by `engine` and `transaction`, and by what reads a table's rows at a versio
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,7 +24,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import rows
+from headgate.storage import data_location, rows
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import alteration, delta_log
 from headgate.storage.delta.file_action import Action, records
 from headgate.storage.delta.table_state import TableState, advance, after, difference
@@ -75,12 +74,12 @@ class Delta:
         self.bitmaps = module(delta.commands, "DeletionVectorBitmapGenerator$")
         self.touched = delta.commands.TouchedFileWithDV
         self.Dummy = delta.DummySnapshot
-        self._logs: dict[Path, Any] = {}
-        self._raw: dict[Path, str] = {}
+        self._logs: dict[DataPath, Any] = {}
+        self._raw: dict[DataPath, str] = {}
         self._lock = threading.Lock()
         self.true = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.lit(True)._jc)
 
-    def log(self, path: Path) -> Any:
+    def log(self, path: DataPath) -> Any:
         """Delta's object for the table in a folder, with the snapshots that it keeps; of a few tables, those that were asked for last."""
         with self._lock:
             found = self._logs.pop(path, None)
@@ -92,22 +91,22 @@ class Delta:
             self._logs[path] = found
             return found
 
-    def forget(self, path: Path) -> None:
+    def forget(self, path: DataPath) -> None:
         """What Delta knows of the table in a folder is forgotten."""
         with self._lock:
             if self._logs.pop(path, None) is not None:
                 self._invalidate(path)
 
-    def _invalidate(self, path: Path) -> None:
+    def _invalidate(self, path: DataPath) -> None:
         self.DeltaLog.invalidateCache(self.session, self.jvm.org.apache.hadoop.fs.Path(str(path)))
 
-    def raw_path(self, path: Path) -> str:
+    def raw_path(self, path: DataPath) -> str:
         """A folder as Spark's URIs have it; of many tables in one folder it is asked once."""
         if not (path.name.isascii() and path.name.isalnum()):
             return self._raw_path(path.absolute())
         return f"{self._raw_path(path.absolute().parent)}/{path.name}"
 
-    def _raw_path(self, path: Path) -> str:
+    def _raw_path(self, path: DataPath) -> str:
         if path not in self._raw:
             self._raw[path] = str(self.jvm.org.apache.hadoop.fs.Path(str(path)).toUri().getRawPath())
         return self._raw[path]
@@ -131,10 +130,11 @@ class Delta:
 class DeltaTable:
     """The Delta table of one relation. Not for concurrent writers: the engine's table lock keeps them apart."""
 
-    def __init__(self, delta: Delta, path: Path) -> None:
+    def __init__(self, delta: Delta, path: DataPath) -> None:
         self.delta = delta
         self.path = path
         self._base = delta.raw_path(path) + "/"
+        self._root = data_location.root(path)
         self.has_failed = False
         """Whether a job of Spark has failed while it wrote: what it has written nobody else knows."""
 
@@ -312,7 +312,7 @@ class DeltaTable:
 
     def uri(self, name: str) -> str:
         """The URI of a file by its path in the log, as Spark's metadata columns have it."""
-        return f"file:{self._base}{name}"
+        return f"{self._root}{self._base}{name}"
 
     def stage(self, state: TableState, actions: Sequence[Action]) -> TableState:
         """The state after `actions` that are not committed: for the transaction that staged them to read and to write on."""
@@ -363,7 +363,7 @@ class DeltaTable:
     def remove(self) -> None:
         """Deletes the table's directory."""
         self.forget()
-        shutil.rmtree(self.path, ignore_errors=True)
+        data_location.remove_tree(self.path)
 
 
 def _is_conflict(error: Exception) -> bool:

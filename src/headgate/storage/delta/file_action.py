@@ -9,10 +9,11 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import deletion_vector as vector
 
 Action = dict[str, Any]
@@ -89,13 +90,13 @@ def files_after(files: Mapping[str, Action], actions: Iterable[Action]) -> dict[
     return after | added
 
 
-def files_made(table: Path, actions: Sequence[Action]) -> Iterator[Path]:
+def files_made(table: DataPath, actions: Sequence[Action]) -> Iterator[DataPath]:
     """As `files_of`, without the data files that were there before: rows of a file are deleted by removing it and adding it again."""
     there = {table / unquote(action["remove"]["path"]) for action in actions if "remove" in action}
     return (path for path in files_of(table, actions) if path not in there)
 
 
-def files_of(table: Path, actions: Iterable[Action]) -> Iterator[Path]:
+def files_of(table: DataPath, actions: Iterable[Action]) -> Iterator[DataPath]:
     """The data, change and deletion-vector files that actions name as the table's."""
     actions = list(actions)
     for action in actions:
@@ -105,16 +106,16 @@ def files_of(table: Path, actions: Iterable[Action]) -> Iterator[Path]:
     yield from vectors_of(table, actions)
 
 
-def names_of(table: Path, files: Iterable[Action]) -> Iterator[str]:
+def names_of(table: DataPath, files: Iterable[Action]) -> Iterator[str]:
     """The names, below the table, of the files that `add`, `remove` and `cdc` describe, and of their deletion vectors."""
     for file in files:
         yield unquote(file["path"])
         found = vector.file_of(table, file.get("deletionVector"))
-        if found is not None and found.is_relative_to(table):
-            yield str(found.relative_to(table))
+        if found is not None and data_location.is_inside(table, found):
+            yield data_location.inside(table, found)
 
 
-def vectors_of(table: Path, actions: Iterable[Action]) -> Iterator[Path]:
+def vectors_of(table: DataPath, actions: Iterable[Action]) -> Iterator[DataPath]:
     """The deletion-vector files that actions name."""
     for action in actions:
         found = vector.file_of(table, action.get("add", {}).get("deletionVector"))

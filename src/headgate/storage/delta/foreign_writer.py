@@ -22,15 +22,17 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, file_action, fsync, table_state, version_difference
 from headgate.storage.delta.commit_mark import marked_with, undo_mark
 from headgate.storage.delta.file_action import Action
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 LOOK_SECONDS = 1.0
+STORE_LOOK_SECONDS = 10.0
+"""The same in an object store, where each table is a request."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class ForeignWriters:
         self._blocked: dict[Key, tuple[int, str]] = {}
         self._looked: dict[Key, int] = {}
         self._logs: dict[Key, str] = {}
+        self._next_look = 0.0
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -91,6 +96,9 @@ class ForeignWriters:
     def look(self) -> None:
         """Adopts what other writers have committed; tables that the node itself is writing to are left for the next time."""
         tables = self._engine.visible
+        if not data_location.is_local(self._engine.base):
+            self._look_in_store(tables)
+            return
         for gone in [key for key in self._logs if key not in tables]:
             del self._logs[gone]
             self._looked.pop(gone, None)
@@ -105,8 +113,22 @@ class ForeignWriters:
             if delta_log.has_version(self._engine.path(key), known + 1):
                 self._try(key)
 
+    def _look_in_store(self, tables: Mapping[Key, Visible]) -> None:
+        """The same where a folder does not tell that something in it has changed."""
+        if time.monotonic() < self._next_look:
+            return
+        path, blocked = self._engine.path, self._blocked
+        nexts = [(path(key), (blocked[key][0] if key in blocked else shown.version) + 1) for key, shown in tables.items()]
+        found = data_location.together(self._engine.base, lambda each: delta_log.has_version(*each), nexts)
+        for key, there in zip(tables, found, strict=True):
+            if there:
+                self._try(key)
+        self._next_look = time.monotonic() + STORE_LOOK_SECONDS
+
     def _moved(self, key: Key) -> bool:
         """Whether the table's log has changed since the last look."""
+        if not data_location.is_local(self._engine.base):
+            return False
         log = self._logs.get(key)
         if log is None:  # a path costs more to make than to look at, for some thousands of tables each second
             log = self._logs[key] = f"{self._engine.path(key)}/_delta_log"
@@ -307,6 +329,6 @@ def _other_columns(state: TableState, metadata: dict[str, Any]) -> str:
     return f'column "{next(iter(was))}" was dropped' if was else ""
 
 
-def folder(table: Path, version: int) -> Path:
+def folder(table: DataPath, version: int) -> DataPath:
     """Where the differences of an adopted version are."""
     return table / "_headgate" / str(version)

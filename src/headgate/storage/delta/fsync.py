@@ -4,8 +4,7 @@ Spark and pyarrow leave their files to the operating system's cache; only DuckDB
 power failure that its data did not, `sync_files` is called for what a transaction has staged, `sync_version` for a version's own files,
 `sync_checkpoint` for a checkpoint of its log. Beside a file lies, where Spark wrote it, its checksum (``.<name>.crc``), without which the
 file cannot be read: it is synchronized too. The setting `fsync` switches it off, as PostgreSQL's does. Called by `transaction`, `intent`,
-`delta_checkpoint`, `write_synced` by those that write a small file of the node's own; only the local file system is synchronized here,
-shared storage answers for itself.
+`delta_checkpoint`; only the local file system is synchronized here, what an object store has answered for is durable.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import file_action
 from headgate.storage.delta.file_action import Action
 
@@ -22,17 +22,21 @@ FEW, AT_ONCE = 8, 16
 """From FEW files on they are synchronized by several threads; never more than AT_ONCE."""
 
 
-def sync_files(table: Path, actions: Iterable[Action]) -> None:
+def sync_files(table: DataPath, actions: Iterable[Action]) -> None:
     """Synchronizes the data, change and deletion-vector files that actions add, and the folders from theirs up to the table's.
 
     A folder below the table's may be new with the file: _change_data, or the random prefix that Spark gives files of a mapped table.
     """
-    files = set(file_action.files_of(table, actions))
+    if not isinstance(table, Path):
+        return
+    files = {file for file in file_action.files_of(table, actions) if isinstance(file, Path)}
     _sync_all(files, {folder for path in files for folder in path.parents if folder.is_relative_to(table)})
 
 
-def sync_version(table: Path, version: int) -> None:
+def sync_version(table: DataPath, version: int) -> None:
     """Synchronizes the commit file of a version and its checksum; of a new table the folders above too."""
+    if not isinstance(table, Path):
+        return
     log = table / "_delta_log"
     checksum = log / f"{version:020d}.crc"
     _sync_all({log / f"{version:020d}.json", *([checksum] if checksum.exists() else [])})
@@ -41,17 +45,9 @@ def sync_version(table: Path, version: int) -> None:
             _sync(folder)
 
 
-def sync_checkpoint(files: Iterable[Path]) -> None:
+def sync_checkpoint(files: Iterable[DataPath]) -> None:
     """Synchronizes the files of a checkpoint of a Delta log, and their folder."""
-    _sync_all(files)
-
-
-def write_synced(path: Path, text: str) -> None:
-    """Writes a file and synchronizes it; whoever gives it its name afterwards synchronizes that. Not switched off."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    _sync_all(file for file in files if isinstance(file, Path))
 
 
 def _sync_all(files: Iterable[Path], above: Iterable[Path] = ()) -> None:

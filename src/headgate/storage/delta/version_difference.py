@@ -7,7 +7,6 @@ change files, a preimage directly before its postimage.
 
 from __future__ import annotations
 
-import shutil
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headgate.storage import data_location
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.write import CHANGE, columns, quoted
 from headgate.types.storage import own_name
@@ -38,7 +38,7 @@ def write(engine: Engine, relation: Relation, before: TableState, after: TableSt
 
     key = (relation.database, relation.oid)
     target = folder(engine.path(key), after.version)
-    shutil.rmtree(target, ignore_errors=True)
+    data_location.remove_tree(target)
     changed = _paired(relation, _net(relation, _signed(engine, relation, before, after, single=single)))
     held = changed.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -47,11 +47,15 @@ def write(engine: Engine, relation: Relation, before: TableState, after: TableSt
             _rows(relation, held, after).write.parquet(str(target))
     finally:
         held.unpersist()
-    files = sorted(target.glob("part-*.parquet"))
-    for file in files:
-        if not pq.read_metadata(file).num_rows:
-            file.unlink()
-    return count, sum(file.stat().st_size for file in files if file.exists())
+    size = 0
+    for file in data_location.below(target):
+        if not file.name.startswith("part-"):
+            continue
+        if pq.read_metadata(data_location.local(target / file.name)).num_rows:
+            size += file.size
+        else:
+            data_location.remove(target / file.name)
+    return count, size
 
 
 def _signed(engine: Engine, relation: Relation, before: TableState, after: TableState, *, single: bool) -> DataFrame:

@@ -9,12 +9,18 @@ from headgate.storage.delta.table_state import TableState
 
 
 class Visible:
-    """One table's state: given, or loaded once."""
+    """One table's state: given, or loaded once; `known`: the version that will be loaded."""
 
-    def __init__(self, load: Callable[[], TableState] | None = None, state: TableState | None = None) -> None:
+    def __init__(self, load: Callable[[], TableState] | None = None, state: TableState | None = None, known: int = 0) -> None:
         self._load = load
         self._state = state
+        self._known = known
         self._lock = threading.Lock()
+
+    @property
+    def version(self) -> int:
+        """The version, without loading anything."""
+        return self._known if self._state is None else self._state.version
 
     @property
     def loaded_version(self) -> int | None:

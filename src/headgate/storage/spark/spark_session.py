@@ -21,7 +21,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
+from headgate.storage import object_store
 from headgate.storage.spark import archive
-from headgate.storage.spark.jars import find_jars
+from headgate.storage.spark.jars import S3_JARS, ensure, find_jars
 
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
 
@@ -126,6 +127,10 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     scratch.mkdir(parents=True, exist_ok=True)
     jars = [str(jar) for jar in find_jars()]
     configured = _defaults(jars, scratch)
+    behind: list[str] = []
+    if object_store.is_named(settings or {}):
+        behind = [str(jar) for jar in ensure(S3_JARS)]
+        configured |= object_store.spark_settings(settings or {}, scratch)
     given = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
     if extra := given.pop("spark.driver.extraJavaOptions", None):
         configured["spark.driver.extraJavaOptions"] += " " + extra
@@ -134,12 +139,12 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         # whoever reaches the driver's port could have it deserialize what he likes; Spark makes the secret itself and keeps it in memory
         configured.setdefault("spark.authenticate", "true")
     else:
-        configured.setdefault("spark.jars", ",".join(jars))
+        configured.setdefault("spark.jars", ",".join([*jars, *behind]))
     try:
         builder = SparkSession.builder
         if SparkContext._gateway is not None:  # Java runs already, and gets them by its gateway
             builder.config(map=dict(configured))
-        with _handed_over(configured, scratch):
+        with _handed_over(configured, scratch), _class_path(behind):
             session = builder.getOrCreate()
     except Exception as error:
         raise PostgresError("58000", f"could not start Spark: {error}", hint="A Java 17 runtime is needed; see the server log.") from error
@@ -170,6 +175,22 @@ def _handed_over(configured: Mapping[str, str], scratch: Path) -> Iterator[None]
             os.environ.pop("PYSPARK_SUBMIT_ARGS", None)  # it is not there where the disk was full
         else:
             os.environ["PYSPARK_SUBMIT_ARGS"] = before
+
+
+@contextlib.contextmanager
+def _class_path(behind: Sequence[str]) -> Iterator[None]:
+    """Inside, a Java that is started has these jars behind Spark's own: what stands before is what the class archive was made with."""
+    name = "SPARK_DIST_CLASSPATH"
+    before = os.environ.get(name)
+    if behind:
+        os.environ[name] = os.pathsep.join([*behind, *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[name] = before
+        elif behind:
+            del os.environ[name]
 
 
 def _quoted(option: str) -> str:

@@ -27,7 +27,6 @@ import threading
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import history
@@ -35,6 +34,8 @@ from headgate.catalog.replication import origin as origins
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import INVALID, Lsn
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, file_action, fsync
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark
 from headgate.storage.delta.file_action import Action
@@ -115,7 +116,8 @@ class Intents:
         """Makes the intent durable and writes the tables' versions; their states. Where it raises, `take_back` undoes what is there."""
         body = zlib.compress(stored_body.dump(intent), 1)
         self.purge(lambda cursor: _replace(cursor, intent.xid, body))
-        return {key: self._write(intent, key, staged) for key, staged in tables.items()}
+        found = data_location.together(self._engine.base, lambda each: self._write(intent, *each), tables.items())
+        return dict(zip(tables, found, strict=True))
 
     def _write(self, intent: Intent, key: Key, staged: StagedTable) -> TableState:
         """One table's version; versions of other writers that came between are adopted first."""
@@ -247,7 +249,7 @@ class Intents:
         with self._lock:
             return xid not in self._unsettled
 
-    def files(self, key: Key) -> set[Path]:
+    def files(self, key: Key) -> set[DataPath]:
         """Files of a table that transactions have staged which are not undone yet: a start might take them forward."""
         with self._lock:
             waiting = [intent.tables[key[1]][1] for intent in self._unsettled.values() if key in intent.keys]

@@ -20,7 +20,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog import history
@@ -29,6 +28,8 @@ from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import file_action
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -207,8 +208,7 @@ class PreparedTransactions:
             for key in one.created:
                 engine.forget(key)
             for relation, (_, actions) in one.tables.items():
-                for path in file_action.files_made(engine.path((one.database, relation)), actions):
-                    path.unlink(missing_ok=True)
+                data_location.remove_all(file_action.files_made(engine.path((one.database, relation)), actions))
             self.ended(one.gid)
         finally:
             self._free(one)
@@ -227,7 +227,7 @@ class PreparedTransactions:
             made[one.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
         return made
 
-    def files(self, key: Key) -> set[Path]:
+    def files(self, key: Key) -> set[DataPath]:
         """The files that prepared transactions have staged for a table."""
         path = self._engine.path(key)
         found = [one.tables[key[1]][1] for one in self.all() if one.database == key[0] and key[1] in one.tables]

@@ -19,7 +19,6 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -35,6 +34,7 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import write
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import alteration, compaction, copy_on_write, delta_log, file_action, fsync
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW
 from headgate.storage.delta.file_action import Action
@@ -363,7 +363,7 @@ class Transaction(Uncommitted):
         with self.looking_up():
             self._pending.add(PendingInsert(relation, rows, self.state(relation), check, *made))
 
-    def data_path(self, relation: Relation) -> Path:
+    def data_path(self, relation: Relation) -> DataPath:
         """Where the files of a relation go: for those who write them themselves and then call `add_files`."""
         return self.engine.path((relation.database, relation.oid))
 
@@ -570,7 +570,7 @@ class Transaction(Uncommitted):
         except Exception:  # noqa: BLE001 (see above)
             _log.exception("could not clean up behind a transaction that has committed")
 
-    def _files_kept(self, key: Key, intent: Intent) -> set[Path]:
+    def _files_kept(self, key: Key, intent: Intent) -> set[DataPath]:
         path = self.engine.path(key)
         _, actions = intent.tables.get(key[1], (0, []))
         return set(file_action.files_of(path, actions)) | {

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +23,8 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import write
+from headgate.storage import data_location, write
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import compaction, delta_table, file_action
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -69,7 +69,7 @@ class _Open:
     dropped: set[Key] = field(default_factory=set)
     seen: dict[Key, TableState] = field(default_factory=dict)
     """Of a transaction that reads as of its begin: tables that others had changed when it wrote to them, as then, with its own writes."""
-    files: dict[Key, set[Path]] = field(default_factory=dict)
+    files: dict[Key, set[DataPath]] = field(default_factory=dict)
     """All files that were made, those of statements that were undone too."""
     held: HeldChanges = field(default_factory=HeldChanges)
 
@@ -461,12 +461,11 @@ class Uncommitted:
         opened.tables[key] = staged
         return staged
 
-    def _remove_files(self, kept: Mapping[Key, set[Path]]) -> None:
+    def _remove_files(self, kept: Mapping[Key, set[DataPath]]) -> None:
         """Removes the files that were made and are not kept; what cannot be removed now is left to cleaning."""
         for key, files in self._open.files.items():
-            for path in files - kept.get(key, set()):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+            with contextlib.suppress(OSError, PostgresError):
+                data_location.remove_all(files - kept.get(key, set()))
 
     def _end(self) -> None:
         self._ended = True

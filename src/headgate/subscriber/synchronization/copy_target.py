@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import parquet
 from headgate.subscriber.apply import conflict, conversion, row_completion
 from headgate.subscriber.apply.conflict import ApplyPlace
@@ -155,7 +155,7 @@ class CopyTask:
     name: str
     snapshot: str
     target: CopyTarget
-    place: Path
+    place: DataPath
     physical: dict[str, str]
 
     def __call__(self, condition: str, _: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
