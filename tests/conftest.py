@@ -34,6 +34,7 @@ from headgate.cli.demo.servers import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.object_store import ObjectStore
 
     from headgate.storage.engine import Engine
 
@@ -45,7 +46,7 @@ settings.register_profile("long", parent=settings.get_profile("headgate"), max_e
 
 SPARE = {"spare_node", "_farm"}
 """Fixtures of tests that stop and start servers."""
-SERVERS = {"_session_farm", "spark", "node", "recorded", *SPARE}
+SERVERS = {"_session_farm", "object_store", "spark", "node", "recorded", *SPARE}
 """What a quick test does without."""
 
 
@@ -421,6 +422,16 @@ def own_node(_farm: _Farm) -> Callable[..., Server]:
 def cluster(_farm: _Farm) -> Callable[..., Server]:
     """Makes a PostgreSQL cluster for one test."""
     return lambda *, start=True, **conf: _farm.make(PostgresServer, start=start, **conf)
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An object store for the whole run; `settings()` of it are those of a node."""
+    from tests.object_store import ObjectStore
+
+    store = ObjectStore(tmp_path_factory.mktemp("object_store"))
+    yield store
+    store.end()
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ from pathlib import Path
 from headgate.failpoint import Step
 
 SOURCE = Path(__file__).parents[2] / "src" / "headgate"
-DURABLE = {"fsync", "write_synced", "commit_version", "put_copy_data"}
+DURABLE = {"fsync", "write_whole", "commit_version", "put_copy_data"}
 """Calls, by the name of what is called, that make something durable or tell another server that it is."""
 INSIDE = {
     "catalog/catalog.py:_name_log": "called behind each commit of the catalog",
     "storage/delta/fsync.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
-    "storage/delta/fsync.py:write_synced": "each call of it is looked at",
+    "storage/data_location.py:write_whole": "each call of it is looked at",
     "storage/delta/delta_table.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
     "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",
     "storage/cleaning.py:_note_removed": "called by `_clean_table`, the step cleaning",

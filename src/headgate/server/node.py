@@ -156,6 +156,7 @@ class Node:
             lambda: self.settings.text("wal_level"),
         )
         self.engine.oldest_needed = self.slots.oldest  # before anything is cleaned
+        self.engine.on_lost_lease = lambda reason: reinitialize.abandon(self, reason)
         for line in self.engine.recover():
             _log.info("%s", line)
         temporary.clean(self.engine)

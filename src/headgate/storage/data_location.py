@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headgate.errors import PostgresError
 from headgate.settings.table import find
@@ -39,6 +39,9 @@ else:
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_guards: dict[Any, Callable[[], None]] = {}
+"""By object store what says, before each request that writes or removes, that this process may."""
 
 CACHE_SIZE = "data_location_cache_size"
 AT_ONCE = 16
@@ -74,6 +77,18 @@ def at(given: str, settings: Mapping[str, str]) -> DataPath:
     if object_store.is_named({"data_location": given}):
         return object_store.path(given, settings)
     return Path(given)
+
+
+def guard(path: DataPath, check: Callable[[], None]) -> None:
+    """From now on `check` is called before anything is written to the store of a path, or removed there; it raises to refuse that."""
+    if not isinstance(path, Path):
+        _guards[path.fs] = check
+
+
+def _may_write(path: UPath) -> None:
+    check = _guards.get(path.fs)
+    if check is not None:
+        check()
 
 
 def open_cache(path: DataPath, folder: Path, settings: Mapping[str, str]) -> None:
@@ -226,6 +241,7 @@ def written(path: DataPath) -> Iterator[Path]:
     draft = file_cache.draft(path.fs)
     try:
         yield draft
+        _may_write(path)
         with _told(path):
             path.fs.put_file(str(draft), path.path)
         file_cache.keep(path.fs, path.path, draft)
@@ -244,6 +260,7 @@ def write_new(path: DataPath, text: str) -> None:
             draft.unlink(missing_ok=True)
         return
     content = text.encode()
+    _may_write(path)
     with _told(path):
         try:
             path.fs.pipe_file(path.path, content, mode="create")
@@ -269,6 +286,7 @@ def write_whole(path: DataPath, text: str, modified: float | None = None) -> Non
             os.utime(draft, (modified, modified))
         draft.replace(path)
         return
+    _may_write(path)
     with _told(path):
         path.fs.pipe_file(path.path, text.encode())
 
@@ -287,6 +305,7 @@ def remove(path: DataPath) -> None:
     if isinstance(path, Path):
         path.unlink(missing_ok=True)
         return
+    _may_write(path)
     with _told(path), contextlib.suppress(FileNotFoundError):
         path.fs.rm_file(path.path)
     file_cache.forget(path.fs, path.path)
@@ -309,6 +328,7 @@ def remove_tree(folder: DataPath) -> None:
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
         return
+    _may_write(folder)
     with contextlib.suppress(OSError, PostgresError), _told(folder):
         folder.fs.rm(folder.path, recursive=True)
 

@@ -8,7 +8,7 @@ knows none of its tables.
 from __future__ import annotations
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location
+from headgate.storage import data_location, lease
 from headgate.storage.data_location import DataPath
 
 FILE = "headgate.owner"
@@ -24,7 +24,7 @@ def claim(base: DataPath, system_identifier: str, *, known: bool) -> None:
     hint = "Let data_location name an empty folder, or the folder in which this node's tables are."
     if whose:
         raise PostgresError("F0001", f'data location "{base}" belongs to another node', hint=hint)
-    if not known and data_location.has_any(base) and set(data_location.names(base)) - {"lost+found"}:
+    if not known and data_location.has_any(base) and set(data_location.names(base)) - {"lost+found", lease.FILE}:
         raise PostgresError("F0001", f'data location "{base}" is not empty and has no tables of this node', hint=hint)
     data_location.write_whole(base / FILE, f"{system_identifier}\n")
 

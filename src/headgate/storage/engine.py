@@ -15,9 +15,10 @@ Versions that other Spark jobs commit are adopted as transactions of their own (
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ from headgate.storage.delta.foreign_writer import ForeignWriters
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
 from headgate.storage.disk_reserve import Reserve
+from headgate.storage.lease import Lease
 from headgate.storage.lock import Key, TableLocks
 from headgate.storage.statistics import Statistics
 from headgate.storage.transaction.committed_keys import CommittedKeys
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
     from headgate.storage.transaction.transaction import Transaction
 
+
+_log = logging.getLogger("headgate.storage")
 
 _OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
 """Keys of the catalogs that say what types there are, and by which names."""
@@ -96,6 +100,10 @@ class Engine:
         self.foreign = ForeignWriters(self)
         self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
         """The LSN from which on slots and exported snapshots still need the log; set by the publisher."""
+        self.lease: Lease | None = None
+        """That of the data location, from recovery on, where an object store holds it."""
+        self.on_lost_lease: Callable[[str], None] = _log.error
+        """Hears that another node has taken the lease; set by the node."""
         self._see_all()
 
     def _see_all(self) -> None:
@@ -306,6 +314,7 @@ class Engine:
         Returns what was done, a line each.
         """
         tables = self.log.versions()
+        self._take_lease(tables)
         known = self.base == self.data_dir / "base" or any(data_location.has_any(self.path(key)) for key in tables)
         directory_owner.claim(self.base, self.catalog.system_identifier(), known=known)
         self.reserve.fill()
@@ -353,6 +362,18 @@ class Engine:
         self.clean()
         return done
 
+    def _take_lease(self, tables: Iterable[Key]) -> None:
+        """Nobody else writes to the data location from here on; 55006 where another does. A local one has the node's pid file."""
+        if isinstance(self.base, Path):
+            return
+        self.lease = Lease(self.base, self.catalog.system_identifier(), self.on_lost_lease)
+        left = self.lease.take()
+        data_location.guard(self.base, self.lease.check)
+        if left:  # what its last holder is still writing meets a version that is there
+            data_location.together(self.base, delta_log.fence, map(self.path, tables))
+
     def stop(self) -> None:
-        """Wakes who waits for the log; the Spark session is its owner's."""
+        """Wakes who waits for the log, gives the lease back; the Spark session is its owner's."""
         self.log.wake()
+        if self.lease is not None:
+            self.lease.release()

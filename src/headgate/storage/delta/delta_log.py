@@ -30,6 +30,8 @@ PLACEHOLDER = "__headgate_row"
 
 MAKER = "headgate"
 """Who has made a table, as its version 0 says."""
+FENCE = "lease taken"
+"""The user metadata of a version that `fence` writes: to a node one of another writer."""
 DELETED_ROWS_BINS = 10
 """Delta counts the files of a table by how many of their rows are deleted, in so many classes."""
 
@@ -231,6 +233,18 @@ def write_version(path: DataPath, version: int, actions: Sequence[Action], mark:
     }  # fmt: skip
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in [info, *actions])
     data_location.write_new(path / "_delta_log" / f"{version:020d}.json", text)
+
+
+def fence(path: DataPath) -> None:
+    """Writes a version that changes nothing behind the newest, so that nobody else writes the one that he thinks is next."""
+    newest = newest_version(path)
+    while newest is not None:
+        try:
+            write_version(path, newest + 1, [], FENCE)
+        except FileExistsError:
+            newest += 1
+        else:
+            return
 
 
 def set_torn_aside(path: DataPath, above: int) -> list[Path]:

@@ -1,0 +1,59 @@
+"""An object store for tests: moto's server, a process of its own, which speaks S3 and enforces conditional writes."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import urllib.request
+import uuid
+from pathlib import Path
+
+import fsspec
+from tests.conftest import free_port, until
+
+BUCKET = "lake"
+KEY, SECRET = "access-key-of-tests", "secret-of-tests"
+
+
+class ObjectStore:
+    """The server; `settings` are those of a node that keeps its tables at a prefix of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.log = folder / "object_store.log"
+        self.credentials = folder / "credentials"
+        self.credentials.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+        self.credentials.chmod(0o600)
+        with self.log.open("wb") as said:
+            command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+            self._process = subprocess.Popen(command, stdout=said, stderr=said)
+        until(self._is_up, f"no object store:\n{self.log.read_text()}", 60)
+
+    def _is_up(self) -> bool:
+        assert self._process.poll() is None, self.log.read_text()
+        with contextlib.suppress(OSError), urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")):
+            return True
+        return False
+
+    @property
+    def files(self) -> fsspec.AbstractFileSystem:
+        """The store, for tests that look into it."""
+        return fsspec.filesystem(
+            "s3", key=KEY, secret=SECRET, endpoint_url=self.endpoint, client_kwargs={"region_name": "us-east-1"}, use_listings_cache=False
+        )
+
+    def settings(self, location: str | None = None) -> dict[str, str]:
+        """Settings of a node; `location`: another node's, to be shared."""
+        return {
+            "data_location": f"'{location or f's3a://{BUCKET}/{uuid.uuid4().hex[:8]}'}'",
+            "data_location_endpoint": f"'{self.endpoint}'",
+            "data_location_region": "'us-east-1'",
+            "data_location_credentials": f"'file:{self.credentials}'",
+        }
+
+    def end(self) -> None:
+        """Ends the server."""
+        self._process.kill()
+        self._process.wait()
