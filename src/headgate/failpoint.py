@@ -77,6 +77,8 @@ class Step(enum.StrEnum):
     """The log of a table put together, for who begins to read it."""
     CHECKPOINT = "checkpoint"
     """The catalog's own log goes into its file."""
+    LOG_TABLE = "log table"
+    """The log's entries in the Delta table beside the tables."""
     COUNTER = "counter"
     """What the catalog counts outside of transactions: oids, sequences, errors of a subscription, origins."""
 

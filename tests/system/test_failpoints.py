@@ -417,6 +417,7 @@ WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.DELTA_CHECKPOINT: (many_versions,),
     Step.CHECKPOINT: (cleaning,),
     Step.COUNTER: (counter,),
+    Step.LOG_TABLE: (commit,),
 }
 """What passes through each step."""
 FEW = {("version", "behind", "error", "commit")}

@@ -16,14 +16,14 @@ from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.log import OLDER
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import data_location, directory_owner, lease, lost_commits
+from headgate.storage import data_location, directory_owner, inventory, lease, lost_commits
 from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
 
 _STAGED = re.compile(r"(?:part-.*\.parquet|_change_data/cdc-.*\.parquet|deletion_vector_.*\.bin)\Z")
-_OF_TABLES = {directory_owner.FILE, lease.FILE, "headgate.reserve", directory_owner.UNKNOWN, "lost+found"}
+_OF_TABLES = {inventory.LOG_TABLE[0], directory_owner.FILE, lease.FILE, "headgate.reserve", directory_owner.UNKNOWN, "lost+found"}
 _OF_NODE = {
     *(
         "HG_VERSION",

@@ -135,6 +135,7 @@ class Node:
 
     def _open_parts(self) -> None:
         from headgate.storage.engine import Engine
+        from headgate.storage.log_table import LogTable
         from headgate.storage.spark import spark_session as spark
 
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
@@ -164,6 +165,8 @@ class Node:
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
         self.engine.foreign.start()
+        self.log_table = LogTable(self.engine)
+        self.log_table.start()
         self.checkpointer = Checkpointer(self)
         self.checkpointer.start()
         self.memory_watch = MemoryWatch(self)
@@ -268,6 +271,7 @@ class Node:
         self.memory_watch.stop()
         self.checkpointer.stop()
         self.engine.foreign.stop()
+        self.log_table.stop()
         self.slots.persist_all()
         kept_statistics.keep(self)
         self.log_watch.stop()
@@ -307,7 +311,7 @@ class Node:
     def background(self) -> list[Health]:
         """How the threads do that must run as long as the node."""
         parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.launcher, self.scrape)
-        threads = [*(each.thread for each in parts if each is not None), self._jvm_watch]
+        threads = [self.log_table.thread, *(each.thread for each in parts if each is not None), self._jvm_watch]
         return [each.health() for each in threads if each is not None]
 
     # ---- connections ------------------------------------------------------------------------------------

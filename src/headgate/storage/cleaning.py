@@ -96,7 +96,7 @@ class Cleaner:
         self._remove_noted(key, path, before)
         upto = self._upto(key, path, needed, before)
         if upto > self._cleaned.get(key, -1):
-            gone = _removed(path, self._cleaned.get(key, -1) + 1, upto, needed)
+            gone = removed_files(path, self._cleaned.get(key, -1) + 1, upto, needed)
             if gone:
                 kept = self._kept(key, path, upto)
                 data_location.remove_all(path / name for name in gone - kept)
@@ -116,7 +116,7 @@ class Cleaner:
         upto = delta_checkpoint.newest(path, min(checkpoint, limit))
         if upto > first:
             self._note_removed(key, path, upto - 1, needed)
-            _forget_versions(path, upto)
+            forget_versions(path, upto)
             _log.debug("trimmed relation %d to the versions from %d on", key[1], upto)
 
     def _limit(self, key: Key, versions: list[int], needed: int) -> int:
@@ -144,7 +144,7 @@ class Cleaner:
 
     def _note_removed(self, key: Key, path: DataPath, last: int, needed: int) -> None:
         """Writes down which files the versions up to `last` have removed; they go as if the versions were there."""
-        gone = _removed(path, self._cleaned.get(key, -1) + 1, last, needed)
+        gone = removed_files(path, self._cleaned.get(key, -1) + 1, last, needed)
         self._cleaned[key] = max(last, self._cleaned.get(key, -1))
         if not gone:
             return
@@ -209,7 +209,7 @@ class Cleaner:
         return kept
 
 
-def _removed(path: DataPath, first: int, last: int, needed: int) -> set[str]:
+def removed_files(path: DataPath, first: int, last: int, needed: int) -> set[str]:
     """Names of the files that these versions have removed, and of change files that nobody asks for."""
     gone: set[str] = set()
     for version in sorted(each for each in delta_log.versions(path) if first <= each <= last):
@@ -234,7 +234,7 @@ def _names(folder: DataPath) -> list[str]:
         return []
 
 
-def _forget_versions(path: DataPath, checkpoint: int) -> None:
+def forget_versions(path: DataPath, checkpoint: int) -> None:
     """Removes the versions before a checkpoint, the oldest first, so that there is never a gap."""
     log = path / "_delta_log"
     files = sorted((int(found[1]), name) for name in _names(log) if (found := _NUMBERED.match(name)))

@@ -370,7 +370,7 @@ class Engine:
         left = self.lease.take()
         data_location.guard(self.base, self.lease.check)
         if left:  # what its last holder is still writing meets a version that is there
-            data_location.together(self.base, delta_log.fence, map(self.path, tables))
+            data_location.together(self.base, delta_log.fence, [*map(self.path, tables), inventory.log_table(self.base)])
 
     def stop(self) -> None:
         """Wakes who waits for the log, gives the lease back; the Spark session is its owner's."""

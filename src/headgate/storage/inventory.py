@@ -35,6 +35,15 @@ class InventoryTable:
     columns: tuple[tuple[str, str], ...]
 
 
+LOG_TABLE = ("_headgate", "log")
+"""Where `log_table` lies below the folder of the tables."""
+
+
+def log_table(base: DataPath) -> DataPath:
+    """The folder of the table of the transaction log."""
+    return base / LOG_TABLE[0] / LOG_TABLE[1]
+
+
 def folder(base: DataPath, key: Key) -> DataPath:
     """Where the Delta table of a relation lies below the folder of the tables."""
     return base / str(key[0]) / str(key[1])

@@ -1,0 +1,197 @@
+"""The transaction log for everybody: beside the tables lies a Delta table, `_headgate/log`, that says which versions belong together.
+
+    position     bigint     the end of the log's entry, by which rows compare; `lsn` is the same as text
+    commit_time  timestamp  of the entry
+    origin       string     whose transaction it was, NULL for the node's own
+    database, schema, name  of the table, when the row was written; NULL for one that is no longer there
+    path         string     of the table, below the data location
+    version      bigint     of the table from this position on; NULL where it was dropped
+
+A reader who wants all tables as of one moment takes, for each path, the row with the greatest position up to the one that he chose, and
+reads the path at its version (docs/object-storage.md has the query). A thread writes what has been committed, PAUSE seconds behind the
+first entry at most: statements do not wait for it. What must hold: the rows of an entry are in one version of the table, so that nobody
+sees a part; and the table is made of the catalog's rows, so that one that was lost, torn or is of another history is made again from
+them.
+
+Started by the node. Where an object store holds the tables, the lease covers this one too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
+
+from headgate.catalog import database as databases
+from headgate.catalog.relation import relation as relations
+from headgate.errors import PostgresError
+from headgate.failpoint import Step, step
+from headgate.lsn import Lsn
+from headgate.storage import cleaning, data_location, inventory
+from headgate.storage.delta import compaction, delta_checkpoint, delta_log, fsync, parquet
+from headgate.storage.delta.delta_table import DeltaTable
+from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.transaction.log import POSTGRES_EPOCH
+from headgate.supervision import Supervised
+
+if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
+    from headgate.storage.engine import Engine
+
+_log = logging.getLogger("headgate.storage")
+
+PAUSE = 0.4
+"""What is committed within so many seconds is one version of the table."""
+KEPT_VERSIONS = 1_000
+_MARK = "headgate log"
+_NAMES = ("lsn", "origin", "database", "schema", "name", "path")
+_SCHEMA = StructType([
+    StructField("position", LongType()), *(StructField(name, StringType()) for name in _NAMES),
+    StructField("commit_time", TimestampType()), StructField("version", LongType()),
+])  # fmt: skip
+_ARROW = pa.schema([
+    ("position", pa.int64()), *((name, pa.string()) for name in _NAMES), ("commit_time", pa.timestamp("us", "UTC")), ("version", pa.int64())
+])  # fmt: skip
+_ROWS = (
+    "SELECT v.lsn, v.dbid, v.relid, v.version, v.dropped, e.commit_time, e.origin FROM hg.table_version v"
+    " LEFT JOIN hg.log_entry e ON e.end_lsn = v.lsn WHERE v.lsn > ? AND v.lsn <= ? ORDER BY v.lsn, v.dbid, v.relid"
+)
+
+
+class LogTable:
+    """The table of one engine. `catch_up` is called by one thread at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._table = DeltaTable(engine.delta, inventory.log_table(engine.base))
+        self._state: TableState | None = None
+        self._names: _Names | None = None
+        self.written = Lsn(0)
+        """How far the table goes."""
+        self._stopping = threading.Event()
+        self.thread = Supervised("log table", self._run)
+
+    def start(self) -> None:
+        """Begins to write."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Writes what is committed, and ends."""
+        self._stopping.set()
+        self._engine.log.wake()
+        self.thread.stop(30)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if self._engine.log.wait(self.written, 1.0):
+                self._stopping.wait(PAUSE)
+                try:
+                    self.catch_up()
+                except BaseException:
+                    self._state = None  # it is read again
+                    raise
+
+    def catch_up(self) -> None:
+        """Writes the versions of all entries up to now."""
+        state = self._opened()
+        end, rows = self._rows()
+        if rows.num_rows:
+            with step(Step.LOG_TABLE):
+                state = self._commit(state, [parquet.write(self._table.path, rows, {})])
+            state = self._tidied(state)
+        self._state, self.written = state, end
+
+    def _opened(self) -> TableState:
+        """The table as it is; made anew where it cannot be read, or goes further than the log."""
+        if self._state is not None:
+            return self._state
+        try:
+            if delta_log.newest_version(self._table.path) is not None:
+                state = self._table.state()
+                self.written = max((_last(add) for add in state.files.values()), default=Lsn(0))
+                if self.written <= self._engine.log.end:
+                    return state
+        except (PostgresError, OSError) as error:
+            _log.warning("the table of the transaction log cannot be read and is made again: %s", error)
+        self._table.remove()
+        delta_log.create(self._table.path, _SCHEMA, description="the versions of the tables, by position in the log", vectors=False)
+        self.written = Lsn(0)
+        return self._table.state(0)
+
+    def _rows(self) -> tuple[Lsn, pa.Table]:
+        """What has been committed since, and up to where."""
+        engine = self._engine
+        with engine.commit_lock:
+            end, definitions = engine.log.end, engine.definitions
+        cursor = engine.catalog.cursor()
+        try:
+            found = cursor.execute(_ROWS, [int(self.written), int(end)]).fetchall()
+            if self._names is None or self._names.definitions != definitions:
+                self._names = _Names(cursor, definitions)
+            names = self._names
+            columns: dict[str, list[Any]] = {name: [] for name in _ARROW.names}
+            for lsn, database, relation, version, dropped, time, origin in found:
+                schema, name, temporary = names.of(cursor, database, relation)
+                if temporary:
+                    continue
+                moment = None if time is None else time + POSTGRES_EPOCH * 1_000_000
+                row = (lsn, str(Lsn(lsn)), origin, names.database(database), schema, name, f"{database}/{relation}", moment)
+                for column, value in zip(columns.values(), (*row, None if dropped else version), strict=True):
+                    column.append(value)
+        finally:
+            cursor.close()
+        return end, pa.table(columns, schema=_ARROW)
+
+    def _commit(self, state: TableState, actions: list[Action]) -> TableState:
+        if self._engine.durable:
+            fsync.sync_files(self._table.path, actions)
+        return self._table.commit_version(state, actions, _MARK)
+
+    def _tidied(self, state: TableState) -> TableState:
+        """The table with its small files in one, a checkpoint now and then, and without the versions of long ago."""
+        chosen = compaction.small_files(state)
+        if len(chosen) >= compaction.MOST:
+            state = self._commit(state, compaction.replaced(self._table, state, chosen))
+        path = self._table.path
+        if state.version % delta_checkpoint.EVERY == 0:
+            info = self._table.write_checkpoint(state.version)
+            if self._engine.durable:
+                fsync.sync_checkpoint(delta_log.checkpoint_files(path, state.version))
+            self._table.announce_checkpoint(info)
+            first = min(delta_log.versions(path), default=0)
+            upto = delta_checkpoint.newest(path, max(state.version - KEPT_VERSIONS, 0))
+            if upto > first:
+                gone = cleaning.removed_files(path, first, upto - 1, 0) - set(state.files)
+                data_location.remove_all(path / name for name in gone)
+                cleaning.forget_versions(path, upto)
+        return state
+
+
+class _Names:
+    """The names of databases and tables, as the catalog has them at one number of `Engine.definitions`."""
+
+    def __init__(self, cursor: CatalogCursor, definitions: int) -> None:
+        self.definitions = definitions
+        self._databases = {each.oid: each.name for each in databases.all_databases(cursor)}
+        self._known: dict[tuple[int, int], tuple[str | None, str | None, bool]] = {}
+
+    def database(self, oid: int) -> str | None:
+        """Of a database."""
+        return self._databases.get(oid)
+
+    def of(self, cursor: CatalogCursor, database: int, oid: int) -> tuple[str | None, str | None, bool]:
+        """Schema and name of a table, and whether it is temporary."""
+        if (database, oid) not in self._known:
+            found = relations.find(cursor, database, oid)
+            self._known[database, oid] = (None, None, False) if found is None else (found.schema, found.name, found.persistence == "t")
+        return self._known[database, oid]
+
+
+def _last(add: Action) -> Lsn:
+    """The greatest position in a file."""
+    return Lsn(int(json.loads(add["stats"])["maxValues"]["position"]))

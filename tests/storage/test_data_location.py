@@ -1,0 +1,139 @@
+"""Files of tables in an object store: what is written once, what must not be there yet, the local copies, the lease."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
+
+from headgate.errors import PostgresError
+from headgate.storage import data_location, file_cache, lease
+from headgate.storage import object_store as stores
+from headgate.storage.data_location import DataPath
+from headgate.storage.lease import Lease
+
+
+@pytest.fixture
+def place(object_store: ObjectStore) -> DataPath:
+    settings = {name: value.strip("'") for name, value in object_store.settings().items()}
+    return data_location.base(settings, Path("unused"))
+
+
+def test_a_file_that_is_there_is_not_written_again(place: DataPath) -> None:
+    data_location.write_new(place / "a" / "1.json", "one")
+    with pytest.raises(FileExistsError):
+        data_location.write_new(place / "a" / "1.json", "two")
+    data_location.write_new(place / "a" / "1.json", "one")  # a request that was sent again
+    assert data_location.read_text(place / "a" / "1.json") == "one"
+
+
+def test_listings_and_looks_see_what_is_there(place: DataPath) -> None:
+    assert not data_location.has_any(place / "a")
+    with pytest.raises(FileNotFoundError):
+        data_location.names(place / "a")
+    with data_location.written(place / "a" / "b" / "x.bin") as draft:
+        draft.write_bytes(b"12345")
+    assert data_location.names(place / "a") == ["b"]
+    assert [(file.name, file.size) for file in data_location.below(place)] == [("a/b/x.bin", 5)]
+    assert data_location.has_file(place / "a" / "b" / "x.bin")
+    assert not data_location.has_file(place / "a" / "b" / "y.bin")
+    data_location.move(place / "a", place / "unknown" / "a")
+    assert [file.name for file in data_location.below(place)] == ["unknown/a/b/x.bin"]
+    data_location.remove_tree(place / "unknown")
+    assert list(data_location.below(place)) == []
+
+
+def test_a_file_that_was_not_written_to_its_end_is_not_there(place: DataPath) -> None:
+    with pytest.raises(OSError, match="full"), data_location.written(place / "x.bin") as draft:
+        draft.write_bytes(b"half")
+        raise OSError("full")
+    assert not data_location.has_file(place / "x.bin")
+
+
+def test_a_file_is_asked_for_once_and_old_copies_go(place: DataPath, tmp_path: Path) -> None:
+    cache = file_cache.FileCache(tmp_path / "copies", limit=10)
+    drafts = []
+    for name in ("a", "b"):
+        drafts.append(tmp_path / name)
+        drafts[-1].write_bytes(b"1234567")
+        cache.keep(name, drafts[-1])
+    assert cache.find("a") is not None, "what was asked for a moment ago stays, whatever the limit"
+    data_location.write_new(place / "f", "content")
+    data_location.remove(place / "f")
+    with pytest.raises(FileNotFoundError):
+        data_location.local(place / "f")
+
+
+def test_a_store_that_does_not_answer_is_an_error_that_names_the_place(object_store: ObjectStore) -> None:
+    settings = {name: value.strip("'") for name, value in object_store.settings().items()} | {
+        "data_location_endpoint": "http://127.0.0.1:9"
+    }
+    with pytest.raises(PostgresError) as error:
+        data_location.names(data_location.base(settings, Path("unused")))
+    assert error.value.sqlstate == "58030"
+    assert SECRET not in str(error.value)
+
+
+# ---- the lease ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_one_nodes_and_given_back_at_its_end(place: DataPath) -> None:
+    lost: list[str] = []
+    one = Lease(place, "1", lost.append)
+    assert one.take() is False
+    one.check()
+    one.release()
+    other = Lease(place, "1", lost.append)
+    assert other.take() is False
+    other.release()
+    assert lost == []
+
+
+@pytest.mark.slow
+def test_a_lease_that_is_renewed_is_refused_and_one_that_was_left_is_taken(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease.Holder, "is_gone", property(lambda held: held.released))  # as on another machine
+    lost: list[str] = []
+    one = Lease(place, "1", lost.append)
+    one.take()
+    with pytest.raises(PostgresError) as error:
+        Lease(place, "2", lost.append).take()
+    assert error.value.sqlstate == "55006"
+    one._stopping.set()  # as one that is stopped: it renews no more
+    other = Lease(place, "2", lost.append)
+    assert other.take() is True
+    with pytest.raises(PostgresError, match="does not hold the lease"):
+        one.check()
+    other.check()
+    other.release()
+
+
+# ---- credentials -------------------------------------------------------------------------------------------------------
+
+
+def test_credentials_come_from_where_the_setting_says(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = stores.credentials({"data_location_credentials": f"file:{object_store.credentials}"})
+    assert found == stores.Credentials(KEY, SECRET)
+    assert SECRET not in repr(found)
+    monkeypatch.setenv("LAKE_KEY", "k")
+    monkeypatch.setenv("LAKE_SECRET", "s")
+    assert stores.credentials({"data_location_credentials": "env:LAKE_KEY,LAKE_SECRET"}) == stores.Credentials("k", "s")
+    assert stores.credentials({}) is None
+    file = tmp_path / "credentials"
+    file.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret = {SECRET}\n")
+    for mode, where in ((0o644, f"file:{file}"), (0o600, f"file:{file}"), (0o600, "env:LAKE_KEY"), (0o600, f"{KEY}:{SECRET}")):
+        file.chmod(mode)
+        with pytest.raises(PostgresError) as error:
+            stores.credentials({"data_location_credentials": where})
+        assert SECRET not in f"{error.value} {error.value.detail} {error.value.hint}"
+
+
+def test_only_folders_and_stores_that_are_known_are_locations() -> None:
+    for given in ("gs://bucket/x", "s3a://", "s3://bucket/x"):
+        with pytest.raises(PostgresError) as error:
+            stores.is_named({"data_location": given})
+        assert error.value.sqlstate == "22023"
+    assert stores.is_named({"data_location": f"s3a://{BUCKET}/{uuid.uuid4()}"})
+    assert not stores.is_named({"data_location": os.sep + "lake"})

@@ -1,0 +1,82 @@
+"""The transaction log as a Delta table beside the tables: any reader takes versions that belong together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
+
+from headgate.lsn import Lsn
+from headgate.storage import inventory
+from headgate.storage.delta import delta_log
+from headgate.storage.engine import Engine
+from headgate.storage.log_table import LogTable
+
+A = relation(20900, "a", id=INT8, v=TEXT)
+B = relation(20901, "b", id=INT8, v=TEXT)
+
+
+def versions(engine: Engine, at: Lsn | None = None) -> dict[str, int | None]:
+    """What a reader finds: by path the version as of a position."""
+    found = engine.spark.read.format("delta").load(str(inventory.log_table(engine.base))).toArrow().to_pylist()
+    read: dict[str, int | None] = {}
+    for row in sorted(found, key=lambda row: row["position"]):
+        if at is None or row["position"] <= int(at):
+            read[row["path"]] = row["version"]
+    return read
+
+
+def path(table: Any) -> str:
+    return f"{DATABASE}/{table.oid}"
+
+
+def commit(engine: Engine, *tables: Any) -> Lsn:
+    """Adds a row to each table in one transaction; the position behind it."""
+    writer = engine.begin(DATABASE)
+    for table in tables:
+        writer.append(table, rows(table, (len(tables), "x")))
+    end = writer.commit()
+    assert end is not None
+    return end
+
+
+def test_a_reader_finds_the_versions_of_all_tables_that_belong_together(engine: Engine) -> None:
+    log = LogTable(engine)
+    made(engine, A)
+    made(engine, B)
+    both = commit(engine, A, B)
+    log.catch_up()
+    only = commit(engine, A)
+    log.catch_up()
+    assert log.written == engine.log.end
+    assert versions(engine, both) == {path(A): 1, path(B): 1}
+    assert versions(engine, only) == {path(A): 2, path(B): 1}
+    dropper = engine.begin(DATABASE)
+    dropper.drop_table(B)
+    dropper.commit()
+    log.catch_up()
+    assert versions(engine) == {path(A): 2, path(B): None}
+
+
+def test_the_table_goes_on_where_it_was_and_repeats_nothing_after_a_start(engine: Engine) -> None:
+    made(engine, A)
+    LogTable(engine).catch_up()
+    commit(engine, A)
+    again = LogTable(engine)
+    again.catch_up()
+    found = engine.spark.read.format("delta").load(str(inventory.log_table(engine.base))).toArrow()
+    assert found["version"].to_pylist() == [0, 1]
+    newest = delta_log.newest_version(inventory.log_table(engine.base))
+    again.catch_up()
+    assert delta_log.newest_version(inventory.log_table(engine.base)) == newest
+
+
+def test_a_table_that_is_torn_or_ahead_of_the_log_is_made_again(engine: Engine) -> None:
+    made(engine, A)
+    LogTable(engine).catch_up()
+    place = inventory.log_table(engine.base)
+    newest = delta_log.newest_version(place)
+    (place / "_delta_log" / f"{newest:020d}.json").write_text('{"commitInfo"')
+    LogTable(engine).catch_up()
+    engine.delta.forget(place)
+    assert versions(engine) == {path(A): 0}
