@@ -11,7 +11,7 @@ ABREAST := -n 2 --dist loadfile --no-loadscope-reorder
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, the Delta jars
+setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, the Delta jars (S3=1: those for S3 too)
 	@bash scripts/setup.sh
 
 demo: setup  ## The main job: one filtered table PostgreSQL → node → node → PostgreSQL (KEEP=1 leaves the servers running)

@@ -47,9 +47,13 @@ def test_listings_and_looks_see_what_is_there(place: DataPath) -> None:
 
 
 def test_a_file_that_was_not_written_to_its_end_is_not_there(place: DataPath) -> None:
-    with pytest.raises(OSError, match="full"), data_location.written(place / "x.bin") as draft:
-        draft.write_bytes(b"half")
-        raise OSError("full")
+    def fail() -> None:
+        with data_location.written(place / "x.bin") as draft:
+            draft.write_bytes(b"half")
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
     assert not data_location.has_file(place / "x.bin")
 
 
