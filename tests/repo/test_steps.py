@@ -16,6 +16,7 @@ INSIDE = {
     "storage/delta/fsync.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
     "storage/data_location.py:write_whole": "each call of it is looked at",
     "storage/delta/delta_table.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
+    "storage/log_table.py:_commit": "called by `catch_up` in the step log table, and by `_tidied`, which changes no row",
     "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",
     "storage/cleaning.py:_note_removed": "called by `_clean_table`, the step cleaning",
     "subscriber/apply/prepared.py:_sync": "called by `_write` in the step prepared segment",

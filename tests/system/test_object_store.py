@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.conftest import NodeServer, Server, until
+from tests.conftest import NodeServer, Server, SqlError, until
 from tests.object_store import BUCKET, SECRET, ObjectStore
+
+from headgate.failpoint import Step
+from headgate.storage.delta import file_action
 
 
 def command_lines() -> str:
@@ -102,18 +106,18 @@ def test_a_node_that_was_paused_over_a_take_over_writes_nothing_when_it_wakes(
     committing = threading.Thread(target=commit)
     committing.start()
     until(lambda: 'failpoint "version before"' in paused.log(), "nothing is committed")
-    os.kill(paused.pid, signal.SIGSTOP)
-
-    successor = twin(paused, own_node)
-    successor.start()
-    seen = "SELECT count(*), count(*) FILTER (WHERE v = 'under way') FROM t"
-    assert successor.psql("postgres", seen) == "3000|10", successor.log()
-    successor.psql("postgres", "UPDATE t SET v = 'successor' WHERE id = 1; INSERT INTO t VALUES (5000, 'successor')")
-    location = paused.conf["data_location"].strip("'").removeprefix("s3a://")
-    before = {name for name in object_store.files.find(location) if "_delta_log" in name}
-
     pid = paused.pid
-    os.kill(pid, signal.SIGCONT)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        successor = twin(paused, own_node)
+        successor.headgate("start", "-t", "240", "-l", str(successor.logfile))
+        seen = "SELECT count(*), count(*) FILTER (WHERE v = 'under way') FROM t"
+        assert successor.psql("postgres", seen) == "3000|10", successor.log()
+        successor.psql("postgres", "UPDATE t SET v = 'successor' WHERE id = 1; INSERT INTO t VALUES (5000, 'successor')")
+        location = paused.conf["data_location"].strip("'").removeprefix("s3a://")
+        before = {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name}
+    finally:
+        os.kill(pid, signal.SIGCONT)
     until(lambda: "has lost the lease" in paused.log() or not Path(f"/proc/{pid}").exists(), "it goes on", 60)
     committing.join(60)
     assert not committing.is_alive()
@@ -122,6 +126,56 @@ def test_a_node_that_was_paused_over_a_take_over_writes_nothing_when_it_wakes(
         "it lives",
         60,
     )
-    assert {name for name in object_store.files.find(location) if "_delta_log" in name} == before
+    assert {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name} == before
     assert successor.psql("postgres", seen) == "3001|9"
     successor.headgate("check", "--online", "-U", "postgres")
+
+
+KILLS = [f"{step} {place}=kill" for step in (Step.STAGED, Step.INTENT, Step.VERSION, Step.ENTRY) for place in ("before", "behind")]
+
+
+def unnamed(store: ObjectStore, location: str) -> list[str]:
+    """Data, change and vector files below a location that no version of their table names."""
+    left = []
+    for log in {name.rpartition("/")[0] for name in store.files.find(location) if name.endswith(".json") and "_headgate" not in name}:
+        table = log.removesuffix("/_delta_log")
+        versions = [store.files.cat_file(name).decode() for name in store.files.find(log) if name.endswith(".json")]
+        actions = [json.loads(line) for text in versions for line in text.splitlines()]
+        files = [action[kind] for action in actions for kind in ("add", "remove", "cdc") if kind in action]
+        named = {f"{table}/{name}" for name in file_action.names_of(Path(table), files)}
+        left += [name for name in store.files.find(table) if "_delta_log" not in name and name not in named]
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_nothing(
+    own_node: Callable[..., Server], object_store: ObjectStore
+) -> None:
+    node = own_node(file_retention="0", **object_store.settings())
+    assert isinstance(node, NodeServer)
+    node.psql("postgres", "CREATE TABLE a (id int PRIMARY KEY, n int); INSERT INTO a SELECT i, 0 FROM generate_series(1, 2000) i")
+    node.psql("postgres", "CREATE TABLE b (id int PRIMARY KEY, n int); INSERT INTO b SELECT i, 0 FROM generate_series(1, 2000) i")
+    for number, fault in enumerate(KILLS, 1):
+        arm(node, fault)
+        write = f"BEGIN; UPDATE a SET n = {number} WHERE id <= 5; UPDATE b SET n = {number} WHERE id <= 5; INSERT INTO a VALUES ({10000 + number}, 0); COMMIT"
+        with pytest.raises(SqlError):
+            node.psql("postgres", write)
+        node.conf = {name: value for name, value in node.conf.items() if name != "headgate.failpoints"}
+        node._write_files()
+        node.headgate("start", "-t", "240", "-l", str(node.logfile))
+        seen = f"SELECT (SELECT count(*) FROM a WHERE n = {number}), (SELECT count(*) FROM b WHERE n = {number}), (SELECT count(*) FROM a WHERE id = {10000 + number})"
+        found = node.psql("postgres", seen)
+        assert found in ("0|0|0", "5|5|1"), f"{fault}: a transaction is there in part"
+        if found == "0|0|0":
+            node.psql("postgres", write)
+        assert node.psql("postgres", seen) == "5|5|1", fault
+    assert node.psql("postgres", "SELECT (SELECT count(*) FROM a), (SELECT count(*) FROM b)") == f"{2000 + len(KILLS)}|2000"
+    location = node.conf["data_location"].strip("'").removeprefix("s3a://")
+
+    def cleaned() -> bool:
+        node.psql("postgres", "CHECKPOINT")
+        return unnamed(object_store, location) == []
+
+    until(cleaned, f"files that nobody names stay: {unnamed(object_store, location)}", 120)
+    node.headgate("check", "--online", "-U", "postgres")

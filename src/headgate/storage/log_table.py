@@ -21,9 +21,12 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from headgate.catalog import database as databases
@@ -71,6 +74,8 @@ class LogTable:
         self._table = DeltaTable(engine.delta, inventory.log_table(engine.base))
         self._state: TableState | None = None
         self._names: _Names | None = None
+        self._there: set[str] = set()
+        """The paths whose last row says that they are there."""
         self.written = Lsn(0)
         """How far the table goes."""
         self._stopping = threading.Event()
@@ -114,20 +119,34 @@ class LogTable:
             if delta_log.newest_version(self._table.path) is not None:
                 state = self._table.state()
                 self.written = max((_last(add) for add in state.files.values()), default=Lsn(0))
+                self._there = self._last_rows(state)
                 if self.written <= self._engine.log.end:
                     return state
         except (PostgresError, OSError) as error:
             _log.warning("the table of the transaction log cannot be read and is made again: %s", error)
         self._table.remove()
         delta_log.create(self._table.path, _SCHEMA, description="the versions of the tables, by position in the log", vectors=False)
-        self.written = Lsn(0)
+        self.written, self._there = Lsn(0), set()
         return self._table.state(0)
+
+    def _last_rows(self, state: TableState) -> set[str]:
+        """The paths that are there by the last row of each."""
+        batches = list(self._table.pieces(state, ["position", "path", "version"]))
+        if not batches:
+            return set()
+        whole = pc.ScalarAggregateOptions(skip_nulls=False)
+        rows = (
+            pa.Table.from_batches(batches).sort_by("position").group_by("path", use_threads=False).aggregate([("version", "last", whole)])
+        )
+        return {
+            path for path, version in zip(rows["path"].to_pylist(), rows["version_last"].to_pylist(), strict=True) if version is not None
+        }
 
     def _rows(self) -> tuple[Lsn, pa.Table]:
         """What has been committed since, and up to where."""
         engine = self._engine
         with engine.commit_lock:
-            end, definitions = engine.log.end, engine.definitions
+            end, definitions, visible = engine.log.end, engine.definitions, engine.visible
         cursor = engine.catalog.cursor()
         try:
             found = cursor.execute(_ROWS, [int(self.written), int(end)]).fetchall()
@@ -135,14 +154,18 @@ class LogTable:
                 self._names = _Names(cursor, definitions)
             names = self._names
             columns: dict[str, list[Any]] = {name: [] for name in _ARROW.names}
-            for lsn, database, relation, version, dropped, time, origin in found:
+            for lsn, database, relation, version, dropped, committed, origin in found:
                 schema, name, temporary = names.of(cursor, database, relation)
                 if temporary:
                     continue
-                moment = None if time is None else time + POSTGRES_EPOCH * 1_000_000
+                moment = None if committed is None else committed + POSTGRES_EPOCH * 1_000_000
                 row = (lsn, str(Lsn(lsn)), origin, names.database(database), schema, name, f"{database}/{relation}", moment)
-                for column, value in zip(columns.values(), (*row, None if dropped else version), strict=True):
-                    column.append(value)
+                _append(columns, *row, None if dropped else version)
+                (self._there.discard if dropped else self._there.add)(row[6])
+            # what is dropped the catalog forgets at once, unless a slot needs it
+            for path in sorted(self._there - {f"{database}/{relation}" for database, relation in visible}):
+                _append(columns, int(end), str(end), None, None, None, None, path, time.time_ns() // 1000, None)
+                self._there.discard(path)
         finally:
             cursor.close()
         return end, pa.table(columns, schema=_ARROW)
@@ -190,6 +213,11 @@ class _Names:
             found = relations.find(cursor, database, oid)
             self._known[database, oid] = (None, None, False) if found is None else (found.schema, found.name, found.persistence == "t")
         return self._known[database, oid]
+
+
+def _append(columns: Mapping[str, list[Any]], *row: Any) -> None:
+    for column, value in zip(columns.values(), row, strict=True):
+        column.append(value)
 
 
 def _last(add: Action) -> Lsn:
