@@ -127,6 +127,7 @@ def test_a_node_that_was_paused_over_a_take_over_writes_nothing_when_it_wakes(
         60,
     )
     assert {name for name in object_store.files.find(location) if "_delta_log" in name and "_headgate" not in name} == before
+    (paused.data / "headgate.pid").unlink()  # as a crash has left it
     assert successor.psql("postgres", seen) == "3001|9"
     successor.headgate("check", "--online", "-U", "postgres")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,8 @@ from headgate.types.storage import stored_as_text
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
+FAR_BYTES = 16 << 20
+"""A file of an object store that is larger is not fetched whole for a look at some keys."""
 _TRAILING = r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*?[1-9])0*)$"
 """numeric's text form without trailing zeros: 1.50 and 1.5 are equal."""
 
@@ -191,7 +193,8 @@ def find_in(transaction: Transaction, relation: Relation, state: TableState, key
     files = _files(state, key, wanted)
     if not files or not wanted.num_rows:
         return _shape(row).empty_table()
-    return _live(table, state, files, _query(table, state, key, row, files, wanted))
+    places = _places(table, state, files)
+    return _live(table, state, places, _query(table, state, key, row, places, wanted))
 
 
 def _find_in_leaves(transaction: Transaction, root: Any, key: RowKey, wanted: pa.Table) -> pa.Table:
@@ -218,10 +221,10 @@ def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
     return list(state.files)
 
 
-def _query(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, files: list[str], wanted: pa.Table) -> pa.Table:
+def _query(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table) -> pa.Table:
     """Joins the wanted keys with the files: i, filename, row and the relation's columns under c0, c1, …."""
-    paths = [str(path) for path in _local(table, files)]
-    held = frozenset[str]().union(*[parquet.verify(path) for path in paths])
+    paths = [*places]
+    held = frozenset[str]().union(*[_columns_of(table, place, name) for place, name in places.items()])
     # columns that were added behind all of these files: they are NULL there
     names = {n: f"p.{_identifier(state, n)}" if state.physical.get(n, n) in held else "NULL" for n in row.names}
     columns = ", ".join(f"{names[n]} AS c{i}" for i, n in enumerate(row.names))
@@ -275,20 +278,30 @@ def _cursor() -> contextlib.closing[duckdb.DuckDBPyConnection]:
         return contextlib.closing(_database().cursor())
 
 
-def _local(table: DeltaTable, files: list[str]) -> list[Path]:
-    """The files as DuckDB reads them."""
-    paths = [table.path / unquote(name) for name in files]
-    data_location.fetch(paths)
-    return [data_location.local(path) for path in paths]
+def _places(table: DeltaTable, state: TableState, files: list[str]) -> dict[str, str]:
+    """The files by the names that DuckDB gives them: local copies, but a large file in an object store is read there, column by column."""
+    paths = {name: table.path / unquote(name) for name in files}
+    far = {name: path for name, path in paths.items() if state.files[name]["size"] > FAR_BYTES and not data_location.is_near(path)}
+    data_location.fetch(path for name, path in paths.items() if name not in far)
+    if far:
+        with _lock:
+            data_location.register_with(_database(), table.path)
+    return {data_location.far_name(path) if name in far else str(data_location.local(path)): name for name, path in paths.items()}
+
+
+def _columns_of(table: DeltaTable, place: str, name: str) -> frozenset[str]:
+    """The columns that a file has; the pages of one that is read in parts only are the object store's to keep whole."""
+    if data_location.is_local(table.path) or Path(place).is_absolute():
+        return parquet.verify(place)
+    return parquet.column_names(table.path / unquote(name))
 
 
 def _identifier(state: TableState, name: str) -> str:
     return '"' + state.physical.get(name, name).replace('"', '""') + '"'
 
 
-def _live(table: DeltaTable, state: TableState, files: list[str], found: pa.Table) -> pa.Table:
-    """Without the deleted rows, with the files by URI."""
-    named = {str(path): name for path, name in zip(_local(table, files), files, strict=True)}
+def _live(table: DeltaTable, state: TableState, named: Mapping[str, str], found: pa.Table) -> pa.Table:
+    """Without the deleted rows, with the files by URI; `named`: their names in the log by the place where they were looked at."""
     paths, rows = buffers.whole(found["filename"]).dictionary_encode(), found["row"].to_numpy()
     keep = np.ones(found.num_rows, bool)
     codes = paths.indices.to_numpy()

@@ -31,6 +31,7 @@ from headgate.settings.table import find
 from headgate.storage import file_cache, object_store
 
 if TYPE_CHECKING:
+    import duckdb
     from upath import UPath
 
     DataPath: TypeAlias = Path | UPath
@@ -131,6 +132,33 @@ def local(path: DataPath) -> Path:
         return path
     with _told(path):
         return file_cache.get(path.fs, path.path, lambda target: _download(path, target))
+
+
+def is_near(path: DataPath) -> bool:
+    """Whether a file is local, or has been fetched already."""
+    return isinstance(path, Path) or file_cache.has(path.fs, path.path)
+
+
+def register_with(database: duckdb.DuckDBPyConnection, path: DataPath) -> None:
+    """Has DuckDB read files of a path's object store in parts, by their URIs."""
+    if not isinstance(path, Path) and not database.filesystem_is_registered(path.fs.protocol[0]):
+        database.register_filesystem(path.fs)
+
+
+def far_name(path: DataPath) -> str:
+    """What DuckDB calls a file that it reads so."""
+    return str(path) if isinstance(path, Path) else str(path.fs.unstrip_protocol(path.path))
+
+
+@contextlib.contextmanager
+def opened(path: DataPath) -> Iterator[Any]:
+    """A file of which parts are read; one of an object store is not fetched whole, unless it has been already."""
+    if isinstance(path, Path) or file_cache.has(path.fs, path.path):
+        with local(path).open("rb") as file:
+            yield file
+        return
+    with _told(path), path.fs.open(path.path, "rb") as far:
+        yield far
 
 
 def read_text(path: DataPath) -> str:

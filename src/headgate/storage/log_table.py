@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.storage")
 
-PAUSE = 0.4
+PAUSE = 0.6
 """What is committed within so many seconds is one version of the table."""
 KEPT_VERSIONS = 1_000
 _MARK = "headgate log"

@@ -27,6 +27,8 @@ _CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 _NAMED = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 _TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 _OTHERS_MAY = 0o077
+BLOCK = 1 << 20
+"""What is read at once of a file of which only parts are wanted."""
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 """How long the store may take to take a connection, and to answer."""
 
@@ -59,6 +61,7 @@ def path(given: str, settings: Mapping[str, str]) -> UPath:
     options: dict[str, Any] = {
         "use_listings_cache": False,
         "max_concurrency": 1,
+        "default_block_size": BLOCK,
         "config_kwargs": {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": 32},
     }
     endpoint, region = settings.get("data_location_endpoint", ""), settings.get("data_location_region", "")

@@ -63,6 +63,13 @@ def verify(path: str) -> frozenset[str]:
         return _shared(tuple(file.schema_arrow.names))
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def column_names(path: DataPath) -> frozenset[str]:
+    """The names of a file's columns, as they are in the file, by its footer alone."""
+    with data_location.opened(path) as file:
+        return _shared(tuple(pq.read_schema(file).names))
+
+
 @functools.lru_cache(maxsize=1 << 10)
 def _shared(names: tuple[str, ...]) -> frozenset[str]:
     """One set for the many files that have the same columns."""

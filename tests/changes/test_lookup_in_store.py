@@ -1,0 +1,57 @@
+"""Keys are looked up in an object store as on local disk: in files that were fetched, and in parts of those that are too large for that."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.object_store import ObjectStore
+from tests.storage.tables import DATABASE, INT8, TEXT, change, made, relation
+
+from headgate.catalog.catalog import Catalog
+from headgate.changes import lookup
+from headgate.storage import file_cache
+from headgate.storage.engine import Engine
+
+A = relation(21900, "a", id=INT8, v=TEXT)
+
+
+@pytest.fixture
+def remote(spark: Any, catalog_file: Path, tmp_path: Path, object_store: ObjectStore) -> Iterator[Engine]:
+    """The storage of a node whose tables are in an object store."""
+    shutil.copy(catalog_file, tmp_path / "catalog.duckdb")
+    catalog = Catalog.open(tmp_path / "catalog.duckdb")
+    settings = {name: value.strip("'") for name, value in object_store.settings().items()}
+    yield Engine(settings, catalog, tmp_path, session=spark)
+    catalog.close()
+
+
+def found(engine: Engine, *keys: int) -> list[tuple[int, str]]:
+    transaction = engine.begin(DATABASE)
+    try:
+        wanted = pa.table({"k0": pa.array(keys, pa.int64())})
+        rows = lookup.find(transaction, A, lookup.key_of(A, [1]), wanted)
+        return sorted((row["id"], row["v"]) for row in rows["old"].to_pylist())
+    finally:
+        transaction.rollback()
+
+
+def test_keys_are_found_in_parts_of_a_large_file_as_in_one_that_was_fetched(remote: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(remote, A, *((number, f"v{number}") for number in range(2000)))
+    writer = remote.begin(DATABASE)
+    assert change(writer, A, "id = 7", v="'changed'") == 1
+    assert change(writer, A, "id = 8") == 1
+    writer.commit()
+    expected = [(6, "v6"), (7, "changed")]
+    assert found(remote, 6, 7, 8, 5000) == expected
+    assert found(remote, 7) == [(7, "changed")]
+    monkeypatch.setattr(lookup, "FAR_BYTES", 0)
+    file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 20)  # as after a start
+    assert found(remote, 6, 7, 8, 5000) == expected
+    assert found(remote, 7) == [(7, "changed")]
+    fetched = [each.name for each in (remote.data_dir / "other").iterdir() if each.suffix == ".parquet"]
+    assert fetched == []
