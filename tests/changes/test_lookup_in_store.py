@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.object_store import ObjectStore
-from tests.storage.tables import DATABASE, INT8, TEXT, change, made, relation
+from tests.storage.tables import DATABASE, INT8, TEXT, made, relation
 
 from headgate.catalog.catalog import Catalog
 from headgate.changes import lookup
@@ -43,15 +43,16 @@ def found(engine: Engine, *keys: int) -> list[tuple[int, str]]:
 def test_keys_are_found_in_parts_of_a_large_file_as_in_one_that_was_fetched(remote: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(remote, A, *((number, f"v{number}") for number in range(2000)))
     writer = remote.begin(DATABASE)
-    assert change(writer, A, "id = 7", v="'changed'") == 1
-    assert change(writer, A, "id = 8") == 1
+    gone = lookup.find(writer, A, lookup.key_of(A, [1]), pa.table({"k0": pa.array([8], pa.int64())}))
+    nothing = pa.nulls(1, gone["old"].type)
+    assert writer.rewrite(A, pa.table({"old": gone["old"], "new": nothing, "file": gone["file"], "row": gone["row"]})) == 1
     writer.commit()
-    expected = [(6, "v6"), (7, "changed")]
+    expected = [(6, "v6"), (7, "v7")]
     assert found(remote, 6, 7, 8, 5000) == expected
-    assert found(remote, 7) == [(7, "changed")]
+    assert found(remote, 7) == [(7, "v7")]
     monkeypatch.setattr(lookup, "FAR_BYTES", 0)
     file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 20)  # as after a start
     assert found(remote, 6, 7, 8, 5000) == expected
-    assert found(remote, 7) == [(7, "changed")]
+    assert found(remote, 7) == [(7, "v7")]
     fetched = [each.name for each in (remote.data_dir / "other").iterdir() if each.suffix == ".parquet"]
     assert fetched == []

@@ -20,8 +20,8 @@ _LEFT = {
 }
 
 
-def copy(data_dir: Path, base: DataPath, folder: Path) -> None:
-    """Copies the user's files; `base`: the folder of the tables."""
+def copy(data_dir: Path, base: DataPath, folder: Path, *, moves: bool = True) -> None:
+    """Copies the user's files; `base`: the folder of the tables, which lie in the backup if it `moves`."""
     for source in sorted(data_dir.iterdir()):
         if source.name in _LEFT or source.name.startswith(catalog.NAME) or (isinstance(base, Path) and source.resolve() == base.resolve()):
             continue
@@ -30,6 +30,6 @@ def copy(data_dir: Path, base: DataPath, folder: Path) -> None:
         elif source.is_file():
             target.copy(source, folder / source.name)
     settings = Settings(folder, {}).load()
-    if settings.text(LOCATION):
+    if moves and settings.text(LOCATION):
         settings.alter_system(LOCATION, "")
         target.sync(folder / "headgate.auto.conf")

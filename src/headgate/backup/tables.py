@@ -41,7 +41,7 @@ def copy(catalog: Catalog, base: DataPath, folder: Path, progress: Callable[[int
         try:
             size += _table(_path(base, key), _local(folder, key), table.version)
         except FileNotFoundError as error:
-            raise _lost(Path(error.filename)) from error
+            raise _lost(str(error.filename or error)) from error
     (folder / "base").mkdir(mode=0o700, exist_ok=True)
     mark = folder / "base" / directory_owner.FILE
     mark.write_text(f"{catalog.system_identifier()}\n", encoding="ascii")
@@ -67,11 +67,11 @@ def of_prepared(base: DataPath, folder: Path, catalog: Catalog, *, gone_is_wrong
                 size += _link_all(path, destination, (data_location.inside(path, each) for each in file_action.files_made(path, actions)))
             except FileNotFoundError as error:
                 if gone_is_wrong:
-                    raise _lost(Path(error.filename)) from error
+                    raise _lost(str(error.filename or error)) from error
     return size
 
 
-def _lost(path: Path) -> PostgresError:
+def _lost(path: str) -> PostgresError:
     hint = "See what headgate check says."
     return PostgresError("XX001", f'file "{path}", which belongs to a table, is missing', hint=hint)
 

@@ -8,11 +8,13 @@ the directory stays marked, and no node starts there.
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from headgate.backup import beside as copies
 from headgate.backup import catalog, settings, tables, target
 from headgate.cli import control, initdb, pidfile, session
 from headgate.cli.message import err, out
@@ -40,6 +42,23 @@ def backup(data_dir: Path, folder: Path, command_line: Mapping[str, str], userna
             raise
         raise full from error
     out(f"backup completed: {said}, {time.monotonic() - began:.1f} s")
+
+
+def beside(data_dir: Path, command_line: Mapping[str, str], username: str | None) -> None:
+    """Puts copies of a node's catalog and settings beside its tables."""
+    control.check_directory(data_dir)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="headgate-backup-") as scratch:
+        folder = Path(scratch) / "copy"
+        with _source(data_dir, folder, command_line, username) as base:
+            copied = catalog.without_slots(folder)
+            end = TransactionLog(copied).end
+            copied.close()
+            settings.copy(data_dir, base, folder, moves=False)
+            target.copy(data_dir / initdb.VERSION_FILE, folder / initdb.VERSION_FILE)
+            (folder / target.MARKER).unlink()
+            place = copies.put(base, folder, end)
+    out(f"backup completed: LSN {end}, {place}, {time.monotonic() - began:.1f} s")
 
 
 @contextmanager

@@ -185,18 +185,24 @@ def upgrade(data_dir: DataDir = None) -> None:
 
 @app.command(help="Copy a node, running or stopped, into an empty directory in which it can be started.")
 def backup(
-    destination: Annotated[Path, typer.Argument(metavar="TARGET", show_default=False)],
+    destination: Annotated[Path | None, typer.Argument(metavar="TARGET", show_default=False)] = None,
     data_dir: DataDir = None,
     username: Superuser = None,
     settings: Settings = None,
+    beside: Annotated[bool, typer.Option("--beside", help="Put copies of the catalog and the settings beside the tables instead.")] = False,
 ) -> None:
     """As pg_basebackup, on the node's own machine."""
     from headgate.cli import backup as backing
 
     directory = _data_dir(data_dir)
+    if beside is (destination is not None):
+        raise _UsageError("Give either TARGET or --beside.")
     with refusing():
         given = dict(_pair(text, "-c") for text in settings or [])
-        backing.backup(directory, destination.absolute(), given, username)
+        if destination is None:
+            backing.beside(directory, given, username)
+        else:
+            backing.backup(directory, destination.absolute(), given, username)
 
 
 @app.command(help="List the tables of a node for readers of their files: path, Delta version, LSN, rows, bytes, columns.")

@@ -328,6 +328,17 @@ def copy(path: DataPath, target: Path) -> None:
         _download(path, target)
 
 
+def put(file: Path, path: DataPath) -> None:
+    """Brings a local file, whole, to a place that is not there yet."""
+    if isinstance(path, Path):
+        shutil.copyfile(file, path)
+        path.chmod(0o600)
+        return
+    _may_write(path)
+    with _told(path):
+        path.fs.put_file(str(file), path.path)
+
+
 def remove(path: DataPath) -> None:
     """Removes a file, if it is there."""
     if isinstance(path, Path):
