@@ -15,6 +15,7 @@ INSIDE = {
     "catalog/catalog.py:_name_log": "called behind each commit of the catalog",
     "storage/delta/fsync.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
     "storage/data_location.py:write_whole": "each call of it is looked at",
+    "storage/data_location.py:write_new": "called by `delta_log.create` in the step staged, by `commit_version`, and by `directory_owner`",
     "storage/delta/delta_table.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
     "storage/log_table.py:_commit": "called by `catch_up` in the step log table, and by `_tidied`, which changes no row",
     "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",

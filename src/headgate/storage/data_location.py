@@ -277,12 +277,19 @@ def written(path: DataPath) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def write_new(path: DataPath, text: str) -> None:
-    """Writes a small file that must not be there yet; it appears whole. FileExistsError if another writer was first."""
+def write_new(path: DataPath, text: str, *, synced: bool = False) -> None:
+    """Writes a small file that must not be there yet; it appears whole. FileExistsError if another writer was first.
+
+    `synced`: also after a power failure what has this name is whole; an object store's file always is.
+    """
     if isinstance(path, Path):
         draft = path.with_name(f".{path.name}.{uuid.uuid4()}.tmp")
         try:
-            draft.write_text(text, encoding="utf-8")
+            with draft.open("w", encoding="utf-8") as file:
+                file.write(text)
+                if synced:
+                    file.flush()
+                    os.fsync(file.fileno())
             os.link(draft, path)
         finally:
             draft.unlink(missing_ok=True)

@@ -21,12 +21,19 @@ def claim(base: DataPath, system_identifier: str, *, known: bool) -> None:
     whose = found(base)
     if whose == system_identifier:
         return
+    mark = f"{system_identifier}\n"
     hint = "Let data_location name an empty folder, or the folder in which this node's tables are."
     if whose:
         raise PostgresError("F0001", f'data location "{base}" belongs to another node', hint=hint)
     if not known and data_location.has_any(base) and set(data_location.names(base)) - {"lost+found", lease.FILE}:
         raise PostgresError("F0001", f'data location "{base}" is not empty and has no tables of this node', hint=hint)
-    data_location.write_whole(base / FILE, f"{system_identifier}\n")
+    if data_location.is_local(base):
+        data_location.write_whole(base / FILE, mark)
+        return
+    try:
+        data_location.write_new(base / FILE, mark)  # another may begin there at the same moment
+    except FileExistsError as error:
+        raise PostgresError("F0001", f'data location "{base}" belongs to another node', hint=hint) from error
 
 
 def found(base: DataPath) -> str:

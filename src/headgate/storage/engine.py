@@ -314,9 +314,9 @@ class Engine:
         Returns what was done, a line each.
         """
         tables = self.log.versions()
-        self._take_lease(tables)
         known = self.base == self.data_dir / "base" or any(data_location.has_any(self.path(key)) for key in tables)
         directory_owner.claim(self.base, self.catalog.system_identifier(), known=known)
+        self._take_lease(tables)
         self.reserve.fill()
         done = [
             f'commit file "{file}" was torn and is set aside'

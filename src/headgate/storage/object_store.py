@@ -29,6 +29,7 @@ _TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 _OTHERS_MAY = 0o077
 BLOCK = 1 << 20
 """What is read at once of a file of which only parts are wanted."""
+RETRIES = {"mode": "standard", "max_attempts": 2}
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 """How long the store may take to take a connection, and to answer."""
 
@@ -62,7 +63,7 @@ def path(given: str, settings: Mapping[str, str]) -> UPath:
         "use_listings_cache": False,
         "max_concurrency": 1,
         "default_block_size": BLOCK,
-        "config_kwargs": {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": 32},
+        "config_kwargs": {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "max_pool_connections": 32, "retries": RETRIES},
     }
     endpoint, region = settings.get("data_location_endpoint", ""), settings.get("data_location_region", "")
     if endpoint:

@@ -130,7 +130,7 @@ def create(path: DataPath, row: StructType, *, description: str | None = None, v
     checksum = json.dumps(_checksum(protocol, metadata, vectors=vectors), separators=(",", ":"))
     text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
     data_location.write_new(log / f"{0:020d}.crc", checksum)
-    data_location.write_new(log / f"{0:020d}.json", text)
+    data_location.write_new(log / f"{0:020d}.json", text, synced=True)  # a start tells by it what nobody has committed
 
 
 def protocol_of(reader: Sequence[str]) -> Action:
