@@ -27,6 +27,7 @@ BEFORE = {
     "cli/initdb.py": "there is no node yet",
     "cli/upgrade.py": "no node works while a directory is upgraded, and the command can be given again",
     "storage/directory_owner.py": "the first start of a node, before it serves",
+    "backup/beside.py": "a copy is one when its last file is there",
     "backup/target.py": "a node starts in the folder of a backup only when all of it is there",
     "catalog/wal.py": "a start that mends the catalog's log before anything reads it",
 }

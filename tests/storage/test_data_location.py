@@ -57,14 +57,20 @@ def test_a_file_that_was_not_written_to_its_end_is_not_there(place: DataPath) ->
     assert not data_location.has_file(place / "x.bin")
 
 
-def test_a_file_is_asked_for_once_and_old_copies_go(place: DataPath, tmp_path: Path) -> None:
-    cache = file_cache.FileCache(tmp_path / "copies", limit=10)
-    drafts = []
-    for name in ("a", "b"):
-        drafts.append(tmp_path / name)
-        drafts[-1].write_bytes(b"1234567")
-        cache.keep(name, drafts[-1])
+def test_a_file_is_asked_for_once_and_old_copies_go(place: DataPath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = file_cache.FileCache(tmp_path / "copies", limit=2 * file_cache.BLOCK)
+
+    def keep(*names: str) -> None:
+        for name in names:
+            (tmp_path / name).write_bytes(b"1234567")
+            cache.keep(name, tmp_path / name)
+
+    keep("a", "b", "c")
     assert cache.find("a") is not None, "what was asked for a moment ago stays, whatever the limit"
+    monkeypatch.setattr(file_cache, "KEPT_SECONDS", 0.0)
+    keep("d")
+    assert [name for name in "abcd" if cache.find(name) is not None] == ["a", "d"], "what was asked for last stays"
+    assert len(list((tmp_path / "copies").iterdir())) == 2
     data_location.write_new(place / "f", "content")
     data_location.remove(place / "f")
     with pytest.raises(FileNotFoundError):

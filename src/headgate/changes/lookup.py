@@ -280,10 +280,7 @@ def _cursor() -> contextlib.closing[duckdb.DuckDBPyConnection]:
 
 
 def _places(table: DeltaTable, state: TableState, files: list[str]) -> dict[str, str]:
-    """The files by the names that DuckDB gives them: local ones, and of an object store also large ones, of which it reads the columns that it needs.
-
-    What is written by then has gone through the cache, or comes there with the first look at a smaller file.
-    """
+    """The files by the names that DuckDB gives them: local copies, but a large file in an object store is read there, column by column."""
     paths = {name: table.path / unquote(name) for name in files}
     far = {name: path for name, path in paths.items() if state.files[name]["size"] > FAR_BYTES and not data_location.is_near(path)}
     data_location.fetch(path for name, path in paths.items() if name not in far)
@@ -295,7 +292,9 @@ def _places(table: DeltaTable, state: TableState, files: list[str]) -> dict[str,
 
 def _columns_of(table: DeltaTable, place: str, name: str) -> frozenset[str]:
     """The columns that a file has; the pages of one that is read in parts only are the object store's to keep whole."""
-    return parquet.verify(place) if Path(place).is_absolute() else parquet.column_names(table.path / unquote(name))
+    if data_location.is_local(table.path) or Path(place).is_absolute():
+        return parquet.verify(place)
+    return parquet.column_names(table.path / unquote(name))
 
 
 def _identifier(state: TableState, name: str) -> str:

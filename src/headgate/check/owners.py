@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
+from headgate.backup import beside
 from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.log import OLDER
@@ -35,6 +36,7 @@ _OF_NODE = {
         "headgate.pid",
         "headgate.opts",
         "headgate.opts.tmp",
+        beside.COMPLETE,
     ),
     *(
         "server.crt",

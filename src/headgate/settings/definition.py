@@ -112,7 +112,8 @@ def _real(text: str) -> tuple[float | None, str]:
 
 
 _GUARDED = frozenset({
-    "config_file", "data_directory", "data_location", "dynamic_library_path", "extension_destdir", "external_pid_file", "hba_file",
+    "config_file", "data_directory", "data_location", "data_location_credentials", "data_location_endpoint",
+    "dynamic_library_path", "extension_destdir", "external_pid_file", "hba_file",
     "ident_file", "jit_provider", "krb_server_keyfile", "log_directory", "log_filename", "primary_conninfo",
     "session_preload_libraries", "shared_preload_libraries", "ssl_ciphers", "ssl_dh_params_file", "ssl_ecdh_curve",
     "ssl_max_protocol_version", "ssl_min_protocol_version", "ssl_passphrase_command", "unix_socket_directories",

@@ -10,8 +10,8 @@ from the local copy (`file_cache`), and an object store is asked for it once. An
 milliseconds: there is one request where the local file system has several calls, and several at a time where there are many files
 (`fetch`).
 
-Traced: INSERT of one row on an object store. The driver writes the file into the cache and PUTs it (1), looks whether another writer was
-there (2), PUTs the version with If-None-Match (3). The next UPDATE of the row finds the file in the cache.
+Traced: INSERT of one row on an object store. The driver looks whether another writer was there (1), writes the file into the cache and
+PUTs it (2), PUTs the version with If-None-Match (3). The next UPDATE of the row finds the file in the cache.
 """
 
 from __future__ import annotations

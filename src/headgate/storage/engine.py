@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,9 +109,13 @@ class Engine:
     def _see_all(self) -> None:
         """Everything as logged; where own versions above were taken back, at the version that did so and is equal."""
         logged = {key: found.version for key, found in self.log.versions().items()}
-        newest = dict(zip(logged, data_location.together(self.base, delta_log.newest_version, map(self.path, logged)), strict=True))
+        newest = self._newest(logged)
         shown = {key: max(version, newest[key] or 0) for key, version in logged.items()}
         self.visible = {key: Visible(self._loader(key, version), known=version) for key, version in shown.items()}
+
+    def _newest(self, keys: Collection[Key]) -> dict[Key, int | None]:
+        """The newest version of each table that is there."""
+        return dict(zip(keys, data_location.together(self.base, delta_log.newest_version, map(self.path, keys)), strict=True))
 
     def _loader(self, key: Key, version: int) -> Callable[[], TableState]:
         def load() -> TableState:
@@ -333,8 +337,10 @@ class Engine:
         self.prepared.restore()
         done += self.intents.recover()
         logged = self.log.versions()
+        newest = self._newest(logged)
         for key, table in logged.items():
-            if self._lacks(key, table.version):
+            there = newest[key]
+            if there is None or there < table.version:
                 error = self._missing(key, table.version)
                 done.append(f"{error.message}: it cannot be read or written. {error.detail}")
         dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
@@ -344,6 +350,9 @@ class Engine:
             if key in made:
                 continue
             if key in logged:
+                there = newest[key]
+                if not data_location.is_local(path) and (there is None or there <= logged[key].version):
+                    continue
                 found = self.foreign.recover(key, logged[key].version)
                 if found.undone:
                     done.append(f"undid uncommitted writes of relation {key[1]} in database {key[0]}")

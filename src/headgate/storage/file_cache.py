@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 1 << 30
 KEPT_SECONDS = 60.0
+MOST_FILES = 20_000
+"""Copies that are kept at most, however small they are."""
+BLOCK = 4096
+"""What the smallest takes on disk."""
 
 
 class FileCache:
@@ -54,7 +58,7 @@ class FileCache:
     def keep(self, name: str, draft: Path) -> Path:
         """Takes a file as the copy; where it is now."""
         place = self.folder / (hashlib.sha256(name.encode()).hexdigest()[:40] + Path(name).suffix)
-        size = draft.stat().st_size
+        size = -(-draft.stat().st_size // BLOCK) * BLOCK
         draft.replace(place)
         with self._lock:
             before = self._files.pop(name, None)
@@ -73,7 +77,7 @@ class FileCache:
 
     def _shrink(self) -> None:
         oldest = time.monotonic() - KEPT_SECONDS
-        while self._size > self.limit and self._files:
+        while self._files and (self._size > self.limit or len(self._files) > MOST_FILES):
             name, (place, size, asked) = next(iter(self._files.items()))
             if asked > oldest:
                 return

@@ -34,7 +34,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import cleaning, data_location, inventory
+from headgate.storage import cleaning, data_location, inventory, lost_commits
 from headgate.storage.delta import compaction, delta_checkpoint, delta_log, fsync, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
@@ -73,6 +73,8 @@ class LogTable:
         self._engine = engine
         self._table = DeltaTable(engine.delta, inventory.log_table(engine.base))
         self._state: TableState | None = None
+        self._anew = engine.settings.get(lost_commits.SETTING, "off") == "on"
+        """Whether the table may tell of commits that were given up."""
         self._names: _Names | None = None
         self._there: set[str] = set()
         """The paths whose last row says that they are there."""
@@ -116,7 +118,7 @@ class LogTable:
         if self._state is not None:
             return self._state
         try:
-            if delta_log.newest_version(self._table.path) is not None:
+            if not self._anew and delta_log.newest_version(self._table.path) is not None:
                 state = self._table.state()
                 self.written = max((_last(add) for add in state.files.values()), default=Lsn(0))
                 self._there = self._last_rows(state)
@@ -126,7 +128,7 @@ class LogTable:
             _log.warning("the table of the transaction log cannot be read and is made again: %s", error)
         self._table.remove()
         delta_log.create(self._table.path, _SCHEMA, description="the versions of the tables, by position in the log", vectors=False)
-        self.written, self._there = Lsn(0), set()
+        self._anew, self.written, self._there = False, Lsn(0), set()
         return self._table.state(0)
 
     def _last_rows(self, state: TableState) -> set[str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
-from headgate.storage import inventory
+from headgate.storage import data_location, inventory
 from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.commit_mark import marked_with, transaction_of, undone_to
@@ -68,13 +68,13 @@ def find(engine: Engine) -> Iterator[Lost]:
     cursor.close()
     logged = engine.log.versions()
     dropped = {(database, relation) for database, relation, _ in engine.log.dropped()}
-    for key, path in inventory.folders(engine.base):
-        if key in logged:
-            lost = of_versions(_above(path, logged[key].version), intended)
-        elif key not in dropped:
-            lost = [each for each in of_versions(_above(path, -1), intended) if each[1] >= engine.log.first_xid]
-        else:
-            continue
+    known = {key: table.version for key, table in logged.items()}
+    looked = [(key, path) for key, path in inventory.folders(engine.base) if key in known or key not in dropped]
+    marks = data_location.together(engine.base, lambda each: _above(each[1], known.get(each[0], -1)), looked)
+    for (key, _), found in zip(looked, marks, strict=True):
+        lost = of_versions(found, intended)
+        if key not in known:
+            lost = [each for each in lost if each[1] >= engine.log.first_xid]
         if lost:
             version, xid = lost[-1]
             yield Lost(key, logged[key].version if key in logged else None, version, xid)
