@@ -304,6 +304,8 @@ class Rewriter(FromItems):
                 if inner.DESCRIPTOR.name == "A_Const" and inner.isnull:
                     continue
                 found += f" {word} {coerce(self.expression(inner, scope), t.INT8, self.names).sql}"
+        if found and " OFFSET " not in found:
+            found += " OFFSET 0"  # DuckDB leaves a LIMIT alone out where it takes a LEFT JOIN of nothing for nothing
         return found
 
 
