@@ -72,7 +72,7 @@ class SessionFunctions(CallWriter):
             return self._call_given(name, node, scope)
         if name in _MOMENTS:
             return self._moment(name)
-        if name.startswith("has_") or name in ("pg_has_role", "row_security_active"):
+        if privilege_inquiry.knows(name):
             return self._privilege(name, node, scope)
         method = getattr(self, f"_fn_{name}", None)
         if method is None:
