@@ -18,6 +18,7 @@ from headgate.catalog.query.cast import CatalogNames, coerce, common
 from headgate.catalog.query.scope import Query, QueryScope
 from headgate.catalog.query.value import TypedSql, array_of, element_of, null, position, quote
 from headgate.errors import PostgresError, not_supported
+from headgate.interruption import look
 from headgate.sql import names as sql_names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry as t
@@ -39,6 +40,7 @@ class ExpressionWriter:
 
     def expression(self, node: ParseNode, scope: QueryScope) -> TypedSql:
         """Any expression."""
+        look()
         inner = unwrap(node)
         if inner is None:
             return null()
