@@ -61,8 +61,8 @@ class TransactionBlock:
     ) -> None:
         """What a transaction needs.
 
-        `begin` begins a storage transaction; `values` and `portals` end with it; `admit` raises before the commit where `announce`, which tells
-        others what it had to tell, has no place for it; `replicated` waits for synchronous standbys.
+        `begin` begins a storage transaction; `values` and `portals` end with it; `admit` raises before the commit where `announce`, which
+        tells others what it had to tell, has no place for it; `replicated` waits for synchronous standbys.
         """
         self._begin = begin
         self._values = values
