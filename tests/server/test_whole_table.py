@@ -30,8 +30,8 @@ QUERIES = [
 
 
 @pytest.fixture(params=["postgres", "node"])
-def session(request: pytest.FixtureRequest) -> Any:
-    server: Server = request.getfixturevalue(request.param)
+def session(request: pytest.FixtureRequest, postgres: Server, node: Server) -> Any:
+    server = {"postgres": postgres, "node": node}[request.param]
     with psycopg.connect(server.conninfo(server.new_database()), autocommit=True, prepare_threshold=None) as made:
         for each in FILLED:
             made.execute(each)

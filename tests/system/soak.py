@@ -47,6 +47,8 @@ PATIENCE = 300.0
 GROWTH = 1.25
 """How much more the last third of a run may take than the second."""
 DISK_MEGABYTES = 3_000
+CLEANING = {"file_retention": "1min", "checkpoint_timeout": "1min"}
+"""Files that nobody needs go within a round or two: by default they stay for a week, so that their number grows as long as a run lasts."""
 FILTER = "id % 3 <> 0"
 MAKE = "".join(f"CREATE TABLE t{n} (id int PRIMARY KEY, v text, n numeric(12,2), at timestamptz); " for n in range(TABLES))
 PUBLISH = "CREATE PUBLICATION p FOR TABLE " + ", ".join(f"t{n}{{0}}" for n in range(TABLES))
@@ -62,7 +64,11 @@ class Soak:
         (folder / "lake").mkdir()
         with contextlib.suppress(pytest.skip.Exception):
             self.disk = Disk(folder / "lake", DISK_MEGABYTES)
-        self.servers = [PostgresServer(_made(folder / "source")), NodeServer(folder / "lake"), PostgresServer(_made(folder / "last"))]
+        self.servers = [
+            PostgresServer(_made(folder / "source")),
+            NodeServer(folder / "lake", **CLEANING),
+            PostgresServer(_made(folder / "last")),
+        ]
         for server in self.servers:
             server.create()
             server.start()
