@@ -41,6 +41,11 @@ def test_a_relations_file_is_named_by_the_oids_of_database_and_relation(ask: Ask
     assert ask(database, "SELECT pg_relation_filepath('pg_views')") == [(None,)], "a view has no file"
 
 
+def test_a_limit_over_a_join_of_nothing_was_left_out(ask: Ask, database: int) -> None:
+    assert len(ask(database, "SELECT 'x' FROM pg_roles LIMIT 2")) == 2
+    assert len(ask(database, "SELECT rolname FROM pg_authid a LEFT JOIN pg_db_role_setting s ON s.setrole = 1 LIMIT 1")) == 1
+
+
 def test_a_subscribing_postgresql_gets_the_answers_it_needs(ask: Ask, database: int, published: int) -> None:
     assert ask(database, "SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ('pw', 'none')") == [("pw",)]
     tables = "SELECT DISTINCT t.schemaname, t.tablename \n, t.attnames\nFROM pg_catalog.pg_publication_tables t\n WHERE t.pubname IN ('pw')"

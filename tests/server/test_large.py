@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
@@ -150,16 +152,21 @@ ROWS = {
 def test_a_row_of_copy_that_did_not_end_took_all_memory(node: Server, database: str, which: str) -> None:
     options, first = ROWS[which]
     node.psql(database, f"CREATE TABLE IF NOT EXISTS copied_{which[:3]} (a text)")
+    rest = {"continued lines": first, "csv": b"\n" * (1 << 20)}.get(which, b"x" * (1 << 20))
     with connected(node, database) as session:
-        sent = 0
-        with (
-            pytest.raises(psycopg.errors.OutOfMemory, match="out of memory"),
-            session.cursor().copy(f"COPY copied_{which[:3]} FROM STDIN {options}") as copy,
-        ):
-            while sent < 2 * LONGEST:
-                copy.write(first if not sent or which == "continued lines" else b"\n" * (1 << 20) if which == "csv" else b"x" * (1 << 20))
-                sent += 1 << 20
+        with pytest.raises(psycopg.errors.OutOfMemory, match="out of memory"):
+            copied(
+                session,
+                f"COPY copied_{which[:3]} FROM STDIN {options}",
+                itertools.chain([first], itertools.repeat(rest, 2 * LONGEST >> 20)),
+            )
         assert session.execute("SELECT count(*) FROM t").fetchone() == (1,)
+
+
+def copied(session: psycopg.Connection[Any], statement: str, pieces: Iterable[bytes]) -> None:
+    with session.cursor().copy(statement.encode()) as copy:
+        for piece in pieces:
+            copy.write(piece)
 
 
 def test_a_statement_beyond_what_a_node_holds_is_skipped_and_the_session_goes_on(node: Server, database: str) -> None:

@@ -69,20 +69,26 @@ def test_notifications_are_in_the_encoding_of_who_listens(links: list[psycopg.Co
     assert heard(listens, 1) == [("news", "grün")]
 
 
+def tell(session: psycopg.Connection, statements: str, times: int, *, at_once: bool) -> None:
+    """Tells something again and again, other things each time in one transaction, or the same in many."""
+    for number in range(times):
+        session.execute(statements.replace("x'", f"y{number}'").encode() if at_once else statements.encode())
+        if not at_once:
+            session.commit()
+
+
 def test_notifications_for_a_session_that_does_not_read_took_memory_without_end(node: Server) -> None:
     database = node.new_database()
     with psycopg.connect(node.conninfo(database), autocommit=True) as listens, psycopg.connect(node.conninfo(database)) as tells:
         listens.execute("LISTEN news")
         listens.execute("BEGIN")  # whatever comes, it is not told before the end
         many = ";".join(f"NOTIFY news, '{number}{'x' * 7000}'" for number in range(500))
-        with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too many notifications in the NOTIFY queue"):
-            for _ in range(30):
-                tells.execute(many.encode())
-                tells.commit()
+        refused = pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too many notifications in the NOTIFY queue")
+        with refused:
+            tell(tells, many, 30, at_once=False)
         tells.rollback()
-        with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="too many notifications in the NOTIFY queue"):
-            for number in range(30):
-                tells.execute(many.replace("x'", f"y{number}'").encode())
+        with refused:
+            tell(tells, many, 30, at_once=True)
         tells.rollback()
         [usage] = tells.execute("SELECT pg_notification_queue_usage() > 0.9").fetchone() or ()
         listens.execute("COMMIT")

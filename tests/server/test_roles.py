@@ -206,3 +206,20 @@ def test_privilege_functions_said_true_of_what_they_could_not_decide(both: tuple
         said.append(answers)
     assert said[1] == said[0]
     assert said[1][0] == [(False, True)]
+
+
+def test_members_of_a_role_and_of_pg_signal_backend_could_not_end_its_sessions(roles: Server) -> None:
+    for made in ("worker LOGIN", "colleague LOGIN IN ROLE worker", "ender LOGIN IN ROLE pg_signal_backend", "stranger LOGIN"):
+        roles.psql("postgres", f"CREATE ROLE {made}")
+    try:
+        said = {}
+        for target in ("worker", "postgres"):
+            with psycopg.connect(roles.conninfo(user=target), autocommit=True) as session:
+                for who in ("stranger", "ender", "colleague", "worker"):
+                    said[target, who] = refusal(roles, who, f"SELECT pg_terminate_backend({session.info.backend_pid})")
+        member = "must be a member of the role whose process is being terminated or member of pg_signal_backend"
+        superuser = "must be a superuser to terminate superuser process"
+        expected = {("worker", who): None for who in ("ender", "colleague", "worker")} | {("worker", "stranger"): member}
+        assert said == expected | {("postgres", who): superuser for who in ("stranger", "ender", "colleague", "worker")}
+    finally:
+        roles.psql("postgres", "DROP ROLE worker, colleague, ender, stranger")

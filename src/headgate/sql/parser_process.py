@@ -61,7 +61,8 @@ class _ParserProcess:
     def __init__(self) -> None:
         command = [sys.executable, "-P", "-m", "headgate.sql.parser_process"]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0)
-        assert self._child.stdin is not None and self._child.stdout is not None
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
         self._to, self._from = self._child.stdin, self._child.stdout
 
     def answer(self, text: bytes) -> tuple[bytes, bytes]:

@@ -9,8 +9,8 @@ from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.security import stored_setting
 from headgate.errors import PostgresError
 
-READ_ALL_SETTINGS = 3374
-"""The oid of pg_read_all_settings."""
+READ_ALL_SETTINGS, SIGNAL_BACKEND = 3374, 4200
+"""The oids of pg_read_all_settings and pg_signal_backend."""
 
 
 @dataclass(frozen=True)

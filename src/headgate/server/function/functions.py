@@ -6,6 +6,7 @@ function with OUT parameters returns a tuple, one that returns a set a list of t
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 from headgate.catalog import database as databases
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.security import acl
+from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.function.advisory_function import AdvisoryFunctions
@@ -101,18 +104,29 @@ class _Functions(
         return self.node.slots.snapshots.export(position, session.context.database, self.pid)
 
     # ---- backends ---------------------------------------------------------------------------------------
-    def _signalled(self, pid: int, verb: str) -> bool:
+    def _signalled(self, pid: int, verb: str, what: str, done: str) -> bool:
+        """Whether there is a backend that the user may signal (pg_signal_backend); 42501 for one that belongs to who has more rights."""
         backend = self.node.activity.find(pid)
         if backend is None:
             self.session.notices.warning(f"PID {pid} is not a PostgreSQL server process")
             return False
-        if not self.session.context.superuser and backend.role != self.session.context.user_oid:
-            raise PostgresError("42501", f"must be a member of the role whose {verb} or member of pg_signal_backend")
+        if self.session.is_superuser:
+            return True
+        with contextlib.closing(self.node.catalog.cursor()) as cursor:
+            owner = None if backend.role is None else roles.find(cursor, backend.role)
+            who = acl.role(cursor, self.session.context.user)
+        if owner is None or owner.superuser:
+            raise PostgresError("42501", f"must be a superuser to {verb} superuser {what}")
+        if not who.owns(owner.oid) and not who.owns(roles.SIGNAL_BACKEND):
+            message = f"must be a member of the role whose {what} is being {done} or member of pg_signal_backend"
+            raise PostgresError("42501", message)
         return True
 
     def fn_pg_terminate_backend(self, pid: int, timeout: int = 0) -> bool:
         """Ends a backend."""
-        if not self._signalled(pid, "process is being terminated"):
+        if timeout < 0:
+            raise PostgresError("22003", '"timeout" must not be negative')
+        if not self._signalled(pid, "terminate", "process", "terminated"):
             return False
         backend = self.node.activity.find(pid)
         self.node.activity.terminate(pid)
@@ -122,7 +136,7 @@ class _Functions(
 
     def fn_pg_cancel_backend(self, pid: int) -> bool:
         """Cancels what a backend runs."""
-        return self._signalled(pid, "query is being canceled") and self.node.activity.cancel(pid)
+        return self._signalled(pid, "cancel", "query", "canceled") and self.node.activity.cancel(pid)
 
     def fn_pg_sleep(self, seconds: float) -> None:
         """Waits."""

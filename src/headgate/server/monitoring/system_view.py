@@ -54,6 +54,7 @@ def providers(node: Node, session: ClientSession) -> Mapping[str, Provider]:
         "pg_ident_file_mappings": partial(_mappings, node, session),
         "pg_stat_statements": partial(_statements, node, session),
         "pg_stat_ssl": partial(_ssl, node, session),
+        "pg_stat_gssapi": partial(_gssapi, node, session),
         "pg_prepared_xacts": partial(_prepared_transactions, node),
         "relation_sizes": node.engine.sizes,
         "pg_stat_subscription": partial(subscriptions, node),
@@ -270,6 +271,13 @@ def _ssl(node: Node, session: ClientSession) -> Iterator[Row]:
         found = one.tls.certificate
         names = (None, None, None) if found is None else (shown(found.subject), str(found.serial), shown(found.issuer))
         yield (one.pid, True, one.tls.version, one.tls.cipher, one.tls.bits, *names)
+
+
+def _gssapi(node: Node, session: ClientSession) -> Iterator[Row]:
+    """Each client connection that `_ssl` shows: none of them has come by GSSAPI."""
+    for one in node.activity.all():
+        if one.client_port is not None and _sees(session, one.role):
+            yield (one.pid, False, None, False)
 
 
 def _access_rules(node: Node, session: ClientSession) -> Iterator[Row]:

@@ -121,7 +121,7 @@ def _row_end(data: Bytes, place: int, columns: int) -> int | None:
 
 
 def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Positions, int] | None:
-    """Starts of the rows from `place` on that have the first one's lengths, if they are many, and the end of the last; `end`: the first's."""
+    """Starts of the rows from `place` on that have the first one's lengths, if they are many, and the last's end; `end`: the first's."""
     size = end - place
     rows = (len(data) - place) // size
     if rows < 16:

@@ -43,8 +43,15 @@ _WAYS = {
 
 READ_ALL = 6181
 """The oid of pg_read_all_data."""
-_OPEN = frozenset({"language"})
-"""Everybody may use these."""
+_NOT_GIVEN = {
+    "language": ("pg_language", "lanname", "language", ("USAGE",)),
+    "tablespace": ("pg_tablespace", "spcname", "tablespace", ("CREATE",)),
+    "foreign_data_wrapper": ("pg_foreign_data_wrapper", "fdwname", "foreign-data wrapper", ("USAGE",)),
+    "server": ("pg_foreign_server", "srvname", "server", ("USAGE",)),
+}
+"""What nobody can be given rights on here: its catalog, name and noun, and the rights that one can ask about."""
+_PARAMETER = "parameter"
+_OPTION = " WITH GRANT OPTION"
 
 
 class InquiryContext(Protocol):
@@ -76,9 +83,10 @@ def call(session: InquiryContext, name: str, arguments: Sequence[Expression]) ->
         role = _role(session, name, arguments[0])
     *_, wanted = arguments
     target = arguments[-width]
-    if kind not in _KINDS:
-        # nobody can be given these rights here: what everybody has by default, and what superusers have
-        return "TRUE" if role.superuser or kind in _OPEN else "FALSE"
+    if kind == _PARAMETER:
+        return "TRUE" if role.superuser else "FALSE"
+    if kind in _NOT_GIVEN:
+        return _by_default(session, kind, role, target, str(_constant(session, name, wanted)))
     regtype = _KINDS[kind][5]
     rights = [_right(each.strip(), kind) for each in str(_constant(session, name, wanted)).split(",")]
     value = _target(session, kind, target, regtype)
@@ -96,6 +104,32 @@ def call(session: InquiryContext, name: str, arguments: Sequence[Expression]) ->
             else _column(value, session.sql(arguments[-2]), columns, by_name=arguments[-2].type.oid in (t.TEXT, t.NAME))
         )
     return f"CASE WHEN {value} IS NOT NULL THEN {found} END"
+
+
+def _by_default(session: InquiryContext, kind: str, role: acl.RoleRights, target: Expression, wanted: str) -> str:
+    """What superusers may, and everybody: use a language. 42704 for the name of no object, NULL for the oid of none."""
+    catalog, column, noun, words = _NOT_GIVEN[kind]
+    asked = [each.strip().upper() for each in wanted.split(",")]
+    for each, word in zip(wanted.split(","), asked, strict=True):
+        if word.removesuffix(_OPTION) not in words:
+            raise PostgresError("22023", f'unrecognized privilege type: "{each.strip()}"')
+    by_name = target.type.oid in (t.TEXT, t.NAME)
+    if (
+        by_name and isinstance(target, Const) and target.value is not None
+        and not one(session.cursor, f"SELECT 1 FROM hg.{catalog} WHERE {column} = ?", [str(target.value)])
+    ):  # fmt: skip
+        raise PostgresError("42704", f'{noun} "{target.value}" does not exist')
+    allowed = "TRUE" if role.superuser or (kind == "language" and words[0] in asked) else "FALSE"
+    there = f"EXISTS (SELECT 1 FROM hg.{catalog} _o WHERE _o.{column if by_name else 'oid'} = {session.sql(target)})"
+    return f"CASE WHEN {there} THEN {allowed} END"
+
+
+def knows(name: str) -> bool:
+    """Whether it is one of these functions."""
+    if name in ("pg_has_role", "row_security_active"):
+        return True
+    kind = name.removeprefix("has_").removesuffix("_privilege")
+    return name == f"has_{kind}_privilege" and (kind in _KINDS or kind in _NOT_GIVEN or kind == _PARAMETER)
 
 
 def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:

@@ -52,6 +52,8 @@ def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Itera
     parts = _split(word, where) if kind in _SIGNED else _identifiers(word, where)
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
     if kind == t.REGCLASS:
+        _check_database(context, parts, where)
+        _check_schema(cursor, context, schema, where)
         if schema is not None and schema != context.temp_schema:
             namespace.check_use(cursor, context.user, database, schema)
         oid = relation.find_oid(cursor, database, schema, name, schemas())
@@ -65,6 +67,23 @@ def resolve(cursor: Cursor, context: SessionContext, schemas: Callable[[], Itera
     if kind == t.REGPROC and len(found) > 1:
         raise PostgresError("42725", f'more than one function named "{name}"', position=where)
     return int(found[0][0])
+
+
+def _check_database(context: SessionContext, parts: list[str], where: int | None) -> None:
+    """0A000 for the name of another database, 42601 for more names than there may be (makeRangeVarFromNameList)."""
+    shown = ".".join(parts)
+    if len(parts) > 3:
+        raise PostgresError("42601", f"improper relation name (too many dotted names): {shown}", position=where)
+    if len(parts) == 3 and parts[0] != context.database_name:
+        raise PostgresError("0A000", f'cross-database references are not implemented: "{shown}"', position=where)
+
+
+def _check_schema(cursor: Cursor, context: SessionContext, schema: str | None, where: int | None) -> None:
+    """3F000 for a schema that is not there."""
+    if schema is None or schema == context.temp_schema:
+        return
+    if not rows(cursor, "SELECT 1 FROM hg.pg_namespace WHERE dbid IN (0, ?) AND nspname = ?", [context.database, schema]):
+        raise PostgresError("3F000", f'schema "{schema}" does not exist', position=where)
 
 
 def _resolve_type(cursor: Cursor, context: SessionContext, path: Iterable[str], word: str, where: int | None) -> int:
@@ -96,6 +115,7 @@ def _named_type(cursor: Cursor, context: SessionContext, path: Iterable[str], wo
     )
     by_schema = dict(rows(cursor, sql, [context.database, context.database, parts[-1]]))
     if len(parts) > 1 and parts[-2] != context.temp_schema:
+        _check_schema(cursor, context, parts[-2], where)
         namespace.check_use(cursor, context.user, context.database, parts[-2])
     searched = [parts[-2]] if len(parts) > 1 else ["pg_catalog", *path]
     return next((by_schema[each] for each in searched if each in by_schema), None)

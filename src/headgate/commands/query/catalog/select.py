@@ -443,6 +443,8 @@ class CatalogPlanner(FromItems):
             context = self.binding.within(construct=word)
             bound = to_specific(binder.bind_raw(inner, Scope((), outer), context), t.INT8, word, context)
             found += f" {word} {self.sql(bound)}"
+        if found and " OFFSET " not in found:
+            found += " OFFSET 0"  # DuckDB leaves a LIMIT alone out where it takes a LEFT JOIN of nothing for nothing
         return found
 
     # ---- subqueries ----------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class SessionFunctions(Env):
         name = self.called(node)
         if name in self.functions or name in _ACTING_ALWAYS:
             return self._call_given(name, node)
-        if name.startswith("has_") or name in ("pg_has_role", "row_security_active"):
+        if privilege_inquiry.knows(name):
             return self._privilege(name, node)
         if name in _MOMENTS:
             return self._moment(name, node.type)
