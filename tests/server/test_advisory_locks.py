@@ -75,6 +75,17 @@ PLAYS: dict[str, list[Step]] = {
         *asked("SELECT pg_try_advisory_lock(0, 1), pg_try_advisory_lock(2), pg_try_advisory_lock(0, 2), pg_try_advisory_lock(-1, 3)"),
         *asked("SELECT pg_try_advisory_xact_lock(-1, 3), pg_try_advisory_xact_lock_shared(2, 3)", "SELECT pg_advisory_unlock(0, 1)"),
     ],
+    "pg_locks shows them": [
+        *said("SELECT pg_advisory_lock(4276431467653423275), pg_advisory_lock_shared(-1, 3), pg_advisory_lock(-1, 3)"),
+        *said("BEGIN", "SELECT pg_advisory_xact_lock_shared(7)"),
+        ("b+", "SELECT pg_advisory_lock(-1, 3)"),
+        *said(
+            "SELECT classid, objid, objsubid, mode, granted, pid = pg_backend_pid() FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) ORDER BY 1, 2, 3, 4, 5",
+            "COMMIT", "SELECT pg_advisory_unlock_all()",
+        ),
+        ("b", ""),
+    ],
     "NULL takes nothing": said("SELECT pg_advisory_lock(NULL), pg_try_advisory_lock(NULL), pg_advisory_unlock(1, NULL)"),
     "lock_timeout ends a wait": [
         *said("SELECT pg_advisory_lock(1)"),
@@ -82,7 +93,7 @@ PLAYS: dict[str, list[Step]] = {
         *said("SELECT pg_advisory_unlock(1)"),
         *asked("SELECT pg_advisory_lock_shared(1)"),
     ],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PLAYS)

@@ -175,3 +175,31 @@ def _ended(conninfo: str, has: str, wants: str, end: str) -> tuple[str | None, s
         first.rollback()
         watcher.execute("UPDATE t SET b = 3 WHERE a = 1")
         return error.sqlstate, error.diag.message_primary
+
+
+def test_a_wait_stood_in_no_row_of_pg_locks(node: Server) -> None:
+    """So that whoever asked whether somebody waits was told that nobody does."""
+    conninfo = node.conninfo(node.new_database())
+    shown = "SELECT locktype, mode, granted FROM pg_locks WHERE pid = %s AND relation = 't'::regclass"
+    with (
+        psycopg.connect(conninfo, autocommit=True) as one,
+        psycopg.connect(conninfo, autocommit=True) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        one.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")
+        one.execute("INSERT INTO t VALUES (1, 1)")
+        one.execute("BEGIN; UPDATE t SET b = 2")
+        assert ("relation", "ExclusiveLock", True) in one.execute(shown, (one.info.backend_pid,)).fetchall()
+        waiting = pool.submit(other.execute, "UPDATE t SET b = 3")
+        until(
+            lambda: ("relation", "ExclusiveLock", False) in one.execute(shown, (other.info.backend_pid,)).fetchall(),
+            "nobody is seen to wait",
+        )
+        assert one.execute("SELECT pg_blocking_pids(%s)", (other.info.backend_pid,)).fetchone() == ([one.info.backend_pid],)
+        one.execute("COMMIT")
+        waiting.result(30)
+        assert one.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,)
+        assert one.execute(shown, (other.info.backend_pid,)).fetchall() == []
+        one.execute("BEGIN; UPDATE t SET b = 4; PREPARE TRANSACTION 'shown'")
+        assert one.execute("SELECT pid FROM pg_locks WHERE relation = 't'::regclass AND mode = 'ExclusiveLock'").fetchall() == [(None,)]
+        one.execute("COMMIT PREPARED 'shown'")

@@ -25,9 +25,9 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headgate.catalog.hold import Hold
@@ -81,6 +81,32 @@ class AdvisoryCounts:
 
 
 @dataclass(frozen=True)
+class ShownLock:
+    """A lock as pg_locks shows it (manual, 54.12): held by the transaction `owner` or, of a session, by none, or waited for since `since`.
+
+    `relation` of a table; `xid` of another transaction whose end is waited for; `advisory`; or, of a row of a catalog, its index and oid.
+    """
+
+    mode: str
+    pid: int | None
+    owner: int | None
+    database: int | None = None
+    relation: int | None = None
+    xid: int | None = None
+    advisory: AdvisoryKey | None = None
+    row: tuple[str, int] | None = None
+    since: float | None = None
+    """Seconds of the Unix epoch."""
+
+
+ROW_EXCLUSIVE = "RowExclusiveLock"
+"""What PostgreSQL calls the lock of who adds rows: as a claim it goes with its like, and not with a table's lock."""
+_HOLD_MODES = {Hold.USE: "AccessShareLock", Hold.CHANGE: "ShareUpdateExclusiveLock", Hold.ALONE: "AccessExclusiveLock"}
+"""The weakest modes of PostgreSQL that conflict as these do."""
+_OF_OID = "_oid_index"
+
+
+@dataclass(frozen=True)
 class _Wait:
     """What a transaction waits for; `blockers` gives the xids of those whose end it needs."""
 
@@ -88,6 +114,9 @@ class _Wait:
     """All of them begin with the database."""
     mode: Mode
     blockers: Callable[[], set[int]]
+    since: float = field(default_factory=time.time)
+    shared: bool = False
+    """Of an advisory lock."""
 
     def told(self, blocking: int) -> str:
         """What of it a DETAIL says."""
@@ -103,13 +132,17 @@ class _Wait:
 class Patience:
     """How long a session waits for a lock: until `check` raises, or 55P03 after `timeout` seconds; `tell` hears what it waits for.
 
-    A transaction that has one as `cancelled` hands it to `acquire` and `claim`.
+    A transaction that has one as `cancelled` hands it to `acquire` and `claim`; `pid` is that of the backend.
     """
 
     def __init__(
-        self, check: Callable[[], None], timeout: float | None = None, tell: Callable[[Mode | None], None] = lambda mode: None
+        self,
+        check: Callable[[], None],
+        timeout: float | None = None,
+        tell: Callable[[Mode | None], None] = lambda mode: None,
+        pid: int | None = None,
     ) -> None:
-        self.check, self.timeout, self.tell = check, timeout, tell
+        self.check, self.timeout, self.tell, self.pid = check, timeout, tell, pid
 
     def __call__(self) -> None:
         """Raises to end the wait."""
@@ -129,6 +162,8 @@ class TableLocks:
         """By owner the keys of catalogs that it holds."""
         self._advisory: dict[AdvisoryKey, dict[AdvisoryHolder, AdvisoryCounts]] = {}
         self._waiting: dict[int, _Wait] = {}
+        self._pids: dict[int, int] = {}
+        """The backends of owners; a prepared transaction has none any more."""
 
     def acquire(
         self,
@@ -233,7 +268,7 @@ class TableLocks:
 
         with self._changed:
             if owner is not None:
-                self._wait(owner, _Wait(key, Mode.ADVISORY, blockers), cancelled, None)
+                self._wait(owner, _Wait(key, Mode.ADVISORY, blockers, shared=shared), cancelled, None)
             elif blockers():
                 return False
             if key not in self._advisory and len(self._advisory) >= most:
@@ -259,10 +294,55 @@ class TableLocks:
                     del self._advisory[key]
             self._changed.notify_all()
 
-    def advisory(self) -> list[tuple[AdvisoryKey, int, AdvisoryCounts]]:
-        """All advisory locks: what for, the process id of the session, how often."""
+    def shown(self) -> list[ShownLock]:
+        """All locks as they are at this moment: those that are held, and those that are waited for."""
         with self._changed:
-            return [(key, each.pid, replace(counts)) for key, holders in self._advisory.items() for each, counts in holders.items()]
+            return [*self._shown_held(), *self._shown_advisory(), *self._shown_waiting()]
+
+    def _shown_held(self) -> Iterator[ShownLock]:
+        for (database, relation), owner in self._owner.items():
+            yield ShownLock(Mode.LOCK, self._pids.get(owner), owner, database, relation)
+        for (database, relation), claims in self._claims.items():
+            for owner in claims:
+                yield ShownLock(ROW_EXCLUSIVE, self._pids.get(owner), owner, database, relation)
+        for key, holders in self._holders.items():
+            if key.constraint.endswith(_OF_OID):
+                row = (key.constraint.removesuffix(_OF_OID), int(str(key.values[0])))
+                for owner, hold in holders.items():
+                    yield ShownLock(_HOLD_MODES[hold], self._pids.get(owner), owner, key.database, row=row)
+        owners = {*self._owner.values(), *self._held, *self._waiting, *(owner for claims in self._claims.values() for owner in claims)}
+        for owner in owners:
+            yield ShownLock(Mode.LOCK, self._pids.get(owner), owner, xid=owner)
+
+    def _shown_advisory(self) -> Iterator[ShownLock]:
+        for key, holders in self._advisory.items():
+            for holder, counts in holders.items():
+                for mode, count in ((Mode.LOCK, counts.exclusive), (Mode.CLAIM, counts.shared)):
+                    if count:
+                        yield ShownLock(mode, holder.pid, holder.transaction(), key.database, advisory=key)
+
+    def _shown_waiting(self) -> Iterator[ShownLock]:
+        for owner, wait in self._waiting.items():
+            pid = self._pids.get(owner)
+            if isinstance(wait.key, AdvisoryKey):
+                mode = Mode.CLAIM if wait.shared else Mode.LOCK
+                yield ShownLock(mode, pid, owner, wait.key.database, advisory=wait.key, since=wait.since)
+            elif wait.mode is Mode.LOCK:
+                yield ShownLock(Mode.LOCK, pid, owner, wait.key[0], int(str(wait.key[1])), since=wait.since)
+            else:
+                for blocking in sorted(wait.blockers())[:1]:
+                    yield ShownLock(Mode.CLAIM, pid, owner, xid=blocking, since=wait.since)
+
+    def disown(self, owner: int) -> None:
+        """The transaction is prepared: it keeps its locks, and no backend has it any more."""
+        with self._changed:
+            self._pids.pop(owner, None)
+
+    def blocking(self, pid: int) -> list[int]:
+        """The backends for which one waits, 0 for a prepared transaction (pg_blocking_pids)."""
+        with self._changed:
+            waits = [wait for owner, wait in self._waiting.items() if self._pids.get(owner) == pid]
+            return sorted({-each if each < 0 else self._pids.get(each, 0) for wait in waits for each in wait.blockers()})
 
     def _others(self, key: CatalogKey, owner: int, hold: Hold) -> set[int]:
         """Who else holds a key so that it conflicts."""
@@ -281,6 +361,8 @@ class TableLocks:
 
     def _wait(self, owner: int, wait: _Wait, cancelled: Callable[[], None] | None, lock_timeout: float | None) -> None:
         patience = cancelled if isinstance(cancelled, Patience) else Patience(cancelled or (lambda: None))
+        if patience.pid is not None:
+            self._pids[owner] = patience.pid
         limit = patience.timeout if lock_timeout is None else lock_timeout
         give_up = None if limit is None else time.monotonic() + limit
         while wait.blockers():
@@ -333,6 +415,7 @@ class TableLocks:
                 del self._claims[key][owner]
                 if not self._claims[key]:
                     del self._claims[key]
+            self._pids.pop(owner, None)
             for name in self._held.pop(owner, ()):
                 del self._holders[name][owner]
                 if not self._holders[name]:

@@ -114,7 +114,8 @@ class Worker:
     @property
     def patience(self) -> Patience:
         """How the worker waits for locks: until it has been asked to end, and pg_stat_activity shows it."""
-        return Patience(self.check_stop, tell=lambda mode: None if self.backend is None else self.backend.waits_for(mode))
+        pid = None if self.backend is None else self.backend.pid
+        return Patience(self.check_stop, tell=lambda mode: None if self.backend is None else self.backend.waits_for(mode), pid=pid)
 
     def check_stop(self) -> None:
         """Raises 57P01 once the worker has been asked to end."""

@@ -138,6 +138,10 @@ class _Functions(
         """Cancels what a backend runs."""
         return self._signalled(pid, "cancel", "query", "canceled") and self.node.activity.cancel(pid)
 
+    def fn_pg_blocking_pids(self, pid: int) -> list[int]:
+        """The backends for whose locks one waits."""
+        return self.node.engine.locks.blocking(pid)
+
     def fn_pg_sleep(self, seconds: float) -> None:
         """Waits."""
         self.session.interrupts.sleep(float(seconds))

@@ -21,6 +21,7 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.catalog.system_view import Provider
+from headgate.catalog.system_view import relations as relations_of_system
 from headgate.commands.privilege import READ_ALL_STATS, role_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -52,6 +53,7 @@ def providers(node: Node, session: ClientSession) -> Mapping[str, Provider]:
         "pg_cursors": partial(_cursors, session),
         "pg_hba_file_rules": partial(_access_rules, node, session),
         "pg_ident_file_mappings": partial(_mappings, node, session),
+        "pg_locks": partial(_locks, node),
         "pg_stat_statements": partial(_statements, node, session),
         "pg_stat_ssl": partial(_ssl, node, session),
         "pg_stat_gssapi": partial(_gssapi, node, session),
@@ -116,6 +118,23 @@ def _activity(node: Node, session: ClientSession) -> Iterator[Row]:
             one.query,
             one.kind,
         )
+
+
+def _locks(node: Node) -> Iterator[Row]:
+    """Who holds and who waits for what; a row of a catalog is an object, that of a relation's the relation."""
+    for each in node.engine.locks.shown():
+        kind, relation, classid, objid, objsubid = "transactionid", each.relation, None, None, None
+        if each.advisory is not None:
+            kind, (_, classid, objid, objsubid) = "advisory", each.advisory
+        elif each.row is not None and each.row[0] == "pg_class":
+            kind, relation = "relation", each.row[1]
+        elif each.row is not None:
+            kind, classid, objid, objsubid = "object", relations_of_system()["pg_catalog", each.row[0]].oid, each.row[1], 0
+        elif each.relation is not None:
+            kind = "relation"
+        virtual = f"{each.pid or -1}/{each.owner or 0}"
+        place = (kind, each.database, relation, None, None, None, each.xid, classid, objid, objsubid)
+        yield (*place, virtual, each.pid, each.mode, each.since is None, False, _moment(each.since))
 
 
 def _statements(node: Node, session: ClientSession) -> Iterator[Row]:

@@ -164,7 +164,7 @@ class ClientSession:
     def patience(self) -> Patience:
         """How long this statement waits for locks: lock_timeout, a cancel, the session's end."""
         limit = self.settings.milliseconds("lock_timeout")
-        return Patience(self.interrupts.check, limit / 1000 if limit else None, self.backend.waits_for)
+        return Patience(self.interrupts.check, limit / 1000 if limit else None, self.backend.waits_for, self.backend.pid)
 
     def begin_statement(self) -> Transaction:
         """The transaction in which the statement reads and writes."""

@@ -138,6 +138,7 @@ class PreparedTransactions:
             transaction.rollback()
             raise
         transaction.handed_over()
+        engine.locks.disown(handed.xid)
         return entry.end_lsn
 
     def take(self, gid: str, database: int, user: str | None) -> PreparedXact:
