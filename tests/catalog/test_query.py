@@ -46,6 +46,27 @@ def test_a_limit_over_a_join_of_nothing_was_left_out(ask: Ask, database: int) ->
     assert len(ask(database, "SELECT rolname FROM pg_authid a LEFT JOIN pg_db_role_setting s ON s.setrole = 1 LIMIT 1")) == 1
 
 
+def test_columns_of_constraints_were_looked_for_in_the_product_of_all_columns_and_all_constraints(
+    ask: Ask, database: int, published: int
+) -> None:
+    """For some ten minutes."""
+    used = "SELECT table_name, column_name, constraint_name FROM information_schema.constraint_column_usage WHERE table_schema = 'public'"
+    assert ask(database, used) == [("w1", "a", "w1_pkey")]
+
+
+ANY_OF = [
+    ("2", "ARRAY[1, NULL]", None), ("1", "ARRAY[1, NULL]", "t"), ("2", "ARRAY[2]", "t"), ("1", "ARRAY[2]", "f"), ("1", "NULL", None),
+    ("1", "'{}'", "f"), ("NULL::int", "ARRAY[2]", None), ("NULL::int", "'{}'", "f"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "array", "found"), ANY_OF)
+def test_a_value_is_one_of_an_array_or_it_is_not_known(ask: Ask, database: int, value: str, array: str, found: str | None) -> None:
+    columns = f"(SELECT unnest(ARRAY[{value}]) AS n, {array}::int[] AS a) x"
+    opposite = {"t": "f", "f": "t", None: None}[found]
+    assert ask(database, f"SELECT n = ANY (a), n <> ALL (a) FROM {columns}") == [(found, opposite)]
+
+
 def test_a_subscribing_postgresql_gets_the_answers_it_needs(ask: Ask, database: int, published: int) -> None:
     assert ask(database, "SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ('pw', 'none')") == [("pw",)]
     tables = "SELECT DISTINCT t.schemaname, t.tablename \n, t.attnames\nFROM pg_catalog.pg_publication_tables t\n WHERE t.pubname IN ('pw')"

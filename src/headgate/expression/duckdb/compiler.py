@@ -119,6 +119,8 @@ def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
     element = n.ColumnRef(type=n.TypeRef(element_of(array.type.oid) or t.TEXT, -1, array.type.collation), name="x", attnum=1, key="x")
     a, listed = compile(left, env), compile(array, env)
     each = call.operate(node.operator, node, (left, element), (a, "x"), env)
+    if name == ("=" if node.any else "<>") and base_of(left.type.oid) != t.BPCHAR:
+        return _contained(a, listed, node)
     if name in comparison.OPERATORS and base_of(left.type.oid) != t.BPCHAR:
         return f"CASE WHEN {listed} IS NOT NULL THEN {a} {name} {'ANY' if node.any else 'ALL'} ({listed}) END"  # NULL is no empty list
     tests = f"list_transform({listed}, lambda x: {each})"
@@ -126,6 +128,15 @@ def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
     return (
         f"CASE WHEN {listed} IS NULL THEN NULL WHEN list_contains({tests}, {decided}) THEN {decided}"
         f" WHEN list_count({tests}) < len({tests}) THEN NULL ELSE NOT {decided} END"
+    )
+
+
+def _contained(a: str, listed: str, node: n.ScalarArrayOp) -> str:
+    """``x = ANY (array)`` and its opposite without a subquery, which DuckDB computes over the product of the tables, before it joins them."""
+    found = "TRUE" if node.any else "FALSE"
+    return (
+        f"CASE WHEN {listed} IS NULL OR ({a} IS NULL AND len({listed}) > 0) THEN NULL WHEN list_contains({listed}, {a}) THEN {found}"
+        f" WHEN list_count({listed}) < len({listed}) THEN NULL ELSE NOT {found} END"
     )
 
 
