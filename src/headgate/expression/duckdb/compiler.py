@@ -132,7 +132,7 @@ def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
 
 
 def _contained(a: str, listed: str, node: n.ScalarArrayOp) -> str:
-    """``x = ANY (array)`` and its opposite without a subquery, which DuckDB computes over the product of the tables, before it joins them."""
+    """``x = ANY (array)`` and its opposite without a subquery, which DuckDB computes over the product of the tables before it joins."""
     found = "TRUE" if node.any else "FALSE"
     return (
         f"CASE WHEN {listed} IS NULL OR ({a} IS NULL AND len({listed}) > 0) THEN NULL WHEN list_contains({listed}, {a}) THEN {found}"
