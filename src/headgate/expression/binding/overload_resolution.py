@@ -164,8 +164,7 @@ def _candidate(function: Function, count: int, variadic: bool) -> Candidate | No
         if count >= len(declared):
             extra = count - len(declared) + 1
             return Candidate((*declared[:-1], *([function.variadic] * extra)), function=function, spread=extra)
-        return None
-    if len(declared) == count:
+    elif len(declared) == count:
         return Candidate(declared, function=function)
     if count < len(declared) <= count + function.defaults:
         return Candidate(declared[:count], function=function)

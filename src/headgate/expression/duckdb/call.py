@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from headgate.expression import builtin
 from headgate.expression import node as n
+from headgate.expression.builtin import Operator
 from headgate.expression.duckdb import cast, comparison, json, regex
 from headgate.expression.duckdb.function_table import FUNCTIONS
 from headgate.expression.duckdb.value import (
@@ -27,7 +28,9 @@ from headgate.expression.duckdb.value import (
     scale,
     zero_based,
 )
+from headgate.expression.functions.datetime import timestamp
 from headgate.types import registry as t
+from headgate.types.datetime import interval
 
 Builder = Callable[[n.Expression, Sequence[n.Expression], Sequence[str], Env], str]
 
@@ -64,8 +67,25 @@ def operate(operator: int, node: n.Expression, operands: Sequence[n.Expression],
     if found.result == t.NUMERIC and found.left in (0, t.NUMERIC) and found.right == t.NUMERIC:
         return _numeric(found, node, operands, args, env)
     if builtin.function(found.function).key in _IN_ZONE and not env.in_utc:
-        raise refuse("an operator that depends on TimeZone", node)
+        return _in_zone(found, node, operands, args, env)
     return apply(found.function, node, operands, args, env)
+
+
+def _in_zone(found: Operator, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """timestamptz ± interval where TimeZone is not UTC: days and months are the zone's, of which DuckDB knows nothing.
+
+    Hours are the same everywhere, and of now() and its like the sum is a constant; all else is refused.
+    """
+    moment, span = operands if found.left == t.TIMESTAMPTZ else reversed(operands)
+    if isinstance(span, n.Const) and span.value is not None:
+        parts = interval.normal(span.value)
+        if not parts.days and not parts.months:
+            return apply(found.function, node, operands, args, env)
+        micros = env.moment(moment)
+        if micros is not None:
+            shift = timestamp.minus_in_zone if found.name == "-" else timestamp.plus_in_zone
+            return f"make_timestamp({shift(env.time_zone, micros, span.value)})"
+    raise refuse("an operator that depends on TimeZone", node)
 
 
 @functools.cache

@@ -240,13 +240,13 @@ def output(kind: int, sql: str, env: Env) -> str:
     plain = {
         t.BOOL: f"hg.bool_out({sql})",
         t.PG_LSN: f"hg.lsn_out({sql})",
-        t.FLOAT8: f"hg.float_out({sql})",
+        t.FLOAT8: f"hg.float_out(CAST({sql} AS VARCHAR))",
         t.INTERVAL: f"CASE WHEN contains(CAST({sql} AS VARCHAR), '-') THEN {_SIGNED} ELSE hg.interval_out({sql}) END",
         t.TIMESTAMPTZ: f"(CAST({sql} AS VARCHAR) || CASE WHEN isfinite({sql}) THEN '+00' ELSE '' END)",
         t.BYTEA: f"('\\x' || lower(hex({sql})))",
         t.INT2VECTOR: f"array_to_string({sql}, ' ')",
         t.OIDVECTOR: f"array_to_string({sql}, ' ')",
-        t.VOID: "''",
+        t.VOID: f"coalesce('', CAST({sql} AS VARCHAR))",  # it is called all the same
     }.get(kind)
     if plain is not None:
         return plain
@@ -254,6 +254,10 @@ def output(kind: int, sql: str, env: Env) -> str:
         raise refuse("the text form of type real inside of an expression")
     element = element_of(kind)
     if element is not None:
+        if element in REGISTERED:  # their names are looked up, and DuckDB has no subquery inside of a lambda
+            rows = f"(SELECT unnest({sql}) AS x, generate_subscripts({sql}, 1) AS i) _l"
+            listed = f"(SELECT coalesce(list({output(element, '_l.x', env)} ORDER BY _l.i), []) FROM {rows})"
+            return f"hg.array_out(CASE WHEN {sql} IS NOT NULL THEN {listed} END)"
         inner = output(element, "x", env)
         return f"hg.array_out({sql if inner == 'x' else f'list_transform({sql}, lambda x: {inner})'})"
     return sql if duckdb_type(kind) == "VARCHAR" else f"CAST({sql} AS VARCHAR)"

@@ -66,6 +66,7 @@ class Env(Protocol):
     path: str
     in_utc: bool
     """Whether the session's TimeZone is UTC."""
+    time_zone: str
     facts: dict[str, Facts]
     """By the keys of columns, which are their SQL."""
     rows: dict[str, Sequence[RowColumn]]
@@ -79,6 +80,9 @@ class Env(Protocol):
 
     def session_value(self, node: n.SqlValue) -> str:
         """CURRENT_USER and its like."""
+
+    def moment(self, node: n.Expression) -> int | None:
+        """Of now() and its like, as a timestamptz: the microseconds since 1970; None for anything else."""
 
     def session_call(self, node: n.FuncExpr) -> str | None:
         """A call that the session answers, None for any other."""

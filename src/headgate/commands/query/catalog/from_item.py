@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import procedure, system_view
@@ -27,7 +28,7 @@ from headgate.expression import builtin
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.duckdb import set_returning, value
-from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
+from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts
 from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
@@ -202,7 +203,9 @@ class FromItems(SessionFunctions):
         rows = [] if provider is None or self.describing else list(provider())
         name = f"hg_dynamic_{self.alias('d')}"
         self.tables[name] = arrow_table(found.columns, rows)
+        # a certificate's serial number may have more digits than DuckDB's numbers: then it stays its text, of which = and <> hold
         whole = [f"c{place}" for place, each in enumerate(found.columns, 1) if each.type_oid == t.NUMERIC]
+        whole = [each for each in whole if (pc.max(pc.utf8_length(self.tables[name].column(each))).as_py() or 0) <= MAX_DIGITS]
         casts = ", ".join(f"CAST({each} AS DECIMAL(38,0)) AS {each}" for each in whole)
         return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
 

@@ -110,20 +110,12 @@ def answer(
         return _one_by_one(select, context, cursor, dynamic, functions, parameters)
     given = [TypedParameter(each.type_oid, each.text) for each in parameters]
     planner = CatalogPlanner(context, cursor, dynamic, functions, given)
-    key = _key(planner, select)
-    known = _PLANNED.get(key) if key is not None else None
-    if known is None:
-        query = planner.select(select, None)
-        if planner.acting:
-            return volatile_function.answer(planner, query, select, _run)
-        types = planner.types_of(query)
-        known = f"SELECT {_printed(planner, query)} FROM ({query.build(types)}) q", _columns(query, types)
-        if key is not None and planner.kept_view and not planner.tables:
-            if len(_PLANNED) >= _MOST_PLANNED:
-                _PLANNED.clear()
-            _PLANNED[key] = known
-    sql, columns = known
-    table = _run(planner, sql)
+    query = planner.select(select, None)
+    if planner.acting:
+        return volatile_function.answer(planner, query, select, _run)
+    types = planner.types_of(query)
+    columns = _columns(query, types)
+    table = _run(planner, f"SELECT {_printed(planner, query)} FROM ({query.build(types)}) q")
     return ResultSet(columns, _batches(table, columns, context))
 
 
@@ -159,18 +151,6 @@ def _one_by_one(
         arrays += batch.columns
     schema = pa.schema([pa.field(str(place), pa.string()) for place, _ in enumerate(columns)])
     return ResultSet(tuple(columns), [pa.RecordBatch.from_arrays(arrays, schema=schema)])
-
-
-_PLANNED: dict[tuple[object, ...], tuple[str, tuple[ResultColumn, ...]]] = {}
-"""What queries have become, for when they are asked again: clients ask the same of the catalogs over and over."""
-_MOST_PLANNED = 512
-
-
-def _key(planner: CatalogPlanner, select: pb.SelectStmt) -> tuple[object, ...] | None:
-    """By what a query is known again; None for one with parameters, of a user whose rights count, or whose names may be hidden."""
-    if planner.parameters or not planner.context.superuser or "pg_catalog" in planner.context.search_path:
-        return None
-    return (select.SerializeToString(deterministic=True), *planner.session_key())
 
 
 def describe(

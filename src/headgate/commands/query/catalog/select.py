@@ -102,6 +102,7 @@ class CatalogPlanner(FromItems):
         oids = (found if "pg_catalog" in found else {"pg_catalog": namespace.PG_CATALOG, **found}).values()
         self.path = f"[{', '.join(map(str, oids))}]"
         self.database = str(context.database)
+        self.time_zone = context.time_zone
         self.in_utc = context.time_zone in ("UTC", "Etc/UTC", "GMT")
 
     def sizes(self) -> str:

@@ -48,6 +48,7 @@ _ACTING_ALWAYS = frozenset(
     "pg_terminate_backend pg_cancel_backend pg_reload_conf set_config pg_sleep pg_drop_replication_slot pg_replication_slot_advance"
     " pg_create_logical_replication_slot pg_current_wal_lsn pg_replication_origin_advance".split()
 )
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
 _TO_REGISTERED = {
     "to_regclass": t.REGCLASS, "to_regtype": t.REGTYPE, "to_regnamespace": t.REGNAMESPACE, "to_regrole": t.REGROLE, "to_regproc": t.REGPROC,
@@ -113,6 +114,19 @@ class SessionFunctions(Env):
     def _moment(self, function: str, target: TypeRef) -> str:
         self.kept_view = False
         return literal.constant(instant.constant(self.context, target, self.binding, function), self)
+
+    def moment(self, node: Expression) -> int | None:
+        """Of now() and its like, as a timestamptz: the microseconds since 1970; None for anything else."""
+        if isinstance(node, SqlValue):
+            function = "now"
+        elif isinstance(node, FuncExpr) and self.called(node) in _MOMENTS:
+            function = self.called(node)
+        else:
+            return None
+        if node.type.oid != t.TIMESTAMPTZ:
+            return None
+        self.kept_view = False
+        return (self.context.moment(function) - _EPOCH) // datetime.timedelta(microseconds=1)
 
     # ---- who and where -----------------------------------------------------------------------------------------------------
 
@@ -259,7 +273,7 @@ class SessionFunctions(Env):
         callee = self.functions.get(name)
         if callee is None:
             raise not_supported(f"function {name} is not supported", position=position(node.location))
-        if chosen.is_set and not chosen.outputs:
+        if chosen.is_set:
             raise not_supported(f"function {name} is only supported in FROM", position=position(node.location))
         self.check_right(chosen)
         self.kept_view = False
