@@ -56,6 +56,7 @@ def exhaust(node: Server) -> list[psycopg.Connection[Any]]:
 def test_a_node_without_descriptors_never_accepted_again_and_was_said_to_run(own_node: Callable[..., Server]) -> None:
     node = own_node()
     with psycopg.connect(node.conninfo(), autocommit=True) as session:
+        session.execute("SELECT 1")  # what the first statement of a node reads of its program takes descriptors
         with few_descriptors(node.pid, SPARE):
             held = exhaust(node)
             code, found = status(node)
