@@ -14,8 +14,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.expression.agreement import Agreement
 from tests.expression.generated import GRAMMAR
@@ -81,18 +79,18 @@ def compared(ask: Ask, database: int, judge: psycopg.Connection, seed: int, outc
     if (got or "").startswith("!") and (wanted is None or wanted.startswith("!")):  # PostgreSQL's planner finds a NULL before an error
         outcomes["another error"] += 1
         return None
+    if (
+        got == "!22025" and wanted == "f"
+    ):  # PostgreSQL does not come to the end of a pattern that ends in its escape (docs/compatibility.md)
+        outcomes["another error"] += 1
+        return None
     return f"{seed}: {query}\n  PostgreSQL {wanted!r}, here {got!r}"
 
 
 def test_a_drawn_expression_means_on_a_catalog_what_it_means_on_postgresql(ask: Ask, database: int, judge: psycopg.Connection) -> None:
     outcomes: Counter[str] = Counter()
-
-    @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    @given(st.integers(0, 2**32))
-    def each(seed: int) -> None:
-        assert compared(ask, database, judge, seed, outcomes) is None
-
-    each()
+    found = [each for seed in range(1000) if (each := compared(ask, database, judge, seed, outcomes)) is not None]
+    assert found == []
     assert outcomes["agree"] >= 40, outcomes
 
 

@@ -10,6 +10,7 @@ session is; all others here, where what a text may take is bounded, what crashes
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import resource
@@ -106,6 +107,14 @@ class _ParserProcess:
 
 _idle: list[_ParserProcess] = []
 _lock = threading.Lock()
+
+
+@atexit.register
+def _end_idle() -> None:
+    """Those that wait for a text end with the process that asks."""
+    with _lock:
+        while _idle:
+            _idle.pop().end()
 
 
 @contextlib.contextmanager
