@@ -78,7 +78,7 @@ class CatalogServer:
             text = stream.read(length - 4)[:-1].decode()
             try:
                 for statement in parse(text):
-                    self._answer(stream.write, query.answer(statement.node, text, context, cursor, self.dynamic, self.functions))
+                    self._answer(stream.write, query.answer(statement.node, context, cursor, self.dynamic, self.functions))
             except PostgresError as error:
                 body = b"".join(key + str(value).encode() + b"\0" for key, value in self._fields(error) if value is not None)
                 stream.write(message(b"E", body + b"\0"))
@@ -160,7 +160,7 @@ def ask(empty_catalog: Catalog) -> Callable[..., list[tuple[str | None, ...]]]:
         context = SessionContext(database, "test", "postgres", settings={"TimeZone": "UTC"}, pid=42)
         cursor = empty_catalog.cursor()
         [statement] = parse(sql)
-        result = query.answer(statement.node, sql, context, cursor, **given)
+        result = query.answer(statement.node, context, cursor, **given)
         return [row for batch in result for row in zip(*[column.to_pylist() for column in batch.columns], strict=True)]
 
     return rows

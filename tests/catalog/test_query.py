@@ -125,7 +125,7 @@ def test_times_are_shown_in_the_sessions_zone(empty_catalog: Catalog, database: 
     sql = "SELECT stats_reset FROM pg_stat_replication_slots"
     dynamic = {"pg_stat_replication_slots": lambda: [("s", 0, 0, 0, 0, 0, 0, 0, 0, moment)]}
     [statement] = parse(sql)
-    result = query.answer(statement.node, sql, context, empty_catalog.cursor(), dynamic)
+    result = query.answer(statement.node, context, empty_catalog.cursor(), dynamic)
     assert [batch.to_pylist() for batch in result] == [[{"0": "2024-07-01 14:00:00.5+02"}]]
 
 
@@ -188,7 +188,7 @@ def test_parameters_are_described_and_used(empty_catalog: Catalog, database: int
     assert types == (t.NAME, t.INT4, t.TEXT)
     assert [(column.name, column.type_oid) for column in columns] == [("oid", t.TEXT), ("?column?", t.INT4)]
     given = [TypedParameter(t.NAME, "int4"), TypedParameter(t.INT4, "41"), TypedParameter(0, "integer")]
-    result = query.answer(statement.node, sql, context, empty_catalog.cursor(), parameters=given)
+    result = query.answer(statement.node, context, empty_catalog.cursor(), parameters=given)
     assert [batch.to_pylist() for batch in result] == [[{"0": "integer", "1": "42"}]]
 
 

@@ -30,7 +30,7 @@ lsn_out(x) AS printf('%X/%X', x >> 32, x & 4294967295)
 lsn_in(s) AS (CAST('0x' || split_part(s, '/', 1) AS UBIGINT) << 32) | CAST('0x' || split_part(s, '/', 2) AS UBIGINT)
 bytes_from(x, a, b) AS CASE WHEN b < greatest(a, 1) THEN CAST('' AS BLOB) ELSE x[greatest(a, 1):b] END
 bool_out(x) AS CASE WHEN x THEN 't' WHEN NOT x THEN 'f' END
-float_out(s) AS regexp_replace(regexp_replace(s, '\.0$', ''), '\.0e', 'e')
+float_out(f) AS replace(replace(regexp_replace(regexp_replace(CAST(f AS VARCHAR), '\.0$', ''), '\.0e', 'e'), 'inf', 'Infinity'), 'nan', 'NaN')
 element_out(s) AS CASE WHEN s IS NULL THEN 'NULL' WHEN s = '' OR lower(s) = 'null' OR regexp_matches(s, '[{{}}",\\\s]')
     THEN '"' || replace(replace(s, '\', '\\'), '"', '\"') || '"' ELSE s END
 array_out(l) AS CASE WHEN l IS NOT NULL THEN '{{' || array_to_string(list_transform(l, lambda e: hg.element_out(e)), ',') || '}}' END

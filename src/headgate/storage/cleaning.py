@@ -89,7 +89,7 @@ class Cleaner:
     @step(Step.CLEANING)
     def _clean_table(self, key: Key, needed: int, before: float) -> None:
         path = self._engine.path(key)
-        for name in _names(path / "_headgate"):
+        for name in data_location.names_if_any(path / "_headgate"):
             if name.isdigit() and int(name) < needed:
                 data_location.remove_tree(path / "_headgate" / name)
         self._remove_unnamed(key, path, needed, before)
@@ -224,20 +224,13 @@ def removed_files(path: DataPath, first: int, last: int, needed: int) -> set[str
 def _notes(path: DataPath) -> list[DataPath]:
     """The files that `_note_removed` has written."""
     folder = path / "_headgate" / _REMOVED
-    return [folder / name for name in _names(folder) if name.isdigit()]
-
-
-def _names(folder: DataPath) -> list[str]:
-    try:
-        return data_location.names(folder)
-    except FileNotFoundError:
-        return []
+    return [folder / name for name in data_location.names_if_any(folder) if name.isdigit()]
 
 
 def forget_versions(path: DataPath, checkpoint: int) -> None:
     """Removes the versions before a checkpoint, the oldest first, so that there is never a gap."""
     log = path / "_delta_log"
-    files = sorted((int(found[1]), name) for name in _names(log) if (found := _NUMBERED.match(name)))
+    files = sorted((int(found[1]), name) for name in data_location.names_if_any(log) if (found := _NUMBERED.match(name)))
     for version, name in files:
         if version < checkpoint:
             data_location.remove(log / name)

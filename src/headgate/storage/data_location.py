@@ -205,14 +205,17 @@ def names(folder: DataPath) -> list[str]:
     return found
 
 
+def names_if_any(folder: DataPath) -> list[str]:
+    """As `names`; none where there is no folder."""
+    try:
+        return names(folder)
+    except FileNotFoundError:
+        return []
+
+
 def has_any(folder: DataPath) -> bool:
     """Whether a folder is there, or of an object store something in it."""
-    if isinstance(folder, Path):
-        return folder.exists()
-    try:
-        return bool(names(folder))
-    except FileNotFoundError:
-        return False
+    return folder.exists() if isinstance(folder, Path) else bool(names_if_any(folder))
 
 
 def below(folder: DataPath) -> Iterator[StoredFile]:

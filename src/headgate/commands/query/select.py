@@ -39,7 +39,7 @@ def run(node: pb.SelectStmt, session: Session) -> ResultSet:
 
 def _by_catalog(node: pb.SelectStmt, session: Session, cursor: Cursor) -> ResultSet:
     with session.cancelling(cursor.interrupt):
-        return catalog_query.answer(node, "", session.context, cursor, session.dynamic, session.functions, session.parameters)
+        return catalog_query.answer(node, session.context, cursor, session.dynamic, session.functions, session.parameters)
 
 
 def by_catalog(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from headgate.errors import PostgresError
 from headgate.expression.node import ColumnRef, TypeRef
@@ -21,6 +22,28 @@ SYSTEM_COLUMNS = {
     "cmax": (-5, registry.CID),
     "tableoid": (-6, registry.OID),
 }
+
+
+class Named(Protocol):
+    """A column as a FROM clause has it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+
+C = TypeVar("C", bound=Named)
+
+
+def using_column(columns: Iterable[C], name: str, side: str) -> C:
+    """The column of one side of a join that USING names; 42703 if there is none, 42702 if there are several."""
+    found = [each for each in columns if each.name == name]
+    if not found:
+        raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
+    if len(found) > 1:
+        raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
+    return found[0]
 
 
 @dataclass(frozen=True)

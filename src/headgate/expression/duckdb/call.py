@@ -91,18 +91,14 @@ def _in_zone(found: Operator, node: n.Expression, operands: Sequence[n.Expressio
 @functools.cache
 def _templates() -> dict[int, tuple[str, bool]]:
     """The templates of `function_table` by the function's oid, and whether each is NULL for NULL by itself."""
-    found = {}
+    found: dict[int, tuple[str, bool]] = {}
     for line in FUNCTIONS.strip().splitlines():
         matched = re.match(r"(\w+)(!?)\((.*?)\): (.*)\Z", line)
         assert matched is not None, line
         kinds = tuple(t.by_name(each, "pg_catalog").oid for each in matched[3].split(", ") if each)
-        [function] = [each for each in builtin.builtins().functions_named[matched[1]] if _takes(each, kinds)]
-        found[function.oid, len(kinds)] = (matched[4], not matched[2])
-    return {oid: template for (oid, _), template in found.items()}
-
-
-def _takes(function: builtin.Function, kinds: tuple[int, ...]) -> bool:
-    return function.arguments == kinds
+        [function] = [each for each in builtin.builtins().functions_named[matched[1]] if each.arguments == kinds]
+        found[function.oid] = (matched[4], not matched[2])
+    return found
 
 
 _PIECE = re.compile(r"\{(texts|shift|regclass)?(\d)\}|\{(db|p|sizes)\}|<(\w{5}) ([^>]*)>")

@@ -240,7 +240,7 @@ def output(kind: int, sql: str, env: Env) -> str:
     plain = {
         t.BOOL: f"hg.bool_out({sql})",
         t.PG_LSN: f"hg.lsn_out({sql})",
-        t.FLOAT8: f"replace(replace(hg.float_out(CAST({sql} AS VARCHAR)), 'inf', 'Infinity'), 'nan', 'NaN')",
+        t.FLOAT8: f"hg.float_out({sql})",
         t.INTERVAL: f"CASE WHEN contains(CAST({sql} AS VARCHAR), '-') THEN {_SIGNED} ELSE hg.interval_out({sql}) END",
         t.TIMESTAMPTZ: f"(CAST({sql} AS VARCHAR) || CASE WHEN isfinite({sql}) THEN '+00' ELSE '' END)",
         t.BYTEA: f"('\\x' || lower(hex({sql})))",

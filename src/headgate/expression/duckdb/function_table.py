@@ -148,10 +148,10 @@ pg_xact_commit_timestamp(xid): CAST(NULL AS TIMESTAMP)
 pg_index_has_property(regclass, text): CAST(NULL AS BOOLEAN)
 pg_index_column_has_property(regclass, int4, text): CASE {2} WHEN 'asc' THEN true WHEN 'desc' THEN false WHEN 'orderable' THEN true WHEN 'nulls_first' THEN false WHEN 'nulls_last' THEN true END
 pg_indexam_has_property(oid, text): CASE {1} WHEN 'can_order' THEN {0} = 403 WHEN 'can_unique' THEN {0} = 403 WHEN 'can_multi_col' THEN true ELSE false END
-substr!(bytea, int4): unhex(substr(hex({0}), 2 * greatest(CAST({1} AS BIGINT), 1) - 1))
-substring!(bytea, int4): unhex(substr(hex({0}), 2 * greatest(CAST({1} AS BIGINT), 1) - 1))
-substr!(bytea, int4, int4): CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed> ELSE unhex(substr(hex({0}), 2 * greatest(CAST({1} AS BIGINT), 1) - 1, 2 * greatest(CAST({1} AS BIGINT) + {2} - greatest({1}, 1), 0))) END
-substring!(bytea, int4, int4): CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed> ELSE unhex(substr(hex({0}), 2 * greatest(CAST({1} AS BIGINT), 1) - 1, 2 * greatest(CAST({1} AS BIGINT) + {2} - greatest({1}, 1), 0))) END
+substr!(bytea, int4): hg.bytes_from({0}, {1}, octet_length({0}))
+substring!(bytea, int4): hg.bytes_from({0}, {1}, octet_length({0}))
+substr!(bytea, int4, int4): CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed> ELSE hg.bytes_from({0}, {1}, CAST({1} AS BIGINT) + {2} - 1) END
+substring!(bytea, int4, int4): CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed> ELSE hg.bytes_from({0}, {1}, CAST({1} AS BIGINT) + {2} - 1) END
 substr!(text, int4): substr({0}, greatest({1}, 1))
 substring!(text, int4): substr({0}, greatest({1}, 1))
 substr!(text, int4, int4): CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed> ELSE substr({0}, greatest({1}, 1), greatest(CAST({1} AS BIGINT) + {2} - greatest({1}, 1), 0)) END

@@ -280,27 +280,16 @@ def fetch_versions(path: DataPath, versions: Iterable[int]) -> None:
 
 def newest_version(path: DataPath) -> int | None:
     """The newest version in a table's log by its file names (20 µs, no Spark); None where there is no table."""
-    try:
-        names = data_location.names(path / "_delta_log")
-    except FileNotFoundError:
-        return None
-    return max(_versions_of(names), default=None)
+    return max(versions(path), default=None)
 
 
 def _versions_of(names: Iterable[str]) -> Iterator[int]:
     return (int(n[:20]) for n in names if len(n) == 25 and n.endswith(".json") and n[:20].isdigit())
 
 
-def _names(path: DataPath) -> list[str]:
-    try:
-        return data_location.names(path / "_delta_log")
-    except FileNotFoundError:
-        return []
-
-
 def versions(path: DataPath) -> list[int]:
     """The versions whose commit files are there, in no order."""
-    return list(_versions_of(_names(path)))
+    return list(_versions_of(data_location.names_if_any(path / "_delta_log")))
 
 
 def times(path: DataPath) -> Iterator[tuple[int, Callable[[], float]]]:
@@ -318,13 +307,13 @@ def times(path: DataPath) -> Iterator[tuple[int, Callable[[], float]]]:
 def checkpoint_files(path: DataPath, version: int) -> list[DataPath]:
     """The files of a version's checkpoint."""
     log, found = path / "_delta_log", re.compile(rf"{version:020d}\.checkpoint.*\.parquet")
-    return [log / name for name in sorted(_names(path)) if found.fullmatch(name)]
+    return [log / name for name in sorted(data_location.names_if_any(log)) if found.fullmatch(name)]
 
 
 def checkpoints(path: DataPath) -> set[int]:
     """The versions that have a checkpoint with all its parts."""
     parts: dict[tuple[int, int], int] = {}
-    for name in _names(path):
+    for name in data_location.names_if_any(path / "_delta_log"):
         found = _CHECKPOINT.match(name)
         if found is not None:
             which = int(found[1]), int(found[3] or 1)

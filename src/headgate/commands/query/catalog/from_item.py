@@ -26,7 +26,7 @@ from headgate.commands.query.catalog.session_call import SessionFunctions, resul
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import binder, operators
-from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
 from headgate.expression.duckdb import set_returning, value
 from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts
 from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
@@ -290,7 +290,7 @@ class FromItems(SessionFunctions):
         """USING: the condition, and the merged columns before the others."""
         conditions, merged = [], []
         for name in using:
-            one, other = _only(left, name, "left"), _only(right, name, "right")
+            one, other = using_column(left.star, name, "left"), using_column(right.star, name, "right")
             equal = operators.make(["="], one.reference, other.reference, self.binding, -1)
             conditions.append(self.sql(equal))
             chosen = other if node.jointype == pb.JOIN_RIGHT else one
@@ -355,7 +355,7 @@ class FromItems(SessionFunctions):
         columns = chosen.outputs or ((name, chosen.result),)
         rows: list[tuple[object, ...]] = []
         if not self.describing:
-            rows = result_rows(self.functions[self.called(bound)], self.given_values(bound, chosen), chosen)
+            rows = result_rows(self.functions[self.called(bound)], self.given_values(bound), chosen)
         table = f"hg_rows_{self.alias('r')}"
         listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
         self.tables[table] = arrow_table(listed, rows)
@@ -394,15 +394,6 @@ def _check_names(left: CatalogSource, right: CatalogSource) -> None:
     for each in right.tables:
         if (each.name, each.schema) in taken:
             raise PostgresError("42712", f'table name "{each.name}" specified more than once')
-
-
-def _only(source: CatalogSource, name: str, side: str) -> SourceColumn:
-    found = [each for each in source.star if each.name == name]
-    if not found:
-        raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
-    if len(found) > 1:
-        raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
-    return found[0]
 
 
 def _unnested(found: set_returning.Rows) -> str:

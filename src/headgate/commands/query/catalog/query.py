@@ -94,7 +94,6 @@ def _is_users(node: pb.TypeName) -> bool:
 
 def answer(
     select: pb.SelectStmt,
-    sql: str,
     context: SessionContext,
     cursor: Cursor,
     dynamic: Mapping[str, Provider] = _NOTHING,
@@ -143,7 +142,7 @@ def _one_by_one(
         alone.CopyFrom(select)
         del alone.target_list[:]
         alone.target_list.append(target)
-        found = answer(alone, "", context, cursor, dynamic, functions, parameters)
+        found = answer(alone, context, cursor, dynamic, functions, parameters)
         [batch] = found.batches
         if batch.num_rows != 1:
             raise BeyondCatalog("0A000", "set_config beside a function that gives several rows is not supported")

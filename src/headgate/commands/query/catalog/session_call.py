@@ -280,7 +280,7 @@ class SessionFunctions(Env):
         if name in STABLE:
             if self.describing:
                 return null(chosen.result)
-            return constant(callee(*self.given_values(node, chosen)), chosen.result)
+            return constant(callee(*self.given_values(node)), chosen.result)
         args = spread(node)
         self.acting.append((Acting(name, tuple(each.type.oid for each in args), chosen.result, chosen), args))
         return f"<acting {len(self.acting) - 1}>"
@@ -302,7 +302,7 @@ class SessionFunctions(Env):
         if one(self.cursor, sql, [self.context.database, node.args[0].value]) is None:
             raise PostgresError("42704", f'publication "{node.args[0].value}" does not exist')
 
-    def given_values(self, node: FuncExpr, _chosen: Procedure) -> list[Any]:
+    def given_values(self, node: FuncExpr) -> list[Any]:
         """The values of a call's arguments, which must be constants, as the caller's functions take them."""
         return [self._constant(each) for each in spread(node)]
 

@@ -24,7 +24,7 @@ from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import Plan, PlanColumn, Source, quoted, reference, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
-from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
+from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
 from headgate.expression.node import BoolExpr, BoolKind, Coalesce, Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
@@ -283,7 +283,7 @@ def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], 
     merged: list[PlanColumn] = []
     values = []
     for name in using:
-        one, other = _common(left, name, "left"), _common(right, name, "right")
+        one, other = using_column(left.star, name, "left"), using_column(right.star, name, "right")
         condition = operators.make(["="], reference(one), reference(other), planner.context, -1)
         conditions.append(condition)
         sides, kind = binder.unify([reference(one), reference(other)], "JOIN/USING", planner.context)
@@ -298,12 +298,3 @@ def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], 
     rest = [each for each in left.star + right.star if each.name not in using]
     seen = tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(merged, 1))
     return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + seen)
-
-
-def _common(source: Source, name: str, side: str) -> PlanColumn:
-    found = [each for each in source.star if each.name == name]
-    if not found:
-        raise PostgresError("42703", f'column "{name}" specified in USING clause does not exist in {side} table')
-    if len(found) > 1:
-        raise PostgresError("42702", f'common column name "{name}" appears more than once in {side} table')
-    return found[0]

@@ -31,6 +31,6 @@ def value(text: str, kind: TypeRef, session: Session) -> Const:
     [statement] = parse(f"SELECT {text}")
     known = {name: each for name, each in session.functions.items() if name in STABLE}
     cursor = session.begin_statement().cursor
-    result = query.answer(statement.node, "", session.context, cursor, session.dynamic, known)
+    result = query.answer(statement.node, session.context, cursor, session.dynamic, known)
     [batch] = result.batches
     return Const(type=kind, value=batch.column(0)[0].as_py())

@@ -36,7 +36,7 @@ def answer(planner: Planner, sql: str) -> Plan:
 
     session = planner.session
     [statement] = parse(sql)
-    result = query.answer(statement.node, sql, session.context, planner.transaction.cursor, session.dynamic, session.functions)
+    result = query.answer(statement.node, session.context, planner.transaction.cursor, session.dynamic, session.functions)
     return frame_of(planner, result)
 
 
