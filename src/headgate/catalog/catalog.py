@@ -45,7 +45,8 @@ _log = logging.getLogger("headgate.catalog")
 
 _OID_BLOCK = 64
 _OPTIONS: dict[str, str | int | float | list[str]] = {
-    "threads": 2,
+    # queries on the catalog take a millisecond, of which a second thread costs a fifth: each is run by the thread that asks
+    "threads": 1,
     "memory_limit": "512MB",
     "preserve_insertion_order": True,
     "checkpoint_threshold": "1TB",
