@@ -10,8 +10,9 @@ writers stop, and what must hold is looked at:
     what the node has acknowledged to its sessions is there once, what it has refused is not
     no lock is waited for, and each server answers
 
-and a line tells what the node takes: memory, threads, descriptors, files of segments and of tables, the catalog's bytes. At the end those of
-the last third of the rounds are compared with those of the second: none may have grown by more than GROWTH. `headgate check` is the end.
+and a line tells what the node takes: memory, threads, descriptors, files of segments and of tables, the catalog's bytes. At the end the least
+of the last third of the rounds is compared with the least of the second: none may have grown by more than GROWTH. `headgate check` is the
+end.
 
 Exit code 0 if all of it held. The seed is printed; ``--seed`` repeats the order of the faults, not their moments.
 """
@@ -32,7 +33,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from statistics import median
 
 import psycopg
 import pytest
@@ -45,7 +45,7 @@ TABLES = 20
 ROUND_SECONDS = 40.0
 PATIENCE = 300.0
 GROWTH = 1.25
-"""How much more the last third of a run may take than the second."""
+"""How much more the last third of a run may take at the least than the second did."""
 DISK_MEGABYTES = 3_000
 CLEANING = {"file_retention": "1min", "checkpoint_timeout": "1min"}
 """Files that nobody needs go within a round or two: by default they stay for a week, so that their number grows as long as a run lasts."""
@@ -304,13 +304,17 @@ def _change(random: Random) -> str:
 
 
 def grown(rounds: list[dict[str, float]]) -> list[str]:
-    """What the last third of the rounds took that the second did not; the first is warming up."""
+    """What the last third of the rounds took that the second did not; the first is warming up.
+
+    The least counts: files, and heaps, go up with the load of the last minute and down with the next cleaning, by ten times and more. What
+    leaks is still there at the bottom.
+    """
     third = len(rounds) // 3
     if third < 2:
         return []
     found = []
     for name in rounds[0]:
-        before, after = median(each[name] for each in rounds[third : 2 * third]), median(each[name] for each in rounds[2 * third :])
+        before, after = min(each[name] for each in rounds[third : 2 * third]), min(each[name] for each in rounds[2 * third :])
         if after > before * GROWTH + 8:
             found.append(f"{name} grew from {before:.0f} to {after:.0f}")
     return found
