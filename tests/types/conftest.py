@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import psycopg
@@ -56,6 +57,16 @@ class Oracle:
         self.connection.execute(TRY)
         self.connection.execute("CREATE TYPE mood AS ENUM ('sad', 'happy', 'it''s é')")
         self.tables: set[str] = set()
+
+    @contextmanager
+    def under(self, timezone: str, styles: TextSettings = PLAIN) -> Iterator[None]:
+        """Inside, the session has this time zone and these styles; the next test finds the usual ones."""
+        self.connection.execute(f"SET timezone = '{timezone}'")
+        self.connection.execute(f"SET datestyle = {styles.date_style}, {styles.date_order}; SET intervalstyle = {styles.interval_style}")
+        try:
+            yield
+        finally:
+            self.connection.execute("RESET timezone; RESET datestyle; RESET intervalstyle")
 
     def table(self, type_name: str) -> str:
         name = "of " + type_name.replace('"', "")
@@ -121,11 +132,11 @@ NO_DETAIL = {"int4[]", "text[]"}
 def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "UTC", styles: TextSettings = PLAIN) -> None:
     """Compares under a time zone, a DateStyle and an IntervalStyle."""
     session = replace(styles, timezone=timezone)
-    oracle.connection.execute(f"SET timezone = '{timezone}'")
-    oracle.connection.execute(f"SET datestyle = {styles.date_style}, {styles.date_order}; SET intervalstyle = {styles.interval_style}")
     oid, modifier = oracle.type_of(type_name)
     good: list[tuple[str, str]] = []
-    for value, expected in zip(values, oracle.enter(type_name, values), strict=True):
+    with oracle.under(timezone, styles):
+        entered = oracle.enter(type_name, values)
+    for value, expected in zip(values, entered, strict=True):
         got = read_and_write(value, oid, modifier, session)
         if expected.sqlstate is None and got.sqlstate == "0A000" and got.message.startswith("cannot store"):
             continue

@@ -116,10 +116,10 @@ def test_a_timestamp_with_time_zone_shows_the_zone_of_its_moment(oracle, zone: s
     instants = [seconds * 1_000_000 + 500_000 for seconds in range(-4_000_000_000, 40_000_000_000, 86_400 * 401 + 3601)]
     values = pa.array([*instants, None, -62_167_219_200_000_001], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     shown = text.write_text(values, registry.TIMESTAMPTZ, session=TextSettings(zone, date_style=style)).to_pylist()
-    oracle.connection.execute(f"SET timezone = '{zone}'; SET datestyle = {style}, MDY")
     plain = text.write_text(values, registry.TIMESTAMPTZ).to_pylist()
     query = "SELECT format('%%s', x::timestamptz) FROM unnest(%s::text[]) WITH ORDINALITY u(x, n) ORDER BY n"
-    expected = [row[0] or None for row in oracle.connection.execute(query, (plain,))]
+    with oracle.under(zone, TextSettings(zone, date_style=style)):
+        expected = [row[0] or None for row in oracle.connection.execute(query, (plain,))]
     assert shown == expected
 
 
