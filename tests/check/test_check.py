@@ -50,6 +50,7 @@ def test_the_check_names_one_damage_and_nothing_else(copy: Copy, damage: Damage)
     assert sorted(copy.findings()) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_a_stopped_nodes_directory_has_nothing_wrong_and_stays_as_it_is(original: tuple[NodeServer, str]) -> None:
     node, _ = original
     before = {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()}

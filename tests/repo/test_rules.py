@@ -70,6 +70,7 @@ def test_a_second_set_up_does_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_the_tests_of_a_file_were_spread_over_both_processes(tmp_path: Path) -> None:
     """The option that was to keep them together did nothing: what a fixture of a file makes was made twice."""
     for name in ("one", "two"):

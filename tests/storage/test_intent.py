@@ -123,7 +123,7 @@ STEPS: list[tuple[str, Callable[[pytest.MonkeyPatch], None], bool]] = [
 @pytest.mark.parametrize(
     ("kill", "committed"),
     # the failpoints kill a whole node at each of them
-    [pytest.param(*step, id=name, marks=[pytest.mark.slow] if "both" in name or "entry" in name else []) for name, *step in STEPS],
+    [pytest.param(*step, id=name, marks=[pytest.mark.slow] if "one table" not in name else []) for name, *step in STEPS],
 )
 def test_a_node_that_is_killed_while_it_commits_has_all_or_nothing_at_its_next_start(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, kill: Callable[[pytest.MonkeyPatch], None], *, committed: bool

@@ -68,6 +68,7 @@ def test_prepared_transactions_are_refused_where_there_may_be_none(publisher, sp
     publisher.sql(f"ROLLBACK PREPARED '{publisher.name}'")
 
 
+@pytest.mark.slow
 def test_origins_beyond_max_replication_slots_are_an_error(publisher, spare) -> None:
     publisher.sql(FILLED)
     subscriber = spare(**NO_ROOM)

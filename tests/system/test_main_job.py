@@ -193,6 +193,7 @@ def test_several_filters_of_one_table_are_ored_and_null_is_no_match(node, postgr
     assert target.rows("SELECT a, b FROM t") == ["2|20", "3|12", "4|20", "5|2"]
 
 
+@pytest.mark.slow
 def test_a_large_transaction_goes_through_in_one_piece(postgres, node):
     source, target = Database.new(postgres), Database.new(node)
     for database in (source, target):
