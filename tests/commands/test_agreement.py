@@ -375,10 +375,22 @@ COMMIT
 SELECT at < now() FROM n
 """
 
-NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "publications", "types", "session"]
+DEEP = "\n".join([
+    "CREATE TABLE t (a int, v text)",
+    "INSERT INTO t SELECT i, 'v' || i FROM generate_series(1, 3) i",
+    "SELECT count(*), sum(n) FROM (" + " UNION ALL ".join(f"SELECT {n} AS n" for n in range(60)) + ") u",
+    "SELECT " + " || ".join(["v"] * 150) + " FROM t",
+    "SELECT " + " + ".join(["a"] * 150) + " FROM t",
+    "SELECT " + " + ".join(["1"] * 60),
+    "SELECT " + " + ".join(["oid::bigint"] * 60) + " FROM pg_am ORDER BY 1",
+    "SELECT a FROM t WHERE " + " OR ".join(f"a = {n}" for n in range(3, 500)),
+])  # fmt: skip
+"""Statements of more than 46 operators or UNIONs in a row were refused."""
+
+NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "publications", "types", "session", "deep"]
 
 
-@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, ALONE, VIEWS, QUERIES, PUBLICATIONS, TYPES, SESSION], ids=NAMES)
+@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, ALONE, VIEWS, QUERIES, PUBLICATIONS, TYPES, SESSION, DEEP], ids=NAMES)
 def test_statements_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, script: str) -> None:
     different = differences(node, postgres, script.strip().split("\n"))
     assert not different, different

@@ -16,11 +16,15 @@ from typing import Any
 
 import numpy as np
 import postgast
+from google._upb import _message as protobuf  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message
 from postgast import pg_query_pb2
 
 from headgate.errors import PostgresError
 from headgate.sql.parser_process import parse_apart, too_deep
+
+# otherwise a message may nest 100 deep, which 46 UNIONs in a row do; with it 65,535, for which a thread's stack suffices
+protobuf.SetAllowOversizeProtos(True)
 
 ParseNode = Any
 """A node of a parse tree of any kind: protobuf's messages have no common base that knows their fields.

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.errors import not_supported
+from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.spark import aggregate, cast, conditional, domain, literal, row_value, set_returning, window
@@ -121,13 +122,27 @@ def supported() -> dict[str, list[str]]:
     return {kind: sorted(set(each)) for kind, each in listed.items()}
 
 
+DEEPEST = 64
+"""So many nodes may stand in each other. What may raise is taken once by a lambda, and Spark's analyzer, which no cancel ends, goes over
+the whole expression for each lambda inside another: a second for 20 of them, five for 64, a minute for 200."""
+_depth: ContextVar[int] = ContextVar("nodes above the one that is planned", default=0)
+
+
 def plan(expression: n.Expression) -> Value:
-    """The planned value of a node."""
+    """The planned value of a node; 54001 where it stands in too many others."""
     look()
     handler = _NODES.get(type(expression))
     if handler is None:
         raise not_supported(f"expressions of the form {type(expression).__name__} are not supported")
-    value = handler(expression)
+    above = _depth.get()
+    if above == DEEPEST:
+        hint = f"At most {DEEPEST} operators and functions may stand in each other where rows are computed by Spark."
+        raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
+    inside = _depth.set(above + 1)
+    try:
+        value = handler(expression)
+    finally:
+        _depth.reset(inside)
     return value if value.calm or may_raise(expression) else replace(value, calm=True)
 
 

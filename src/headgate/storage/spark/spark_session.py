@@ -98,6 +98,8 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.sql.ansi.enabled": "true",
         "spark.sql.caseSensitive": "true",
         "spark.sql.adaptive.enabled": "false",
+        # an expression needs two for each lambda inside another (`expression.spark.compiler.DEEPEST`)
+        "spark.sql.analyzer.maxIterations": "1000",
         # what stands twice behind AND is not computed before it: for rows that the first condition, a policy it may be, leaves out
         "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
         "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, 8)),

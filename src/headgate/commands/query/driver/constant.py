@@ -16,8 +16,11 @@ from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression import columnwise
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
+from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.node import Expression
 from headgate.expression.node import walk as expressions
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
@@ -39,7 +42,7 @@ def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
         return None
     try:
         return _answer(node, session)
-    except PostgresError:  # the way that can answer says what is wrong
+    except (PostgresError, NotColumnwise):  # the way that can answer says what is wrong
         return None
 
 
@@ -52,16 +55,21 @@ def _answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
         kind = found.expression.type
         if not all(_read_exactly(each.type.oid) for each in expressions(found.expression)):
             return None
-        with planning(evaluation.time):
-            value = compiler.plan(evaluation.prepare(found.expression))
-        if (value.constant is None and not value.is_null) or value.fields:
-            return None
-        shown = as_item(value, kind).constant
         columns.append(PlanColumn(found.name, kind, str(place)))
-        arrays.append(read_text(pa.array([shown], pa.string()), kind.oid, kind.typmod))
+        arrays.append(_value(evaluation.prepare(found.expression), evaluation))
     plan = Plan(None, tuple(columns))  # type: ignore[arg-type]  # its frame is not asked for
     batch = pa.RecordBatch.from_arrays(arrays, names=[each.key for each in columns])
     return ResultSet(rendering.result_columns(plan), [rendering.text_batch(batch, plan, session)], None)
+
+
+def _value(expression: Expression, evaluation: Evaluation) -> pa.Array:
+    """An array of the one value in stored form; NotColumnwise where only Spark has it."""
+    kind = expression.type
+    with planning(evaluation.time):
+        planned = compiler.plan(expression)
+    if planned.fields or (planned.constant is None and not planned.is_null):
+        return columnwise.value(expression, {}, 1)
+    return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
 
 def _read_exactly(oid: int) -> bool:
