@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import postgast
 import pytest
 
 from headgate.errors import PostgresError
@@ -51,13 +52,23 @@ CHAINS = {"sums": "+1", "casts": "::int", "unions": " UNION SELECT 1", "tests": 
 @pytest.mark.parametrize("link", CHAINS.values(), ids=CHAINS)
 def test_a_statement_that_nests_deeper_than_the_stack_is_an_error_and_not_the_end_of_the_process(link: str) -> None:
     for start in ("SELECT 1", "EXPLAIN SELECT 1"):
-        assert error(start + link * ((1 << 20) // len(link))).sqlstate == "54001"
+        for size in (1 << 14, 1 << 20):
+            assert error(start + link * (size // len(link))).sqlstate == "54001"
 
 
 @pytest.mark.parametrize("link", CHAINS.values(), ids=CHAINS)
-@pytest.mark.parametrize("size", [SMALL, 1 << 14])
-def test_a_tree_of_a_hundred_levels_was_too_deep_to_be_read(link: str, size: int) -> None:
-    assert len(parse("SELECT 1" + link * ((size - 8) // len(link)))) == 1
+@pytest.mark.parametrize("behind", ["", f" -- {'x' * SMALL}"])
+def test_a_tree_of_a_hundred_levels_was_too_deep_to_be_read(link: str, behind: str) -> None:
+    [statement] = parse("SELECT 1" + link * 250 + behind)
+    assert len(list(walk(statement.node))) > 250
+
+
+def test_the_deparser_had_no_stack_for_a_tree_that_was_read() -> None:
+    for start, link, end in (("", "- ", "1"), ("", "(SELECT ", "1" + ")" * 300), ("1", "::int", ""), ("", "NOT ", "a")):
+        [statement] = parse(f"SELECT {start}{link * 300}{end}")
+        tree = postgast.parse("SELECT 1")
+        tree.stmts[0].stmt.select_stmt.CopyFrom(statement.node)
+        assert len(postgast.deparse(tree)) > 300
 
 
 def test_a_large_statement_is_parsed_as_a_small_one() -> None:

@@ -16,15 +16,11 @@ from typing import Any
 
 import numpy as np
 import postgast
-from google._upb import _message as protobuf  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError, Message
 from postgast import pg_query_pb2
 
 from headgate.errors import PostgresError
-from headgate.sql.parser_process import parse_apart, too_deep
-
-# otherwise a message may nest 100 deep, which 46 UNIONs in a row do; with it 65,535, for which a thread's stack suffices
-protobuf.SetAllowOversizeProtos(True)
+from headgate.sql.parser_process import parse_apart
 
 ParseNode = Any
 """A node of a parse tree of any kind: protobuf's messages have no common base that knows their fields.
@@ -92,8 +88,8 @@ def _tree(text: str, encoded: bytes) -> pg_query_pb2.ParseResult:
         return parse_apart(encoded)
     try:
         return postgast.parse(text)
-    except DecodeError as error:
-        raise too_deep() from error
+    except DecodeError:  # of more levels than protobuf reads unless it is told to
+        return parse_apart(encoded)
 
 
 _OF_EVERY_SELECT = frozenset({"limit_option", "op"})

@@ -3,6 +3,7 @@
 libpg_query writes a parse tree by recursion and does not look at the stack: `1+1+…` of some tens of kB is the end of the process that
 parses it, and many short tokens are gigabytes. So only a text of which no nesting can use up a thread's stack is parsed where the
 session is; all others here, where what a text may take is bounded, what crashes is one error of one statement, and a cancel ends the work.
+A tree that leaves has at most LEVELS: what goes over it by recursion in the node (libpg_query's deparser needs 2 to 4 kB a level) is safe.
 
 `parse_apart` is called by `parser.tree`; it takes a process that has nothing to do, or starts one. Run as
 ``python -m headgate.sql.parser_process`` a process answers one text after the other until its input ends, which is when the node does.
@@ -22,7 +23,8 @@ import threading
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from google.protobuf.message import DecodeError
+from google._upb import _message as protobuf  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message
 from postgast.errors import PgQueryError
 from postgast.pg_query_pb2 import ParseResult
 
@@ -33,9 +35,11 @@ MEMORY = 3 << 30
 """Bytes that a process may take."""
 TREE = 64 << 20
 """Bytes of a tree, beside those of the text: read it takes some ten times as many, in the node."""
+LEVELS = 1000
+"""So many messages of a tree may stand in each other: two for an operator, three for a UNION."""
 IDLE = 2
 """How many processes stay when they have nothing to do."""
-_TREE, _ERROR, _TOO_LARGE = b"T", b"E", b"M"
+_TREE, _ERROR, _TOO_LARGE, _TOO_DEEP = b"T", b"E", b"M", b"D"
 _LOOK_MS = 100
 _BLOCK = 1 << 20
 _HEAD = struct.Struct("!cQ")
@@ -107,6 +111,7 @@ class _ParserProcess:
 
 _idle: list[_ParserProcess] = []
 _lock = threading.Lock()
+_reading = threading.Lock()
 
 
 @atexit.register
@@ -145,12 +150,46 @@ def parse_apart(text: bytes) -> ParseResult:
         raise too_deep() from error
     if kind == _TOO_LARGE:
         raise _too_large()
+    if kind == _TOO_DEEP:
+        raise too_deep()
     if kind == _ERROR:
         raise PgQueryError(answer[_PLACE.size :].decode(), cursorpos=_PLACE.unpack_from(answer)[0])
     try:
         return ParseResult.FromString(answer)
-    except DecodeError as error:
-        raise too_deep() from error
+    except DecodeError:
+        with _reading:
+            return _read_whole(answer)
+
+
+def _read_whole(tree: bytes) -> ParseResult:
+    """The tree of more than the 100 levels that protobuf reads unless it is told to.
+
+    The switch is the process's: a text that another thread parses meanwhile is short, and nests no deeper than a stack has room for.
+    """
+    protobuf.SetAllowOversizeProtos(True)
+    try:
+        return ParseResult.FromString(tree)
+    finally:
+        protobuf.SetAllowOversizeProtos(False)
+
+
+def _is_deep(tree: bytes) -> bool:
+    """Whether a tree has more than LEVELS."""
+    with contextlib.suppress(DecodeError):
+        ParseResult.FromString(tree)
+        return False
+    level: list[Message] = [_read_whole(tree)]
+    for _ in range(LEVELS):
+        level = [
+            child
+            for each in level
+            for field, value in each.ListFields()
+            if field.message_type is not None
+            for child in (value if field.is_repeated else [value])
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _parsed(text: bytes) -> tuple[bytes, bytes]:
@@ -166,7 +205,8 @@ def _parsed(text: bytes) -> tuple[bytes, bytes]:
             return _ERROR, _PLACE.pack(error.cursorpos) + error.message
         if result.parse_tree.len > TREE + len(text):
             return _TOO_LARGE, b""
-        return _TREE, ctypes.string_at(result.parse_tree.data, result.parse_tree.len)
+        tree = ctypes.string_at(result.parse_tree.data, result.parse_tree.len)
+        return (_TOO_DEEP, b"") if _is_deep(tree) else (_TREE, tree)
     finally:
         lib.pg_query_free_protobuf_parse_result(result)
 
