@@ -64,7 +64,7 @@ def test_a_tree_of_a_hundred_levels_was_too_deep_to_be_read(link: str, behind: s
 
 
 def test_the_deparser_had_no_stack_for_a_tree_that_was_read() -> None:
-    for start, link, end in (("", "- ", "1"), ("", "(SELECT ", "1" + ")" * 300), ("1", "::int", ""), ("", "NOT ", "a")):
+    for start, link, end in (("", "- ", "a"), ("", "f(", "1" + ")" * 300), ("1", "::int", ""), ("", "NOT ", "a")):
         [statement] = parse(f"SELECT {start}{link * 300}{end}")
         tree = postgast.parse("SELECT 1")
         tree.stmts[0].stmt.select_stmt.CopyFrom(statement.node)
