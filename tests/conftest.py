@@ -49,8 +49,8 @@ settings.register_profile("long", parent=settings.get_profile("headgate"), max_e
 
 SPARE = {"spare_node", "_farm"}
 """Fixtures of tests that stop and start servers."""
-SERVERS = {"_session_farm", "object_store", "spark", "node", "recorded", *SPARE}
-"""What a quick test does without."""
+SERVERS = {"_session_farm", "object_store", "spark", "node", "recorded", "fresh_data", *SPARE}
+"""What a quick test does without; `fresh_data` is of tests that start a process in a node's place, again and again."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
