@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from tests.conftest import HEADGATE, Server, until
 
+from headgate.cli.pidfile import exists
 from headgate.supervision import Supervised
 
 SPARE = 16
@@ -107,6 +108,15 @@ def test_each_failed_start_of_a_worker_kept_a_descriptor(own_node: Callable[...,
     until(lambda: failures() > then + 40, "the worker is not started again", seconds=60)
     assert descriptors(node.pid) <= before + 5
     node.psql("postgres", "ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
+
+
+@pytest.mark.slow
+def test_a_node_whose_directory_was_replaced_wrote_into_the_tables_of_the_next(own_node: Callable[..., Server]) -> None:
+    node = own_node()
+    pid = node.pid
+    node.data.rename(node.data.with_name("away"))
+    until(lambda: not exists(pid), "the node lives on", seconds=30)
+    assert "performing immediate shutdown because data directory lock file is invalid" in node.log()
 
 
 def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFixture) -> None:

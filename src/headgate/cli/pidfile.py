@@ -153,6 +153,15 @@ class PidFile:
         """The node has been told to stop."""
         self.status(Status.STOPPING)
 
+    def is_in_force(self) -> bool:
+        """Whether the file in the directory is still this one: not where the directory was removed, moved, or has another node by now."""
+        try:
+            return self._path.stat().st_ino == os.fstat(self._handle).st_ino
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # a disk that does not answer for a moment is no other node
+            return True
+
     def remove(self) -> None:
         """Removes the file; the lock goes with the process."""
         self._path.unlink(missing_ok=True)

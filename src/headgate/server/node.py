@@ -89,6 +89,8 @@ class Node:
         self.started_at = time.time()
         self.reloaded_at = self.counted_since = self.started_at
         self.on_stopping: Callable[[], None] = lambda: None
+        self.has_directory: Callable[[], bool] = lambda: True
+        """Whether the data directory is still this node's (`cli.pidfile`)."""
         self._on_ready = on_ready
         self._given_spark = spark
         self.senders = Senders()
@@ -154,6 +156,7 @@ class Node:
                 self.catalog.close()
                 raise
         self._jvm_watch = None if self._given_spark is not None else reinitialize.watch(self, session)
+        reinitialize.watch_directory(self)
         self.slots = Slots(
             self.catalog,
             self.engine.log,

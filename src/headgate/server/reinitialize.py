@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.server")
 
 LOOK_SECONDS = 5.0
-"""How often Java is asked for an answer, and how long each is waited for."""
+"""How often Java is asked for an answer, and how long each is waited for; how often the data directory is looked at."""
 PATIENCE_SECONDS = 60.0
 """How long it may have none: a collection of all its memory takes a second."""
 
@@ -52,6 +52,22 @@ def _probe(node: Node, gateway: Any) -> None:
         elif time.monotonic() - answered > PATIENCE_SECONDS and not node.stopping:
             give_up(node, f"Java virtual machine has not answered for {PATIENCE_SECONDS:.0f} s")
             return
+
+
+def watch_directory(node: Node) -> None:
+    """Has the node end when its data directory is another's, until it stops.
+
+    Where a directory is removed and a backup put in its place, the old node has the catalog's file without a name, but would write into the
+    tables of the new one, by their paths (miscinit.c, RecheckDataDirLockFile).
+    """
+    Supervised("directory watch", lambda: _keep_directory(node)).start()
+
+
+def _keep_directory(node: Node) -> None:
+    while not node.stopping:
+        if not node.has_directory():
+            abandon(node, "performing immediate shutdown because data directory lock file is invalid")
+        time.sleep(LOOK_SECONDS)
 
 
 def _answers(gateway: Any) -> bool:
