@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from postgast import pg_query_pb2
 
 from headgate.errors import PostgresError
-from headgate.sql.parser_process import parse_apart
+from headgate.sql.parser_process import children, parse_apart
 
 ParseNode = Any
 """A node of a parse tree of any kind: protobuf's messages have no common base that knows their fields.
@@ -127,11 +127,7 @@ def walk(node: ParseNode) -> Iterator[Message]:
         found = stack.pop()
         if found.DESCRIPTOR.name != "Node":
             yield found
-        children: list[ParseNode] = []
-        for field, value in found.ListFields():
-            if field.message_type is not None:
-                children.extend(value if field.is_repeated else [value])
-        stack.extend(reversed(children))
+        stack.extend(reversed(children(found)))
 
 
 def position(location: int) -> int | None:

@@ -157,8 +157,7 @@ def parse_apart(text: bytes) -> ParseResult:
     try:
         return ParseResult.FromString(answer)
     except DecodeError:
-        with _reading:
-            return _read_whole(answer)
+        return _read_whole(answer)
 
 
 def _read_whole(tree: bytes) -> ParseResult:
@@ -166,11 +165,21 @@ def _read_whole(tree: bytes) -> ParseResult:
 
     The switch is the process's: a text that another thread parses meanwhile is short, and nests no deeper than a stack has room for.
     """
-    protobuf.SetAllowOversizeProtos(True)
-    try:
-        return ParseResult.FromString(tree)
-    finally:
-        protobuf.SetAllowOversizeProtos(False)
+    with _reading:
+        protobuf.SetAllowOversizeProtos(True)
+        try:
+            return ParseResult.FromString(tree)
+        finally:
+            protobuf.SetAllowOversizeProtos(False)
+
+
+def children(message: Message) -> list[Message]:
+    """The messages in the fields of a message, in the order of the fields."""
+    found: list[Message] = []
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            found.extend(value if field.is_repeated else [value])
+    return found
 
 
 def _is_deep(tree: bytes) -> bool:
@@ -180,13 +189,7 @@ def _is_deep(tree: bytes) -> bool:
         return False
     level: list[Message] = [_read_whole(tree)]
     for _ in range(LEVELS):
-        level = [
-            child
-            for each in level
-            for field, value in each.ListFields()
-            if field.message_type is not None
-            for child in (value if field.is_repeated else [value])
-        ]
+        level = [child for each in level for child in children(each)]
         if not level:
             return False
     return True
