@@ -2,7 +2,8 @@
 
 As PostgreSQL does when one of its processes has crashed: every session and worker ends at once, and the server recovers. The process
 executes itself anew, with the same arguments and the same process id: descriptors, locks and threads go, recovery undoes what was not
-committed (`storage.engine`), and the workers go on from their origins. Where its data directory is another's, it ends. Called by `Node.start` for a session that the node started.
+committed (`storage.engine`), and the workers go on from their origins. Where its data directory is another's, it ends. Called by
+`Node.start` for a session that the node started.
 """
 
 from __future__ import annotations
