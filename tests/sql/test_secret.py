@@ -34,6 +34,7 @@ STATEMENTS = [
     "SET spark.hadoop.fs.s3a.access.key TO {}",
     "ALTER ROLE bob SET app.session_token = {}",
     "SELECT set_config('spark.hadoop.fs.s3a.secret.key', {}, false)",
+    "SELECT set_config('app.password', {}, false)",
     "ALTER ROLE bob PASSWORD {",  # does not end
     "ALTER ROLE bob PASSWORD {} 'x",
 ]
@@ -92,6 +93,10 @@ def test_errors_do_not_repeat_it() -> None:
         "syntax: <hidden>"
     )
     assert hidden_error('syntax error at or near "PASWORD"') == 'syntax error at or near "PASWORD"'
+
+
+def test_a_quote_too_many_does_not_turn_the_password_inside_out() -> None:
+    assert hidden("'\nALTER ROLE x PASSWORD e'ge\\'heim'") == "<hidden>"
 
 
 @given(st.text(), st.sampled_from(FORMS))

@@ -19,8 +19,8 @@ _SCANNED = 1 << 20
 """Bytes of a statement that is taken apart: each of its tokens is an object."""
 _SUSPECT = re.compile(r"password|secret|token|access.?key|connection|://|\b(?:role|user|group)\b", re.IGNORECASE)
 """Text without any of these has nothing to hide."""
-_TELLING = re.compile(rb"password|://[^/\s]*@", re.IGNORECASE)
-"""What makes a string one that has a password in it."""
+_IN_URI = re.compile(rb"://[^/\s]*@")
+"""What makes a string one that has a password in it, without the word."""
 _NAMED_SO = re.compile(rb"password|secret|token|access.?key", re.IGNORECASE)
 """Names of settings and options whose values are hidden; Spark hides by the same words (spark.redaction.regex)."""
 _SETTING = re.compile(rb"'[\w.]*(?:password|secret|token|access.?key)[\w.]*'", re.IGNORECASE)
@@ -88,6 +88,11 @@ class _Place:
     """Behind UNTIL or SET strings are shown."""
 
     @property
+    def secret(self) -> bool:
+        """Whether a string that comes next is hidden."""
+        return self.password or self.connection or (self.of_role and not self.open)
+
+    @property
     def of_role(self) -> bool:
         """Whether it makes or changes a role."""
         return len(self.words) == 2 and self.words[0] in {pb.CREATE, pb.ALTER} and self.words[1] in _ROLES
@@ -98,15 +103,18 @@ def _secrets(text: bytes, tokens: Iterable[pb.ScanToken]) -> Iterator[pb.ScanTok
     for token in tokens:
         kind, word = token.token, text[token.start : token.end]
         place.name, place.dot = place.name + word if place.dot or kind == ord(".") else word, kind == ord(".")
+        if kind in _STRINGS and _NAMED_SO.search(word) and not _SETTING.fullmatch(word):
+            # Behind a quote too many what was within quotes is without, so that nothing that follows is what it seems.
+            yield pb.ScanToken(start=token.start, end=len(text))
+            return
         if kind == ord(";"):
             place = _Place()
         elif len(place.words) < 2:
             place.words.append(kind)
-        elif kind in _STRINGS:
-            if place.password or place.connection or (place.of_role and not place.open) or _TELLING.search(word):
-                yield token
-            elif _SETTING.fullmatch(word):
-                place.password = True
+        elif kind in _STRINGS and (place.secret or _IN_URI.search(word)):
+            yield token
+        elif kind in _STRINGS and _SETTING.fullmatch(word):
+            place.password = True
         elif kind == pb.PASSWORD or ((kind == pb.IDENT or b"." in place.name) and _NAMED_SO.search(place.name)):
             place.password, place.connection, place.open = True, False, False
         elif place.password and place.of_role and kind in {pb.IDENT, pb.ICONST, pb.FCONST}:
