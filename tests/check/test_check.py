@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests import conftest
-from tests.check.damage import APART, Damage
+from tests.check.damage import APART, Damage, frames_of_no_subscription
 from tests.check.scene import Copy, build
 from tests.conftest import HEADGATE, NodeServer, Server, SqlError
 
@@ -51,6 +51,15 @@ def test_the_check_names_one_damage_and_nothing_else(copy: Copy, damage: Damage)
 
 
 @pytest.mark.slow
+def test_what_the_catalog_says_and_nobody_understands_is_found_and_the_rest_is_checked(copy: Copy) -> None:
+    copy.catalog("UPDATE hg.pg_class SET relreplident = 'q' WHERE relname = 'plain'")
+    left = frames_of_no_subscription(copy)
+    found = copy.findings()
+    assert "error: catalog: the check of keys ended in ValueError: 'q' is not a valid ReplicaIdentity (restore it from a backup)" in found
+    assert left[0] in found
+
+
+@pytest.mark.slow
 def test_a_stopped_nodes_directory_has_nothing_wrong_and_stays_as_it_is(original: tuple[NodeServer, str]) -> None:
     node, _ = original
     before = {path: path.read_bytes() for path in node.data.rglob("*") if path.is_file()}
@@ -66,7 +75,7 @@ def test_a_running_node_is_asked(original: tuple[NodeServer, str]) -> None:
     assert node.headgate("check", "--online", "-U", "postgres").stdout == ""
     refused = check(node)
     assert (refused.returncode, refused.stderr.splitlines()[0]) == (1, f'headgate: node is running in directory "{node.data}"')
-    file = max(node.data.glob("base/*/*/part-*.parquet"), key=lambda path: path.stat().st_mtime)
+    file = max(node.data.glob("base/[0-9]*/*/part-*.parquet"), key=lambda path: path.stat().st_mtime)
     file.rename(file.with_suffix(".away"))
     found = check(node, "--online", "-U", "postgres")
     what = f'error: table "public"."plain" of database "{database}": data file "{file.name}" is missing (restore it from a backup)\n'

@@ -1,12 +1,16 @@
-"""The parts of a check in their order: what keeps rows from being read first, so that later parts can pass those tables over."""
+"""The parts of a check in their order: what keeps rows from being read first, so that later parts can pass those tables over.
+
+A part that does not understand what the catalog holds is a finding, and the others go on: damage is what a check is there for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from headgate.check import catalogs, files, keys, log, owners, slots, subscriptions
-from headgate.check.finding import Finding
+from headgate.check.finding import RESTORE, Finding, error
 from headgate.check.subject import Subject
+from headgate.errors import PostgresError
 from headgate.types import registry
 
 PARTS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
@@ -24,6 +28,10 @@ def run(subject: Subject) -> Iterator[Finding]:
     """What is found, as it is found."""
     try:
         for part in PARTS:
-            yield from part(subject)
+            try:
+                yield from part(subject)
+            except (PostgresError, ArithmeticError, LookupError, TypeError, ValueError) as failure:
+                name = part.__module__.rpartition(".")[2]
+                yield error("catalog", f"the check of {name} ended in {type(failure).__name__}: {failure}", RESTORE)
     finally:
         registry.use(None)

@@ -18,7 +18,8 @@ from headgate.catalog.replication.subscription import SyncState
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.subject import Subject
 
-STATES = "idfsr"
+_STATES = "SELECT srsubstate, srsublsn FROM hg.pg_subscription_rel WHERE srsubid = ? ORDER BY srrelid"
+_KNOWN = {state.value for state in SyncState}
 _OWN_ORIGIN = re.compile(r"pg_(\d+)(?:_\d+)?\Z")
 
 
@@ -30,10 +31,10 @@ def findings(subject: Subject) -> Iterator[Finding]:
         for each in subscriptions.all_subscriptions(subject.cursor)
     }
     for oid, place in known.items():
-        for table in subscriptions.tables(subject.cursor, oid):
-            if table.state not in STATES:
-                yield error(place, f'a table has the unknown state "{table.state}"', "refresh the subscription without it, then with it")
-            elif table.state == SyncState.SYNCDONE and table.lsn is None:
+        for state, lsn in rows(subject.cursor, _STATES, [oid]):
+            if state not in _KNOWN:
+                yield error(place, f'a table has the unknown state "{state}"', "refresh the subscription without it, then with it")
+            elif state == SyncState.SYNCDONE and lsn is None:
                 yield error(place, "a synchronized table has no position", "refresh the subscription without it, then with it")
     for progress in origins.all_progress(subject.cursor):
         if progress.local_lsn > subject.end:
