@@ -24,7 +24,7 @@ ATOMS = (
     "[[.hyphen.]a]", "[[=a=]]", r"[\w-]", "😀",
 )  # fmt: skip
 ORACLE = """
-CREATE FUNCTION pg_temp.judged(s text, p text) RETURNS text[] LANGUAGE plpgsql AS $$ BEGIN
+CREATE OR REPLACE FUNCTION pg_temp.judged(s text, p text) RETURNS text[] LANGUAGE plpgsql AS $$ BEGIN
   RETURN ARRAY[(s ~ p)::text, regexp_match(s, p)::text, regexp_replace(s, p, '<\\&,\\1>', 'g'), substring(s from p),
                regexp_split_to_array(s, p)::text, regexp_count(s, p)::text, regexp_instr(s, p, 1, 1, 1, 'i', 1)::text,
                (SELECT array_agg(m::text)::text FROM regexp_matches(s, p, 'g') m)];

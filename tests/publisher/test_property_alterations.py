@@ -69,7 +69,8 @@ def changes(draw: random.Random) -> str:
     if kind < 0.7:
         return f"UPDATE {table} SET c = c || '{key}', n = n + 1 WHERE {where}"
     if kind < 0.85:
-        return f"UPDATE {table} SET k = k || 'y' WHERE a = {key} AND length(k) < 3"
+        longest = f"SELECT max(k) FROM {table} WHERE a = {key}"  # the others might become a key that is there
+        return f"UPDATE {table} SET k = k || 'y' WHERE a = {key} AND length(k) < 3 AND k = ({longest})"
     return f"DELETE FROM {table} WHERE {where}"
 
 

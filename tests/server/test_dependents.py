@@ -34,7 +34,7 @@ NO_ROLE = ("DROP OWNED BY dependents_one", "DROP OWNED BY dependents_two", "DROP
 IN_S = ("SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = 's'", "SELECT 1 FROM pg_class c WHERE"
         " NOT EXISTS (SELECT 1 FROM pg_namespace n WHERE n.oid = c.relnamespace)")  # fmt: skip
 MEMBERS = (
-    "SELECT tablename FROM pg_publication_tables",
+    "SELECT tablename FROM pg_publication_tables ORDER BY 1",
     "SELECT count(*) FROM pg_publication_rel",
     "SELECT count(*) FROM pg_publication_namespace",
 )

@@ -36,13 +36,13 @@ def release(spark: SparkSession, held: list[Any]) -> None:
 def test_what_stays_when_statements_have_ended_made_every_statement_fail(spark: SparkSession) -> None:
     heap = Heap(spark)
     assert not heap.is_short()
-    held = fill(spark, 0.55)
+    held = fill(spark, 0.52)
     try:
         until(heap.is_short, "it looks when it may collect again: it has looked just now where garbage filled half of the heap")
         assert heap.is_short(), "short until it is not, without a pause"
         heap.keep()
         assert not heap.is_short()
-        held += fill(spark, heap._kept + OWN + 0.1)
+        held += fill(spark, heap._kept + OWN + 0.05)
         until(heap.is_short, "it looks again when Java has worked for a while")
     finally:
         release(spark, held)

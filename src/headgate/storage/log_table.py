@@ -31,7 +31,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import cleaning, data_location, inventory, lost_commits
@@ -50,6 +50,8 @@ _log = logging.getLogger("headgate.storage")
 
 PAUSE = 0.6
 """What is committed within so many seconds is one version of the table."""
+LONGEST_PAUSE = 60.0
+"""Between two attempts on a full disk."""
 KEPT_VERSIONS = 1_000
 _MARK = "headgate log"
 _NAMES = ("lsn", "origin", "database", "schema", "name", "path")
@@ -94,14 +96,24 @@ class LogTable:
         self.thread.stop(30)
 
     def _run(self) -> None:
+        pause = PAUSE
         while not self._stopping.is_set():
             if self._engine.log.wait(self.written, 1.0):
-                self._stopping.wait(PAUSE)
-                try:
-                    self.catch_up()
-                except BaseException:
-                    self._state = None  # it is read again
-                    raise
+                self._stopping.wait(pause)
+                pause = PAUSE if self._written() else min(2 * pause, LONGEST_PAUSE)
+
+    def _written(self) -> bool:
+        """Catches up; False where the disk is full: that says who commits, and it goes by without anybody who starts a thread anew."""
+        try:
+            self.catch_up()
+        except BaseException as error:
+            self._state = None  # it is read again
+            full = disk_full(error)
+            if full is None:
+                raise
+            _log.warning("could not write the table of the transaction log, it is tried again: %s", full.message)
+            return False
+        return True
 
     def catch_up(self) -> None:
         """Writes the versions of all entries up to now."""

@@ -24,5 +24,5 @@ create table wide0 partition of wide for values with (modulus 2, remainder 0);
 create table wide1 partition of wide for values with (modulus 2, remainder 1);
 insert into wide select g, repeat('w', 100 - g) from generate_series(1, 9) g; insert into wide values (10, 'last');
 select a from wide0; select a from wide1; update wide set b = 'new' where a in (1, 4); select a, b from wide limit 3;
-create table _meta (_metadata int, b int); insert into _meta values (1, 2); insert into _meta values (3, 4); select sum(_metadata) from _meta;
+create table _meta (metadata int, b int); insert into _meta values (1, 2); insert into _meta values (3, 4); select sum(metadata) from _meta;
 select count(*), max(a) from o; select b, count(*) from o group by b order by b; select distinct b from o order by b;
