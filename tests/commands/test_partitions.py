@@ -192,7 +192,7 @@ INSERT INTO t VALUES (13, 'a'), (13, 'b')
 INSERT INTO t VALUES (1, 'dup'), (4, 'four') ON CONFLICT DO NOTHING
 INSERT INTO t VALUES (1, 'dup'), (5, 'five') ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING tableoid::regclass, a, b
 INSERT INTO t VALUES (1, 'dup'), (12, 'new') ON CONFLICT (a) DO UPDATE SET b = t.b || excluded.b WHERE t.a < 10
-INSERT INTO t AS n VALUES (1, 'dup') ON CONFLICT (a) DO UPDATE SET b = n.b || t.b
+INSERT INTO t AS n VALUES (1, 'dup') ON CONFLICT (a) DO UPDATE SET b = n.b || excluded.b
 INSERT INTO t VALUES (1, 'dup') ON CONFLICT (a) DO UPDATE SET a = 15
 INSERT INTO t VALUES (1, 'dup') ON CONFLICT ON CONSTRAINT t_pkey DO NOTHING
 SELECT tableoid::regclass, * FROM t ORDER BY a

@@ -16,7 +16,7 @@ ALTER ROLE :one IN DATABASE :db SET statement_timeout = '3s';
 ALTER ROLE ALL SET lock_timeout = '5s';
 ALTER DATABASE :db SET idle_in_transaction_session_timeout = '1min';
 SELECT rolconfig FROM pg_roles WHERE rolname = :'one';
-SELECT r.rolname, d.datname, setconfig FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid=setrole LEFT JOIN pg_database d ON d.oid=setdatabase ORDER BY 1, 2;
+SELECT r.rolname, d.datname, setconfig FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid=setrole LEFT JOIN pg_database d ON d.oid=setdatabase WHERE setdatabase = 0 OR d.datname = :'db' ORDER BY 1, 2;
 \c - :one
 SHOW statement_timeout;
 SHOW search_path;
@@ -48,7 +48,7 @@ SET work_mem = '11MB';
 ALTER ROLE :two SET work_mem FROM CURRENT;
 ALTER ROLE :two SET work_mem TO DEFAULT;
 \c - postgres
-SELECT r.rolname, d.datname, setconfig FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid=setrole LEFT JOIN pg_database d ON d.oid=setdatabase ORDER BY 1, 2;
+SELECT r.rolname, d.datname, setconfig FROM pg_db_role_setting s LEFT JOIN pg_roles r ON r.oid=setrole LEFT JOIN pg_database d ON d.oid=setdatabase WHERE setdatabase = 0 OR d.datname = :'db' ORDER BY 1, 2;
 ALTER ROLE :one IN DATABASE :db SET statement_timeout = '50ms';
 \c - :one
 SELECT pg_sleep(10);
@@ -59,4 +59,4 @@ ALTER DATABASE :db RESET ALL;
 DROP ROLE :one;
 DROP ROLE :two;
 DROP ROLE :maker;
-SELECT * FROM pg_db_role_setting;
+SELECT s.* FROM pg_db_role_setting s LEFT JOIN pg_database d ON d.oid = setdatabase WHERE setdatabase = 0 OR d.datname = :'db';
