@@ -131,6 +131,14 @@ def test_an_expression_that_meant_something_else_on_the_catalogs(ask: Ask, datab
     assert ask(database, query) == [(value,)]
 
 
+@pytest.mark.parametrize("nothing", ["ANY ('{}'::bool[])", "ALL (ARRAY[]::bool[])"])
+def test_an_operand_was_left_out_where_it_is_compared_with_no_element(
+    ask: Ask, database: int, judge: psycopg.Connection, nothing: str
+) -> None:
+    query = f"SELECT ('ab' LIKE q) <= {nothing} FROM (SELECT 'a\\'::text AS q) t, pg_catalog.pg_am WHERE amname = 'btree'"
+    assert answered(ask, database, query) == expected(judge, query) == "!22025"
+
+
 def test_information_schema_tells_of_grants_to_others(empty_catalog: Catalog, ask: Ask, database: int) -> None:
     """It was refused: the rows of aclexplode stood in its SELECT list."""
     query = (

@@ -118,6 +118,8 @@ def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
         return _listed(node, left, array, name, env)
     element = n.ColumnRef(type=n.TypeRef(element_of(array.type.oid) or t.TEXT, -1, array.type.collation), name="x", attnum=1, key="x")
     a, listed = compile(left, env), compile(array, env)
+    if isinstance(array, n.Const) and array.value == "{}":
+        return _of_nothing(a, node)
     each = call.operate(node.operator, node, (left, element), (a, "x"), env)
     if name == ("=" if node.any else "<>") and base_of(left.type.oid) != t.BPCHAR:
         return _contained(a, listed, node)
@@ -129,6 +131,12 @@ def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
         f"CASE WHEN {listed} IS NULL THEN NULL WHEN list_contains({tests}, {decided}) THEN {decided}"
         f" WHEN list_count({tests}) < len({tests}) THEN NULL ELSE NOT {decided} END"
     )
+
+
+def _of_nothing(a: str, node: n.ScalarArrayOp) -> str:
+    """Compared with no element; what is compared is computed all the same, for it may raise."""
+    decided = "FALSE" if node.any else "TRUE"
+    return f"CASE WHEN ({a}) IS NULL THEN {decided} ELSE {decided} END"
 
 
 def _contained(a: str, listed: str, node: n.ScalarArrayOp) -> str:
@@ -146,7 +154,7 @@ def _listed(node: n.ScalarArrayOp, left: n.Expression, array: n.ArrayExpr, name:
     items = [compile(each, env) for each in array.elements]
     tests = [call.operate(node.operator, node, (left, each), (a, sql), env) for each, sql in zip(array.elements, items, strict=True)]
     if not tests:
-        return "FALSE" if node.any else "TRUE"
+        return _of_nothing(a, node)
     if name == ("=" if node.any else "<>") and base_of(left.type.oid) != t.BPCHAR:
         return f"({a} {'' if node.any else 'NOT '}IN ({', '.join(items)}))"
     return f"({' OR '.join(tests) if node.any else ' AND '.join(tests)})"
