@@ -167,3 +167,25 @@ def test_what_is_accepted_as_a_filter_fails_on_no_row_on_which_postgresqls_does_
         assert list(differences((postgres, node), Random(f"{count}/{place}"), count, outcomes)) == []
     assert outcomes["published"] > rounds * count / 3, outcomes
     assert outcomes["compared"] > outcomes["raised"], outcomes
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "s = width_bucket(n, 0, 10, 5) AND d + 1 = m::date",
+        "(s, d + 1) = (width_bucket(n, 0, 10, 5), m::date)",
+        "NOT ((s = width_bucket(n, 0, 10, 5)) IS TRUE OR (d + 1 <> m::date) IS TRUE)",
+        "s > 1 AND s = width_bucket(n, 0, 10, 5)",
+    ],
+)
+def test_what_needs_no_python_was_looked_at_before_what_raised_in_front_of_it(postgres: Server, node: Server, condition: str) -> None:
+    said = []
+    for server in (postgres, node):
+        with psycopg.connect(server.conninfo(server.new_database()), autocommit=True) as session:
+            session.execute("CREATE TABLE t (s int, d date, n numeric, m timestamp)")
+            session.execute("INSERT INTO t VALUES (1, '2023-12-31', 'NaN', '2024-01-05')")
+            try:
+                said.append(str(session.execute(f"SELECT s FROM t WHERE {condition}".encode()).fetchall()))
+            except psycopg.Error as error:
+                said.append(str(error.sqlstate))
+    assert said[1] == said[0]

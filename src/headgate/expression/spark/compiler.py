@@ -12,6 +12,7 @@ it.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
@@ -63,13 +64,25 @@ def qual(expression: n.Expression, columns: Mapping[str, Column], session: Sessi
     """The Column of a WHERE, which keeps the rows for which it is true.
 
     What stands side by side under AND is left as soon as one is not true, so NULL hides what would raise behind it (execExpr.c,
-    ExecInitQual); in an expression NULL AND x evaluates x, and so does a row filter in a stream.
+    ExecInitQual); in an expression NULL AND x evaluates x, and so does a row filter in a stream. Spark's optimizer takes an AND apart and
+    looks first at what needs no Python: what may raise is kept from it, but for what stands in front of it, by which files are left out.
     """
-    raises = may_raise(expression)
+    parts = _conjuncts(expression)
     with planning(session):
-        tests = [plan(each) for each in _conjuncts(expression)]
-        value = _chain([_is_true(each) for each in tests] if raises else tests, n.BoolKind.AND)
-    return settle(replace(value, calm=not raises))(Env(columns))
+        tests = [plan(each) for each in parts]
+        if not may_raise(expression):
+            return settle(replace(_chain(tests, n.BoolKind.AND), calm=True))(Env(columns))
+        whole = settle(_chain([_is_true(each) for each in tests], n.BoolKind.AND))(Env(columns))
+        front = [
+            settle(test)(Env(columns))
+            for test, _ in itertools.takewhile(lambda pair: not may_raise(pair[1]), zip(tests, parts, strict=True))
+        ]
+    return functools.reduce(Column.__and__, [*front, _as_one(whole)])
+
+
+def _as_one(test: Column) -> Column:
+    """A test that is never NULL, as an expression that Spark's optimizer does not know for the AND that it is."""
+    return F.coalesce(F.when(test, F.lit(True)), F.lit(False))
 
 
 def _is_true(test: Value) -> Value:
