@@ -172,3 +172,21 @@ def test_a_node_publishes_what_postgresql_publishes(publishers: list[Publisher],
         assert found == expected
 
     agree()
+
+
+def test_column_lists_that_nobody_needs_to_send_a_truncate_were_compared(publishers: list[Publisher]) -> None:
+    said = []
+    for one in publishers:
+        one.begin()
+        for sql in (
+            "ALTER PUBLICATION p SET TABLE k",
+            "ALTER PUBLICATION q SET TABLE k (a)",
+            "ALTER PUBLICATION p SET (publish = 'truncate')",
+            "ALTER PUBLICATION q SET (publish = 'truncate')",
+            "INSERT INTO k VALUES (0, 0, 'x')",
+            "TRUNCATE k",
+        ):
+            one.run(sql)
+        said.append(one.stream())
+    assert said[1] == said[0]
+    assert "Truncate" in str(said[0])

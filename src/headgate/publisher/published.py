@@ -105,7 +105,8 @@ def published(state: PublishedState, publications: Sequence[Publication], oid: i
         return Published(relation, target, frozenset())
     filters = _filters(contributing, target)
     copied = _copied(contributing, target)
-    return Published(relation, target, frozenset(actions), filters, _columns(contributing, target), tuple(names), copied)
+    of_rows = actions & set(FILTERED)  # a TRUNCATE alone looks at no column list (pgoutput.c, get_rel_sync_entry)
+    return Published(relation, target, frozenset(actions), filters, _columns(contributing if of_rows else (), target), tuple(names), copied)
 
 
 def _sent_as(state: PublishedState, publication: Publication, relation: Relation, ancestors: Sequence[int]) -> tuple[int, int] | None:
