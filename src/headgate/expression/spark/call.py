@@ -1,12 +1,12 @@
 """The call of a function over planned arguments: which functions are compiled, and how a call treats NULL, errors and collations.
 
 Called by `compiler`. The functions stand in the tables of the families (`spark.functions.integer`, `spark.functions.numeric`,
-`spark.functions.text`, …) by the key of their implementation; `BUILDERS` is all of them.
+`spark.functions.text`, …) by the key of their implementation, with what a call must know of them (`form`); `FORMS` is all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import functions as F
@@ -17,6 +17,7 @@ from headgate.expression import node as n
 from headgate.expression.spark import cast
 from headgate.expression.spark.common_subexpression import once
 from headgate.expression.spark.comparison import C_COLLATIONS, COMPARISONS
+from headgate.expression.spark.form import Builder, Form, Raises
 from headgate.expression.spark.functions import (
     array,
     bytea,
@@ -40,7 +41,6 @@ from headgate.expression.spark.functions import (
 from headgate.expression.spark.value import Make, Value, after, missing, refuse, settle, spark_type
 from headgate.types import registry
 
-Builder = Callable[[n.Expression, Sequence[Value]], Value]
 BUILDERS: dict[str, Builder] = {
     **COMPARISONS,
     **integer.BUILDERS,
@@ -63,21 +63,7 @@ BUILDERS: dict[str, Builder] = {
     **system.BUILDERS,
     **enum_type.BUILDERS,
 }
-_SILENT = frozenset(COMPARISONS) | {
-    "textcat", "textlen", "lower", "upper", "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_reverse",
-    "textlike", "textnlike", "texticlike", "texticnlike", "like_escape", "int4_numeric", "int8_numeric", "int2_numeric", "i2toi4",
-    "int28", "int48", "i2tod", "i4tod", "i8tod", "ftod", "booltext", "bool_int4", "int4_bool", "text_left",
-    "text_right", "textpos", "text_starts_with", "md5_text", "bpcharlen", "textoctetlen",
-}  # fmt: skip
-"""Functions that never raise (but their operands may)."""
-_LIKES = frozenset({"textlike", "textnlike", "texticlike", "texticnlike"})
-"""Silent if the pattern is a constant."""
-_WHOLE = frozenset(text.BUILDERS) - _SILENT | {
-    "btrim", "btrim1", "ltrim", "ltrim1", "rtrim", "rtrim1", "replace_text", "text_left", "text_right",
-}  # fmt: skip
-"""Functions built of parts that do not all hand a NULL on, so that it is looked for first."""
-_RIGHT_FIRST = frozenset(key for key in BUILDERS if "div" in key or "mod" in key)
-"""Functions of which Spark evaluates the right operand first."""
+FORMS = {key: each if isinstance(each, Form) else Form(each) for key, each in BUILDERS.items()}
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 _ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 
@@ -92,11 +78,11 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     that 1 + 1 + 1 + … stays as long as it is.
     """
     found = builtin.function(function)
-    builder = BUILDERS.get(found.key)
-    if builder is None:
+    form = FORMS.get(found.key)
+    if form is None:
         shown = registry.format_type
         raise refuse(f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
-    value = builder(node, args)
+    value = form(node, args)
     if not found.strict:
         return value
     raisers = [place for place, operand in enumerate(operands) if may_raise(operand)]
@@ -105,15 +91,15 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         made = Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
     elif value.rep.name == "digits" or value.raw is not None:
         return value
-    elif found.key in _WHOLE:
+    elif form.null_first:
         made = _looked_at(value, [settle(each) for each in args])
-    elif raisers and (found.key in _RIGHT_FIRST or any(may_be_null[: raisers[-1]])):
+    elif raisers and (form.right_first or any(may_be_null[: raisers[-1]])):
         made = _looked_at(value, [settle(args[place]) for place in raisers])
     else:
         made = value
     fixed = [settle(args[place]) for place in raisers if not varies(operands[place])]
     usual = after(fixed, made) if fixed and len(args) > 1 and any(may_be_null) else made
-    return usual if usual.is_null else once(builder, node, operands, args, usual)
+    return usual if usual.is_null else once(form, node, operands, args, usual)
 
 
 def _looked_at(value: Value, watched: Sequence[Make]) -> Value:
@@ -136,8 +122,8 @@ def _never_null(operand: n.Expression) -> bool:
 
 def is_silent(function: int) -> bool:
     """Whether a function never raises, whatever its operands are."""
-    key = builtin.function(function).key
-    return key in _SILENT and key not in _LIKES
+    form = FORMS.get(builtin.function(function).key)
+    return form is not None and form.raises is Raises.NEVER
 
 
 def may_raise(operand: n.Expression) -> bool:
@@ -145,8 +131,8 @@ def may_raise(operand: n.Expression) -> bool:
     for each in n.walk(operand):
         if isinstance(each, (n.FuncExpr, n.OpExpr, n.ScalarArrayOp)):
             function = each.function if isinstance(each, n.FuncExpr) else builtin.operator(each.operator).function
-            key = builtin.function(function).key
-            if key not in _SILENT or (key in _LIKES and not isinstance(each.args[1], n.Const)):
+            form = FORMS.get(builtin.function(function).key)
+            if form is None or form.may_raise(each.args):
                 return True
         elif isinstance(each, (n.CoerceViaIO, n.ArrayCoerce, n.DomainCoerce)) or (isinstance(each, n.ArrayExpr) and each.nested):
             return True

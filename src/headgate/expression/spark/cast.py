@@ -6,7 +6,7 @@ refuse and print exactly what PostgreSQL does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from headgate.errors import PostgresError
 from headgate.expression.functions import numeric
 from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef, operands
 from headgate.expression.spark import session_time
+from headgate.expression.spark.form import Builder, Form, Raises, silent
 from headgate.expression.spark.functions import enum_type
 from headgate.expression.spark.functions.infinity import date_to_timestamp, infinite_timestamp, timestamp_to_date
 from headgate.expression.spark.functions.numeric import exactly, spark_decimal
@@ -49,8 +50,6 @@ from headgate.expression.spark.value import (
 from headgate.types import registry, storage, typmod
 from headgate.types.text import string, text
 from headgate.types.text_column import TextSettings
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def stored(value: Value, kind: TypeRef) -> Value:
@@ -364,13 +363,13 @@ def _type_name(oid: int) -> Value:
 
 
 BUILDERS: dict[str, Builder] = {
-    "i2toi4": _small_to_integer,
+    "i2toi4": silent(_small_to_integer),
     "numeric": _to_precision,
     "varchar": _to_varchar,
     "bpchar": _to_char,
-    "rtrim1": lambda node, args: Value(TEXT, lambda env: F.rtrim(args[0].make(env))),
-    "booltext": lambda node, args: Value(TEXT, lambda env: args[0].make(env).cast("string")),
-    "int4_bool": lambda node, args: Value(BOOL, lambda env: args[0].make(env) != 0),
+    "rtrim1": Form(lambda node, args: Value(TEXT, lambda env: F.rtrim(args[0].make(env))), Raises.NEVER, null_first=True),
+    "booltext": silent(lambda node, args: Value(TEXT, lambda env: args[0].make(env).cast("string"))),
+    "int4_bool": silent(lambda node, args: Value(BOOL, lambda env: args[0].make(env) != 0)),
     "date_timestamp": lambda node, args: Value(TIMESTAMP, lambda env: date_to_timestamp(args[0].make(env))),
     "timestamp_date": lambda node, args: Value(DATE, lambda env: timestamp_to_date(args[0].make(env))),
     "timestamp_scale": _moment_precision(TIMESTAMP),

@@ -21,11 +21,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression import node as n
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import Env, PythonInside, Value, without_python
 
 LONG = 1500
 """Characters of a Column's text from which on an operand is not repeated."""
-Builder = Callable[[n.Expression, Sequence[Value]], Value]
 
 
 def once(builder: Builder, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value], usual: Value) -> Value:

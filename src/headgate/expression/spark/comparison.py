@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
 from headgate.expression.node import Expression, TypeRef
+from headgate.expression.spark.form import Builder, silent
 from headgate.expression.spark.functions.infinity import compared
 from headgate.expression.spark.value import (
     BOOL,
@@ -160,9 +161,6 @@ def less(left: Value, right: Value, oid: int) -> Value:
     return Value(BOOL, lambda env: left.make(env) < right.make(env))
 
 
-Builder = Callable[[Expression, Sequence[Value]], Value]
-
-
 def _plain(name: str) -> Builder:
     test = TESTS[name]
     return lambda node, args: Value(BOOL, lambda env: test(args[0].make(env), args[1].make(env)))
@@ -246,4 +244,4 @@ def _table() -> dict[str, Builder]:
     return table
 
 
-COMPARISONS = _table()
+COMPARISONS: dict[str, Builder] = {key: silent(build) for key, build in _table().items()}

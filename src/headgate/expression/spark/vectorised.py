@@ -33,8 +33,8 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Flo
 
 from headgate.errors import PostgresError
 from headgate.expression import failure
-from headgate.expression.node import Expression
 from headgate.expression.spark.common_subexpression import bound
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import FAILED, SPARK, Env, Make, Rep, Value, arrow_function, as_text, fail, raising, spark_type
 from headgate.types import registry
 from headgate.types.text import text
@@ -46,7 +46,6 @@ length, so this is a call under a guard that contains another call: repeated, a 
 _FIXED = 10_000
 """Characters of a constant up to which it is pickled. What is made of longer ones may be long to make, which is a worker's to do: it can be
 ended, and its memory has a limit."""
-Builder = Callable[[Expression, Sequence[Value]], Value]
 _TEXTS = frozenset({"text", "digits", "decimal"})
 _INTEGERS = frozenset({"int2", "int4", "int8", "date", "timestamp", "timestamptz"})
 _ARROW = {

@@ -23,6 +23,7 @@ from headgate.expression.functions import floating_point
 from headgate.expression.functions import numeric as decimals
 from headgate.expression.spark.array_element import as_item, item_rep, key, plain
 from headgate.expression.spark.cast import printed
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.session_time import session_zone
 from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse, settle
 from headgate.expression.spark.vectorised import call, scalar
@@ -32,7 +33,6 @@ from headgate.types.text import text
 if TYPE_CHECKING:
     from headgate.expression.spark.value import Rep
 
-Builder = Callable[[n.Expression, Sequence[Value]], Value]
 _ONE_TEXT = frozenset(
     {
         registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.TEXT, registry.VARCHAR, registry.NAME,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from headgate.expression.functions import bytea, send
 from headgate.expression.node import Expression, FuncExpr
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import BOOL, BYTES, INT4, INT8, TEXT, Value
 from headgate.expression.spark.vectorised import call, call_batch, scalar
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def _digest(name: str) -> Builder:

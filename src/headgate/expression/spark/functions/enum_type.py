@@ -5,7 +5,7 @@ A value is stored as its label. Labels are taken from the registry in force when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -13,12 +13,11 @@ from pyspark.sql import functions as F
 from headgate.expression.failure import marked
 from headgate.expression.node import Expression, operands
 from headgate.expression.spark.comparison import TESTS, label_place, labels
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import BOOL, TEXT, Env, Value, refuse
 from headgate.types import registry
 from headgate.types.registry import PgType
 from headgate.types.text import array
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def read(value: Value, kind: PgType) -> Value:

@@ -16,13 +16,13 @@ from pyspark.sql import functions as F
 from headgate.expression.functions import numeric as decimals
 from headgate.expression.functions.datetime import extract
 from headgate.expression.node import Expression
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.functions.infinity import infinite_date, infinite_timestamp
 from headgate.expression.spark.functions.numeric import exactly
 from headgate.expression.spark.units import Unit, field_unit
 from headgate.expression.spark.value import DATE, DIGITS, FLOAT8, TIMESTAMP, Env, Rep, Value, as_text, decimal, raising, spark_type
 from headgate.expression.spark.vectorised import call
 
-Builder = Callable[[Expression, Sequence[Value]], Value]
 DAY = 86_400_000_000
 NAMES = {"date": "date", "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone"}
 _JULIAN = 2_440_588

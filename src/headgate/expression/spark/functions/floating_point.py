@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from headgate.expression.functions import floating_point
 from headgate.expression.node import Expression
+from headgate.expression.spark.form import Builder, right_first
 from headgate.expression.spark.value import FLOAT4, FLOAT8, INT4, SPARK, Env, Rep, Value, raising
 from headgate.expression.spark.vectorised import scalar
 
-Builder = Callable[[Expression, Sequence[Value]], Value]
 INFINITY = float("inf")
 
 
@@ -128,7 +128,7 @@ def _families() -> dict[str, Builder]:
         table[f"{prefix}pl"] = _sum(rep, lambda a, b: a + b)
         table[f"{prefix}mi"] = _sum(rep, lambda a, b: a - b)
         table[f"{prefix}mul"] = _product(rep)
-        table[f"{prefix}div"] = _quotient(rep)
+        table[f"{prefix}div"] = right_first(_quotient(rep))
     for prefix, rep in (("float4", FLOAT4), ("float8", FLOAT8)):
         table[f"{prefix}um"] = _map(rep, lambda a: -a)
         table[f"{prefix}abs"] = _map(rep, F.abs)

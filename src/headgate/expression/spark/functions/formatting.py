@@ -11,9 +11,10 @@ import numpy as np
 
 from headgate.expression.functions.datetime import to_char, to_timestamp
 from headgate.expression.node import Expression
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.session_time import session_zone
 from headgate.expression.spark.value import DATE, TEXT, TIMESTAMPTZ, Value
-from headgate.expression.spark.vectorised import Builder, call, scalar
+from headgate.expression.spark.vectorised import call, scalar
 from headgate.types.datetime import calendar, time_zone
 
 

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 from headgate.expression.functions import floating_point
 from headgate.expression.node import Expression
+from headgate.expression.spark.form import Builder, right_first
 from headgate.expression.spark.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, raising
 from headgate.expression.spark.vectorised import scalar
 
-Builder = Callable[[Expression, Sequence[Value]], Value]
 _NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
 _LEAST = {"int2": -(2**15), "int4": -(2**31), "int8": -(2**63)}
 
@@ -115,9 +115,9 @@ def _families() -> dict[str, Builder]:
         table[f"{prefix}pl"] = _arithmetic(rep, plus)
         table[f"{prefix}mi"] = _arithmetic(rep, minus)
         table[f"{prefix}mul"] = _arithmetic(rep, times)
-        table[f"{prefix}div"] = _division(rep)
+        table[f"{prefix}div"] = right_first(_division(rep))
     for prefix, rep in (("int2", INT2), ("int4", INT4), ("int8", INT8)):
-        table[f"{prefix}mod"] = _modulo(rep)
+        table[f"{prefix}mod"] = right_first(_modulo(rep))
         table[f"{prefix}um"] = _negation(rep)
         table[f"{prefix}abs"] = _negation(rep, magnitude=True)
         table[f"{prefix}up"] = _same

@@ -9,11 +9,10 @@ from headgate.expression.functions.json import json, json_building, jsonb, jsonb
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.spark import row_value
 from headgate.expression.spark.array_element import key
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def _ordered(test: str, left: str, right: str) -> bool:

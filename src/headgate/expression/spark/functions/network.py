@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from headgate.expression.functions import array, bit_string, network
-from headgate.expression.node import Expression
-from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT, Value
+from headgate.expression.spark.form import Builder
+from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT
 from headgate.expression.spark.vectorised import call, scalar
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def _ordered(test: str, left: str, right: str) -> bool:

@@ -10,12 +10,11 @@ from pyspark.sql import functions as F
 
 from headgate.expression.functions import numeric
 from headgate.expression.node import Expression
+from headgate.expression.spark.form import Builder, silent
 from headgate.expression.spark.functions.floating_point import is_infinite
 from headgate.expression.spark.functions.integer import narrowed, out_of_range
 from headgate.expression.spark.functions.numeric import exactly, spark_decimal
 from headgate.expression.spark.value import FLOAT4, FLOAT8, INT2, INT4, INT8, SPARK, Env, Rep, Value, decimal, raising, settle
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def _cast(rep: Rep) -> Builder:
@@ -105,17 +104,17 @@ def _double_to_float(node: Expression, args: Sequence[Value]) -> Value:
 BUILDERS: dict[str, Builder] = {
     "int24": _cast(INT4),
     "i4toi2": _narrow(INT2),
-    "int28": _cast(INT8),
-    "int48": _cast(INT8),
+    "int28": silent(_cast(INT8)),
+    "int48": silent(_cast(INT8)),
     "int82": _narrow(INT2),
     "int84": _narrow(INT4),
     "i2tof": _cast(FLOAT4),
-    "i2tod": _cast(FLOAT8),
+    "i2tod": silent(_cast(FLOAT8)),
     "i4tof": _cast(FLOAT4),
-    "i4tod": _cast(FLOAT8),
+    "i4tod": silent(_cast(FLOAT8)),
     "i8tof": _cast(FLOAT4),
-    "i8tod": _cast(FLOAT8),
-    "ftod": _cast(FLOAT8),
+    "i8tod": silent(_cast(FLOAT8)),
+    "ftod": silent(_cast(FLOAT8)),
     "dtof": _double_to_float,
     "ftoi2": _float_to_integer(INT2, 16),
     "ftoi4": _float_to_integer(INT4, 32),
@@ -123,9 +122,9 @@ BUILDERS: dict[str, Builder] = {
     "dtoi2": _float_to_integer(INT2, 16),
     "dtoi4": _float_to_integer(INT4, 32),
     "dtoi8": _float_to_integer(INT8, 64),
-    "int2_numeric": _integer_to_numeric(5),
-    "int4_numeric": _integer_to_numeric(10),
-    "int8_numeric": _integer_to_numeric(19),
+    "int2_numeric": silent(_integer_to_numeric(5)),
+    "int4_numeric": silent(_integer_to_numeric(10)),
+    "int8_numeric": silent(_integer_to_numeric(19)),
     "numeric_int2": _numeric_to_integer(INT2, 16),
     "numeric_int4": _numeric_to_integer(INT4, 32),
     "numeric_int8": _numeric_to_integer(INT8, 64),
@@ -133,5 +132,5 @@ BUILDERS: dict[str, Builder] = {
     "numeric_float4": _numeric_to(FLOAT4, numeric.to_single),
     "float8_numeric": _float_to_numeric(15),
     "float4_numeric": _float_to_numeric(6),
-    "bool_int4": _cast(INT4),
+    "bool_int4": silent(_cast(INT4)),
 }

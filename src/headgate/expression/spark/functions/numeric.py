@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from headgate.expression.functions import numeric, numeric_power
 from headgate.expression.node import Expression
+from headgate.expression.spark.form import Builder, right_first
 from headgate.expression.spark.value import DIGITS, INT4, MAX_PRECISION, Env, Rep, Value, as_text, decimal
 from headgate.expression.spark.vectorised import call, scalar
 
-Builder = Callable[[Expression, Sequence[Value]], Value]
 ZERO = Rep("decimal", 1, 0)
 _NEGATED = 34
 """Digits to which Spark's minus and abs round (Scala's BigDecimal, MathContext.DECIMAL128): wrong digits, or an overflow of 38 nines."""
@@ -195,9 +195,9 @@ BUILDERS: dict[str, Builder] = {
     "numeric_add": _sum(lambda a, b: a + b, numeric.add),
     "numeric_sub": _sum(lambda a, b: a - b, numeric.subtract),
     "numeric_mul": _product,
-    "numeric_div": lambda node, args: exactly(numeric.divide, args),
-    "numeric_div_trunc": lambda node, args: exactly(numeric.truncated_quotient, args),
-    "numeric_mod": _modulo,
+    "numeric_div": right_first(lambda node, args: exactly(numeric.divide, args)),
+    "numeric_div_trunc": right_first(lambda node, args: exactly(numeric.truncated_quotient, args)),
+    "numeric_mod": right_first(_modulo),
     "numeric_uminus": _signed(_negated, numeric.negate),
     "numeric_uplus": lambda node, args: args[0],
     "numeric_abs": _signed(lambda a, rep: F.when(a < _zero(rep), _negated(a, rep)).otherwise(a), numeric.absolute),

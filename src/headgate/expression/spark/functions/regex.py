@@ -15,10 +15,9 @@ from headgate.expression.functions.regex import functions, java, similar
 from headgate.expression.functions.regex.lexer import Flag
 from headgate.expression.functions.regex.parser import parse
 from headgate.expression.node import Expression
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, raising
 from headgate.expression.spark.vectorised import call, scalar
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def _operator(*, negated: bool, fold: bool = False) -> Builder:

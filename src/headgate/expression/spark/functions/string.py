@@ -16,13 +16,12 @@ from headgate.expression.node import Expression, FuncExpr, OpExpr
 from headgate.expression.spark import session_time
 from headgate.expression.spark.cast import printed
 from headgate.expression.spark.comparison import TESTS
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.functions import text as compile_text
 from headgate.expression.spark.value import BOOL, BYTES, TEXT, Env, Value
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 from headgate.types.text.text import depends_on
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def _printed(node: Expression, args: Sequence[Value]) -> list[Value]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 
 from pyspark.sql import functions as F
@@ -14,14 +14,13 @@ from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
 from headgate.expression.spark import session_time
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.cast import printed
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, INT8, TEXT, Make, Value, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.lsn import Lsn
 from headgate.types import registry
 from headgate.types.text.string import char_of
 from headgate.types.text.text import depends_on
-
-Builder = Callable[[Expression, Sequence[Value]], Value]
 
 
 def to_oid(value: int) -> int:

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F
 
 from headgate.expression.functions.datetime import interval, time_of_day, timestamp
 from headgate.expression.node import Const, Expression, FuncExpr
+from headgate.expression.spark.form import Builder, right_first
 from headgate.expression.spark.units import truncation_unit
 from headgate.expression.spark.value import BOOL, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Value, raising
-from headgate.expression.spark.vectorised import Builder, call, scalar
+from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import order, registry
 
 
@@ -82,7 +83,7 @@ BUILDERS: dict[str, Builder] = {
     "interval_um": scalar(interval.negated, TEXT),
     "interval_mul": scalar(interval.times, TEXT),
     "mul_d_interval": scalar(interval.times_span, TEXT),
-    "interval_div": scalar(interval.over, TEXT),
+    "interval_div": right_first(scalar(interval.over, TEXT)),
     "interval_justify_hours": scalar(interval.justify_hours, TEXT),
     "interval_justify_days": scalar(interval.justify_days, TEXT),
     "interval_justify_interval": scalar(interval.justify_interval, TEXT),

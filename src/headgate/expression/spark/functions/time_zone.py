@@ -21,11 +21,11 @@ from headgate.expression.functions.datetime import time_of_day, timestamp
 from headgate.expression.node import Expression
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import TESTS
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.functions.extract import DAY, NAMES, big, extracted, field_of, micros_of, whole, with_infinity
 from headgate.expression.spark.functions.infinity import infinite_timestamp, timestamp_to_date, too_late
 from headgate.expression.spark.functions.timestamp import (
     CALENDAR_UNITS,
-    Builder,
     Make,
     local_moment,
     midnight,

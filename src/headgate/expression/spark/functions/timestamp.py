@@ -15,6 +15,7 @@ from headgate.expression.functions.datetime import timestamp
 from headgate.expression.node import Expression
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import by_key
+from headgate.expression.spark.form import Builder
 from headgate.expression.spark.functions import time_of_day
 from headgate.expression.spark.functions.extract import DAY, NAMES, big, isodow, micros_of, whole
 from headgate.expression.spark.functions.infinity import date_to_timestamp, infinite_date, infinite_timestamp, too_late
@@ -25,7 +26,6 @@ from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
 from headgate.types.datetime.interval import Interval, normal
 
-Builder = Callable[[Expression, Sequence[Value]], Value]
 Make = Callable[[Env], Column]
 _END_DAY = 2_147_483_494 - 2_440_588
 LAST_MOMENT_DAY = 106_751_990
