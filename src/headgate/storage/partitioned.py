@@ -33,6 +33,7 @@ from headgate.storage.delta.delta_table import PLACE, RESIDENT_ROWS
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import arrow_row, columns, quoted
+from headgate.types import buffers
 from headgate.types.storage import arrow_type, own_name
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class PartitionedTable:
 
     def places(self, rows: pa.Table) -> Places:
         """The leaf of each row; 23514 for a row that has none."""
-        named = {name: _whole(rows[name]) for name in self.router.key_names()}
+        named = {name: buffers.whole(rows[name]) for name in self.router.key_names()}
         found, homeless = self.router.route(named, rows.num_rows)
         if homeless is not None:
             raise self.router.refused(homeless, named)
@@ -124,7 +125,7 @@ class PartitionedTable:
 
     def sources(self, files: pa.ChunkedArray | pa.Array) -> Places:
         """The leaf in which each row is, by the URI of its file; NOWHERE for NULL (a new row)."""
-        whole = _whole(files).dictionary_encode()
+        whole = buffers.whole(files).dictionary_encode()
         numbers = [self._number_of(uri) for uri in whole.dictionary.to_pylist()]
         table = np.array([*numbers, NOWHERE], np.int32)
         found: Places = table[np.asarray(pc.fill_null(whole.indices.cast(pa.int64()), len(numbers)))]
@@ -177,14 +178,14 @@ class PartitionedTable:
         return self._rewrite_small(changed) if isinstance(changed, pa.Table) else self._rewrite_large(changed)
 
     def _rewrite_small(self, changed: pa.Table) -> int:
-        new, here = _struct(changed["new"]), self.sources(changed["file"])
+        new, here = buffers.whole(changed["new"]), self.sources(changed["file"])
         there = np.full(len(here), NOWHERE, np.int32)
         if len(alive := np.flatnonzero(np.asarray(new.is_valid()))):
             there[alive] = self.places(_rows(new.take(pa.array(alive))))
         for leaf, at in self.parts(here):
             mine = changed.take(at)
             stays = pa.array(there[at.to_numpy()] == self._numbers[leaf.oid])
-            kept = pc.if_else(stays, _struct(mine["new"]), pa.scalar(None, new.type))
+            kept = pc.if_else(stays, buffers.whole(mine["new"]), pa.scalar(None, new.type))
             self.transaction.rewrite(leaf, mine.set_column(mine.column_names.index("new"), "new", kept))
         arriving = np.where(there == here, NOWHERE, there)
         for leaf, at in self.parts(arriving):
@@ -255,7 +256,7 @@ class Fence:
         """The first row that lies outside."""
         if not self.above:
             return None
-        return outside(self.relation.oid, self.above, {name: _whole(rows[name]) for name in self.names}, rows.num_rows)
+        return outside(self.relation.oid, self.above, {name: buffers.whole(rows[name]) for name in self.names}, rows.num_rows)
 
     def column(self) -> Column:
         """Whether a row of a frame lies outside."""
@@ -298,17 +299,6 @@ def ordered(relation: Relation, found: pa.StructArray) -> pa.StructArray:
     """Rows as structs with the columns of a table in its order; they come from a table above or below it."""
     row = arrow_row(relation)
     return pa.StructArray.from_arrays([found.field(field.name) for field in row], fields=list(row), mask=found.is_null())
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):
-        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
-    return whole
-
-
-def _struct(column: pa.ChunkedArray | pa.Array) -> pa.StructArray:
-    return _whole(column)
 
 
 def _rows(structs: pa.StructArray) -> pa.Table:

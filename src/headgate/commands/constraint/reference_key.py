@@ -28,7 +28,7 @@ from headgate.expression.spark import compiler
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
-from headgate.types import registry
+from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type
 from headgate.types.text.text import write_text
 
@@ -55,10 +55,10 @@ def of_struct(rows: Rows, side: str, names: Sequence[str], other: str | None = N
         if other is not None:
             selected += [F.col(f"{other}.{quoted(name)}").alias(f"n{place}") for place, name in enumerate(names)]
         return rows.select(*selected)
-    struct = struct_of(rows[side])
+    struct = buffers.whole(rows[side])
     arrays = {f"v{place}": struct.field(name) for place, name in enumerate(names)}
     if other is not None:
-        new = struct_of(rows[other])
+        new = buffers.whole(rows[other])
         arrays |= {f"n{place}": new.field(name) for place, name in enumerate(names)}
     return pa.table(arrays)
 
@@ -70,7 +70,7 @@ def moved(changed: Rows, names: Sequence[str]) -> Rows:
         for name in names:
             same = same & F.col(f"old.{quoted(name)}").eqNullSafe(F.col(f"new.{quoted(name)}"))
         return changed.where(~same)
-    old, new = struct_of(changed["old"]), struct_of(changed["new"])
+    old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
     differs = np.zeros(changed.num_rows, bool)
     for name in names:
         one, other = old.field(name), new.field(name)
@@ -98,7 +98,7 @@ def shown(relation: Relation, attnums: Sequence[int], values: pa.Table, typed: R
     for place, attnum in enumerate(typed_by or attnums):
         column = (typed or relation).numbered(attnum)
         assert column is not None
-        parts.append(str(write_text(whole(values[f"v{place}"].slice(0, 1)), column.type_oid, column.typmod)[0].as_py()))
+        parts.append(str(write_text(buffers.whole(values[f"v{place}"].slice(0, 1)), column.type_oid, column.typmod)[0].as_py()))
     return f"({', '.join(column_names(relation, attnums))})=({', '.join(parts)})"
 
 
@@ -188,7 +188,7 @@ def _wanted(
         mine, theirs = relation.numbered(one), target.numbered(other)
         assert mine is not None
         assert theirs is not None
-        array, wide = whole(values[f"v{place}"]), arrow_type(theirs.type_oid, theirs.typmod)
+        array, wide = buffers.whole(values[f"v{place}"]), arrow_type(theirs.type_oid, theirs.typmod)
         if array.type != wide:
             if not (pa.types.is_integer(array.type) and pa.types.is_integer(wide)):
                 return None
@@ -203,7 +203,7 @@ def _wanted(
     table = pa.table([*arrays, pa.array(np.arange(values.num_rows))], names=[*names, "at"]).filter(pa.array(fits))
     distinct = table.group_by(names, use_threads=False).aggregate([("at", "list")])
     places = np.full(values.num_rows, -1, np.int64)
-    lists = whole(distinct["at_list"])
+    lists = buffers.whole(distinct["at_list"])
     if len(lists):
         places[lists.flatten().to_numpy()] = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
     return distinct.select(names), places
@@ -230,17 +230,3 @@ def _equal(
         met = part if met is None else met & part
     assert met is not None
     return met
-
-
-def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(combined, pa.ChunkedArray):
-        return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
-    return combined
-
-
-def struct_of(column: pa.Array | pa.ChunkedArray) -> pa.StructArray:
-    """A column of structs as one array."""
-    found: pa.StructArray = whole(column)
-    return found

@@ -34,6 +34,7 @@ from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.storage.transaction.transaction import Transaction
+from headgate.types import buffers
 from headgate.types.storage import arrow_type
 
 if TYPE_CHECKING:
@@ -257,7 +258,7 @@ def _with_new(child: Relation, found: Rows, values: dict[str, str | pa.Scalar]) 
             part = kept if value is None else F.col(value) if isinstance(value, str) else _constant(value)
             parts.append(part.alias(each.name))
         return found.select("old", F.struct(*parts).alias("new"), "file", "row")
-    old = reference_key.struct_of(found["old"])
+    old = buffers.whole(found["old"])
     arrays = []
     for place, each in enumerate(child.columns):
         value = values.get(each.name)
@@ -265,7 +266,7 @@ def _with_new(child: Relation, found: Rows, values: dict[str, str | pa.Scalar]) 
         if value is None:
             arrays.append(old.field(place))
         elif isinstance(value, str):
-            arrays.append(reference_key.whole(found[value]).cast(kind))
+            arrays.append(buffers.whole(found[value]).cast(kind))
         else:
             arrays.append(pa.nulls(found.num_rows, kind) if not value.is_valid else pa.repeat(value, found.num_rows).cast(kind))
     new = pa.StructArray.from_arrays(arrays, names=[each.name for each in child.columns])

@@ -16,13 +16,14 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands.dml import assignment
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import key_lookup
-from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says, whole
+from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.planner import Planner
 from headgate.expression.columnwise import NotColumnwise
 from headgate.expression.node import Expression, SetToDefault
 from headgate.sql.parser import walk
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.write import arrow_row
+from headgate.types import buffers
 
 _NOT_HERE = frozenset({"SubLink", "FuncCall", "MultiAssignRef"})
 
@@ -122,4 +123,4 @@ def _among(table: HeldTable, node: pb.DeleteStmt | pb.UpdateStmt, condition: Exp
 
 
 def _struct(rows: pa.Table) -> pa.StructArray:
-    return whole(rows.to_struct_array())
+    return buffers.whole(rows.to_struct_array())

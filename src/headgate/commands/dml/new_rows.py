@@ -35,7 +35,7 @@ from headgate.storage.partitioned import Fence
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import SMALL_ROWS
 from headgate.storage.write import columns as spark_columns
-from headgate.types import registry
+from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type, spark_type
 from headgate.types.text.text import write_text
 
@@ -97,7 +97,7 @@ class NewRows:
         expression, made = next_value.taken(default, self.planner.session, self.transaction, rows)
         table = pa.table([each.array(rows) for each in made], names=[each.key for each in made])
         frame = local_frame(self.planner.session_spark, table, StructType([StructField(each.key, LongType()) for each in made]))
-        return _whole(frame.select(self.planner.column(expression).alias("value")).toArrow().column(0))
+        return buffers.whole(frame.select(self.planner.column(expression).alias("value")).toArrow().column(0))
 
     def completed(self, rows: pa.Table) -> pa.Table:
         """Rows with the columns that they lack at their defaults, in the table's order."""
@@ -216,7 +216,9 @@ class NewRows:
     def keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.RowKey, pa.Table]:
         """The key's columns of the rows that have no NULL in it: k0, k1, … and `place`, the row."""
         key = key_lookup.key_of(self.relation, index.attnums)
-        arrays = [key_lookup.canonical_array(_whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)]
+        arrays = [
+            key_lookup.canonical_array(buffers.whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)
+        ]
         table = pa.table([*arrays, pa.array(np.arange(rows.num_rows))], names=[f"k{place}" for place in range(len(arrays))] + ["place"])
         valid = None
         for place in range(len(arrays)):
@@ -267,7 +269,7 @@ class NewRows:
             column = self.relation.numbered(attnum)
             assert column is not None
             names.append(quote_ident(column.name))
-            array = _whole(rows.column(column.name).slice(clash.row, 1))
+            array = buffers.whole(rows.column(column.name).slice(clash.row, 1))
             values.append(str(write_text(array, column.type_oid, column.typmod, session=self.planner.evaluation.context.forms)[0].as_py()))
         return uniqueness.violated(self.relation, clash.index, f"({', '.join(names)})=({', '.join(values)})")
 
@@ -375,10 +377,3 @@ def _volatile(text: str) -> bool:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(combined, pa.ChunkedArray):
-        return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
-    return combined

@@ -27,6 +27,7 @@ from headgate.commands.publication import replica_identity
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
 from headgate.storage.routing import NOWHERE
 from headgate.storage.write import arrow_row, quoted
+from headgate.types import buffers
 
 if TYPE_CHECKING:
     from headgate.commands.dml.new_rows import NewRows
@@ -67,7 +68,7 @@ def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, ND
     root = writer.relation
     table = writer.transaction.partitioned(root)
     writer.refuse_outside(rows)
-    named = {name: _whole(rows[name]) for name in table.router.key_names()}
+    named = {name: buffers.whole(rows[name]) for name in table.router.key_names()}
     places, homeless = table.router.route(named, rows.num_rows)
     with disclosure.routing(writer.planner, root, table.router.key_names()):
         if homeless is not None:
@@ -137,7 +138,7 @@ def _rewrite_few(
     root, transaction = table.root, planner.transaction
     if not few.num_rows:
         return 0, arrow_row(root).empty_table() if keep else None
-    new = ordered(root, _whole(few["new"]))
+    new = ordered(root, buffers.whole(few["new"]))
     here = table.sources(few["file"])
     there = here
     if moves:
@@ -162,10 +163,10 @@ def _rewrite_few(
         mine = few.take(at)
         back = np.full(len(places), -1, np.int64)
         back[stays] = np.arange(int(stays.sum()))
-        structs = pa.StructArray.from_arrays([_whole(each) for each in done.columns], fields=list(arrow_row(leaf)))
+        structs = pa.StructArray.from_arrays([buffers.whole(each) for each in done.columns], fields=list(arrow_row(leaf)))
         part = pa.table(
             {
-                "old": ordered(leaf, _whole(mine["old"])),
+                "old": ordered(leaf, buffers.whole(mine["old"])),
                 "new": structs.take(pa.array(back, mask=back < 0)),
                 "file": mine["file"],
                 "row": mine["row"],
@@ -230,10 +231,3 @@ def _refuse_outside(planner: Planner, root: Relation, changed: DataFrame) -> Non
 
 def _rows(structs: pa.StructArray) -> pa.Table:
     return pa.table(structs.flatten(), names=[field.name for field in structs.type])
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):
-        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
-    return whole

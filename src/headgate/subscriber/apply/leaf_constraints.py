@@ -23,6 +23,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import row_completion
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.row_identity import key_of
+from headgate.types import buffers
 
 Unique = Callable[[Transaction, Relation, Index], None]
 
@@ -53,7 +54,7 @@ def check_rows(rows: pa.Table, root: Relation, transaction: Transaction, factory
 def check_frame(frame: pa.Table, root: Relation, transaction: Transaction, factory: row_completion.Factory, place: ApplyPlace) -> None:
     """The same for the new rows of a changes frame; what an UPDATE did not send is not judged (`row_completion`)."""
     table = transaction.partitioned(root)
-    new = _whole(frame["new"])
+    new = buffers.whole(frame["new"])
     lacking = set(table.router.key_names())
     unsent = [bool(lacking & set(names or ())) for names in frame["unchanged"].to_pylist()]
     alive = np.flatnonzero(np.asarray(pc.and_(new.is_valid(), pa.array([not each for each in unsent], pa.bool_()))))
@@ -89,10 +90,3 @@ def unique(transaction: Transaction, root: Relation, check: Unique | None) -> It
 def _others(leaf: Relation) -> list[Index]:
     key = set(key_of(leaf) or ())
     return [index for index in leaf.indexes if index.unique and not (index.plain and set(index.attnums) == key)]
-
-
-def _whole(column: pa.ChunkedArray) -> pa.StructArray:
-    whole = column.combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
-    return whole

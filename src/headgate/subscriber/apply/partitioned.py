@@ -28,6 +28,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
 from headgate.subscriber.apply import conflict
 from headgate.subscriber.apply.row_identity import key_names, key_of
+from headgate.types import buffers
 from headgate.types.storage import own_name
 from headgate.types.text.text import write_text
 
@@ -59,8 +60,8 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
     if isinstance(frame, DataFrame):
         yield from _by_leaf_on_spark(table, frame)
         return
-    old, new = _padded(table.root, frame["old"]), ordered(table.root, _whole(frame["new"]))
-    ops = _whole(frame["op"])
+    old, new = _padded(table.root, frame["old"]), ordered(table.root, buffers.whole(frame["new"]))
+    ops = buffers.whole(frame["op"])
     by_old = pc.and_(old.is_valid(), pc.not_equal(ops, "I"))
     here = _placed(table, pc.if_else(by_old, old, new), ops)
     there = _placed(table, new, ops)
@@ -116,7 +117,7 @@ def _placed(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.
 
 def _padded(root: Relation, old: pa.ChunkedArray) -> pa.StructArray:
     """Old rows with all columns of the table: what was not sent is NULL."""
-    whole, row = _whole(old), arrow_row(root)
+    whole, row = buffers.whole(old), arrow_row(root)
     held = {field.name for field in whole.type}
     fields = [whole.field(each.name) if each.name in held else pa.nulls(len(whole), each.type) for each in row]
     return pa.StructArray.from_arrays(fields, fields=list(row), mask=whole.is_null())
@@ -162,8 +163,8 @@ def tell_skipped(transaction: Transaction, relation: Relation, skipped: pa.Table
     names = [relation.name] * skipped.num_rows
     if relation.is_partitioned:
         table = transaction.partitioned(relation)
-        old, new = _padded(relation, skipped["old"]), ordered(relation, _whole(skipped["new"]))
-        places = _placed(table, pc.if_else(old.is_valid(), old, new), _whole(skipped["op"]))
+        old, new = _padded(relation, skipped["old"]), ordered(relation, buffers.whole(skipped["new"]))
+        places = _placed(table, pc.if_else(old.is_valid(), old, new), buffers.whole(skipped["op"]))
         names = [table.leaves[place].name for place in places.tolist()]
     _tell(skipped, names, of_partition=relation.is_partitioned)
 
@@ -187,7 +188,7 @@ def refuse_outside(transaction: Transaction, leaf: Relation, frame: pa.Table | D
         rows = of_root(leaf, alive.where(fence.column()).limit(1).toArrow())
     else:
         sent = frame.filter(pc.and_(frame["new"].is_valid(), frame["unchanged"].is_null())) if "unchanged" in frame.column_names else frame
-        structs = _whole(sent["new"])
+        structs = buffers.whole(sent["new"])
         rows = pa.table(structs.flatten(), names=[field.name for field in structs.type])
     refuse_rows_outside(fence, rows)
 
@@ -204,10 +205,3 @@ def refuse_rows_outside(fence: Fence, rows: pa.Table) -> None:
         "23514", f'new row for relation "{leaf.name}" violates partition constraint', detail=f"Failing row contains ({shown}).",
         schema=leaf.schema, table=leaf.name,
     )  # fmt: skip
-
-
-def _whole(column: pa.ChunkedArray) -> pa.StructArray:
-    whole = column.combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):
-        return whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)
-    return whole

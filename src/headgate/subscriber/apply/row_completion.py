@@ -25,7 +25,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conflict import MESSAGES, ApplyPlace
 from headgate.subscriber.apply.conversion import row_type
 from headgate.subscriber.apply.relation_map import shown
-from headgate.types import registry
+from headgate.types import buffers, registry
 
 
 class RowCompletion(Protocol):
@@ -92,7 +92,7 @@ def complete(
     whole = pa.concat_tables(pieces).combine_chunks()
     back = np.full(len(ops), -1, np.int64)
     back[order] = np.arange(len(order))
-    structs = pa.StructArray.from_arrays([_combined(c) for c in whole.columns], fields=list(row))
+    structs = pa.StructArray.from_arrays([buffers.whole(c) for c in whole.columns], fields=list(row))
     taken = structs.take(pa.array(back, mask=back < 0))
     frame = frame.set_column(frame.column_names.index("new"), "new", taken)
     return frame.set_column(frame.column_names.index("unchanged"), "unchanged", pa.array(unchanged, pa.list_(pa.string())))
@@ -145,8 +145,3 @@ def _table(structs: pa.ChunkedArray) -> pa.Table:
     """The fields of a struct column, NULL where the struct is."""
     chunks = [pa.table(chunk.flatten(), names=[f.name for f in chunk.type]) for chunk in structs.chunks]
     return pa.concat_tables(chunks)
-
-
-def _combined(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return (whole.chunk(0) if whole.num_chunks else pa.array([], whole.type)) if isinstance(whole, pa.ChunkedArray) else whole

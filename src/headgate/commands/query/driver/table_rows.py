@@ -27,6 +27,7 @@ from headgate.expression.binding.scope import ScopeTable
 from headgate.expression.columnwise import NotColumnwise
 from headgate.expression.node import ColumnRef, Expression
 from headgate.expression.node import walk as expressions
+from headgate.types import buffers
 from headgate.types.resultset import ResultColumn, ResultSet
 
 CANCELLED = ("57014", "57P01")
@@ -80,7 +81,7 @@ class HeldTable:
         return [columnwise.value(each, by_key, rows.num_rows) for each in wanted]
 
     def _by_key(self, rows: pa.Table) -> dict[str, pa.Array]:
-        return {each.key: whole(rows.column(place)) for place, each in enumerate(self._columns)}
+        return {each.key: buffers.whole(rows.column(place)) for place, each in enumerate(self._columns)}
 
 
 def plan_columns(targets: Sequence[SelectItem]) -> tuple[PlanColumn, ...]:
@@ -119,11 +120,3 @@ def usual_way_says() -> Iterator[None]:
         if error.sqlstate in CANCELLED:
             raise
         raise NotColumnwise(error.sqlstate) from error
-
-
-def whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
-    combined = column.combine_chunks()
-    if not isinstance(combined, pa.ChunkedArray):
-        return combined
-    return combined.chunk(0) if combined.num_chunks else pa.array([], combined.type)
