@@ -2,8 +2,8 @@
 
 0.01-0.1 s on ten million rows where a Spark job takes over a second (`spark-and-delta.md` §9.8). Files are left out by their
 statistics, deleted rows by the deletion vectors. DuckDB does not compare the checksums of Parquet's pages, and a bit may become another
-key: each file is verified before it is first looked at. Called by `merge`, by `unique` for local INSERT and UPDATE,
-and for statements that name rows by their key (`commands.query.driver.key_lookup`).
+key: each file is verified before it is first looked at. One that is looked at again and again is held decoded (`held_file`). Called by
+`merge`, by `unique` for local INSERT and UPDATE, and for statements that name rows by their key (`commands.query.driver.key_lookup`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
 from headgate.catalog.relation.relation import Column as TableColumn
+from headgate.changes import held_file
 from headgate.expression.spark.value import arrow_function
 from headgate.storage import data_location
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
@@ -41,6 +42,7 @@ from headgate.types.storage import stored_as_text
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
+_files_held = held_file.HeldFiles()
 FAR_BYTES = 16 << 20
 """A file of an object store that is larger is not fetched whole for a look at some keys."""
 _TRAILING = r"^(-?[0-9]+)(?:\.0*|(\.[0-9]*?[1-9])0*)$"
@@ -223,7 +225,44 @@ def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
 
 
 def _query(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table) -> pa.Table:
-    """Joins the wanted keys with the files: i, filename, row and the relation's columns under c0, c1, …."""
+    """Joins the wanted keys with the files: i, old, filename and row of each row that has one of the keys, deleted ones too."""
+    held, left = _held(state, key, places, wanted)
+    parts = [_in_held(state, key, row, place, file, wanted) for place, file in held.items()]
+    if left or not parts:
+        parts.append(_in_files(table, state, key, row, left, wanted))
+    return pa.concat_tables(parts)
+
+
+def _held(
+    state: TableState, key: RowKey, places: Mapping[str, str], wanted: pa.Table
+) -> tuple[dict[str, held_file.HeldFile], dict[str, str]]:
+    """The files that are held decoded, and the others, by their places."""
+    held: dict[str, held_file.HeldFile] = {}
+    if len(key.names) == 1 and key.exact[0] and not wanted["k0"].null_count:
+        column = state.physical.get(key.names[0], key.names[0])
+        for place, name in places.items():
+            if Path(place).is_absolute() and (file := _files_held.get(place, column, state.files[name]["size"])) is not None:
+                held[place] = file
+    return held, {place: name for place, name in places.items() if place not in held}
+
+
+def _in_held(state: TableState, key: RowKey, row: pa.Schema, place: str, file: held_file.HeldFile, wanted: pa.Table) -> pa.Table:
+    """What `_query` gives, of one file that is held."""
+    asked, at = file.find(buffers.whole(wanted["k0"]))
+    rows, there = file.rows.take(pa.array(at)), set(file.rows.column_names)
+    arrays = [
+        buffers.whole(rows.column(stored)).cast(field.type)
+        if (stored := state.physical.get(field.name, field.name)) in there
+        else pa.nulls(rows.num_rows, field.type)
+        for field in row
+    ]
+    old = pa.StructArray.from_arrays(arrays, fields=list(row))
+    names = pa.repeat(pa.scalar(place, pa.string()), len(at))
+    return pa.table({"i": pa.array(asked), "old": old, "filename": names, "row": pa.array(at)})
+
+
+def _in_files(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table) -> pa.Table:
+    """What `_query` gives, of files that DuckDB reads."""
     paths = [*places]
     held = frozenset[str]().union(*[_columns_of(table, place, name) for place, name in places.items()])
     # columns that were added behind all of these files: they are NULL there

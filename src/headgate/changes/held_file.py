@@ -1,0 +1,143 @@
+"""Data files in which keys are looked for again and again, held decoded: the key in order, the rows beside it.
+
+A look-up of one key costs DuckDB 5 to 15 ms of a file of 100,000 rows: most of it the pages that are unpacked for one row. A transaction of
+a thousand statements, or a stream of small ones, unpacks the same pages a thousand times. Files never change, so that what is held is no
+second truth. Called by `lookup`, for a key of one column that is a whole number or texts of one length (uuid).
+
+What must hold: all that is held is at most `MOST_BYTES`, whatever the tables are; a file is held only behind `AFTER` looks, and again
+only behind as many, so that files that push each other out cost a part of what is looked for and not a multiple; what is not held is
+found as before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.storage.delta import parquet
+from headgate.types import buffers
+
+AFTER = 8
+"""Looks at a file until it is held."""
+FILE_BYTES = 32 << 20
+"""Of a larger file (in Parquet, or decoded) nothing is held."""
+MOST_BYTES = 96 << 20
+"""Of all together, decoded."""
+_NOTED = 4_096
+"""Files of which it is known how often they were looked at."""
+_LONGEST = 64
+"""Bytes of a text that is a key here."""
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HeldFile:
+    """The rows of a file, and one of its columns in order: ``keys[i]`` is that of row ``places[i]`` (None: of row i)."""
+
+    rows: pa.Table
+    keys: npt.NDArray[np.generic]
+    places: Numbers | None
+
+    @property
+    def nbytes(self) -> int:
+        """How much it takes."""
+        return int(self.rows.nbytes) + self.keys.nbytes + (0 if self.places is None else self.places.nbytes)
+
+    def find(self, wanted: pa.Array) -> tuple[Numbers, Numbers]:
+        """(place in `wanted`, row of the file) of each row that has one of the keys; `wanted` has no NULL."""
+        asked = np.arange(len(wanted), dtype=np.int64)
+        if self.keys.dtype != np.int64:  # texts of another length are none of these
+            asked = np.flatnonzero(pc.binary_length(wanted).to_numpy(zero_copy_only=False) == self.keys.itemsize)
+            wanted = wanted.take(pa.array(asked))
+        values = _comparable(wanted)
+        if values is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        first, behind = np.searchsorted(self.keys, values, "left"), np.searchsorted(self.keys, values, "right")
+        counts = behind - first
+        before = np.cumsum(counts) - counts
+        at = np.arange(counts.sum(), dtype=np.int64) + np.repeat(first - before, counts)
+        return np.repeat(asked, counts), at if self.places is None else self.places[at]
+
+
+class HeldFiles:
+    """See the module; for all threads."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[str, str], HeldFile] = OrderedDict()
+        self._looks: OrderedDict[tuple[str, str], int | None] = OrderedDict()
+        """How often a file that is not held was looked at; None: it is none that can be held."""
+        self.nbytes = 0
+
+    def get(self, place: str, column: str, size: int) -> HeldFile | None:
+        """A local file by its path and the key's column as the file calls it; None where it is not held, nor is going to be now.
+
+        `size`: its bytes in Parquet. XX001 where it is damaged.
+        """
+        key = (place, column)
+        with self._lock:
+            if (held := self._held.get(key)) is not None:
+                self._held.move_to_end(key)
+                return held
+            if size > FILE_BYTES or not self._is_due(key):
+                return None
+        held = _read(place, column)
+        with self._lock:
+            if held is None:
+                self._looks[key] = None
+            elif key not in self._held:
+                self._held[key] = held
+                self.nbytes += held.nbytes
+            while self.nbytes > self._most:
+                self.nbytes -= self._held.popitem(last=False)[1].nbytes
+        return held
+
+    def _is_due(self, key: tuple[str, str]) -> bool:
+        """Notes a look; whether it is the one with which the file is read: once, though others look meanwhile."""
+        looks = self._looks.pop(key, 0)
+        self._looks[key] = None if looks is None else (looks + 1) % AFTER
+        if len(self._looks) > _NOTED:
+            self._looks.popitem(last=False)
+        return looks == AFTER - 1
+
+
+def _read(place: str, column: str) -> HeldFile | None:
+    """The file, decoded; None where its key is none that is held, or where it is too large for that."""
+    with parquet.opened(Path(place)) as file:
+        decoded = sum(int(file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups))
+        if column not in file.schema_arrow.names or decoded > FILE_BYTES:
+            return None
+        rows = file.read().combine_chunks()
+    if rows.nbytes > FILE_BYTES:
+        return None
+    named = buffers.whole(rows.column(column))
+    keys = None if named.null_count else _comparable(named)
+    if keys is None:
+        return None
+    if bool(np.all(np.less_equal(keys[:-1], keys[1:]))):
+        return HeldFile(rows, keys, None)
+    places = np.argsort(keys, kind="stable")
+    return HeldFile(rows, keys[places], places)
+
+
+def _comparable(column: pa.Array) -> npt.NDArray[np.generic] | None:
+    """A column without NULLs as NumPy compares it: whole numbers as int64, texts of one length as bytes; None for others."""
+    if pa.types.is_integer(column.type):
+        return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False))
+    if not pa.types.is_string(column.type) or not len(column):
+        return None
+    data, offsets = buffers.view(column)
+    lengths = np.diff(offsets)
+    length = int(lengths[0])
+    if not 0 < length <= _LONGEST or bool(np.any(lengths != length)):
+        return None
+    return np.ascontiguousarray(data).view(f"S{length}")

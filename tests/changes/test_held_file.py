@@ -1,0 +1,137 @@
+"""Files that are looked at again and again: the same rows are found as by DuckDB, and what is held has a bound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
+
+from headgate.changes import held_file, lookup
+from headgate.changes.held_file import AFTER, HeldFiles
+from headgate.errors import PostgresError
+from headgate.storage.engine import Engine
+
+A = relation(21901, "a", id=INT8, v=TEXT)
+
+
+def written(path: Path, keys: pa.Array, name: str = "k") -> str:
+    pq.write_table(pa.table({name: keys, "row": pa.array(range(len(keys)))}), path, write_page_checksum=True)
+    return str(path)
+
+
+def looked(files: HeldFiles, place: str, times: int = AFTER) -> held_file.HeldFile | None:
+    found = None
+    for _ in range(times):
+        found = files.get(place, "k", Path(place).stat().st_size)
+    return found
+
+
+def pairs(file: held_file.HeldFile, wanted: pa.Array) -> list[tuple[int, int]]:
+    asked, at = file.find(wanted)
+    return sorted(zip(asked.tolist(), at.tolist(), strict=True))
+
+
+@given(st.lists(st.integers(-5, 5), max_size=30), st.lists(st.integers(-6, 6), max_size=8, unique=True))
+def test_numbers_are_found_wherever_they_are(tmp_path_factory: pytest.TempPathFactory, stored: list[int], wanted: list[int]) -> None:
+    place = written(tmp_path_factory.mktemp("held") / "f.parquet", pa.array(stored, pa.int16()))
+    file = looked(HeldFiles(), place)
+    assert file is not None
+    expected = [(i, row) for i, key in enumerate(wanted) for row, each in enumerate(stored) if each == key]
+    assert pairs(file, pa.array(wanted, pa.int16())) == expected
+
+
+@given(st.data())
+def test_texts_of_one_length_are_found_among_texts_of_any(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    of_one = st.text("abé", min_size=3, max_size=3).filter(lambda text: len(text.encode()) == 4)
+    stored = data.draw(st.lists(of_one, min_size=1, max_size=20))
+    wanted = data.draw(st.lists(of_one | st.text("abé", max_size=5), max_size=8, unique=True))
+    file = looked(HeldFiles(), written(tmp_path_factory.mktemp("held") / "f.parquet", pa.array(stored)))
+    assert file is not None
+    expected = [(i, row) for i, key in enumerate(wanted) for row, each in enumerate(stored) if each == key]
+    assert pairs(file, pa.array(wanted, pa.string())) == expected
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([1, None]),
+        pa.array(["a", "bb"]),
+        pa.array(["x" * 100]),
+        pa.array([1.5]),
+        pa.array(["", ""]),
+        pa.array([], pa.string()),
+    ],
+)
+def test_a_file_with_another_key_is_not_held_and_read_no_second_time(
+    tmp_path: Path, keys: pa.Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = written(tmp_path / "f.parquet", keys)
+    files = HeldFiles()
+    assert looked(files, place) is None
+    monkeypatch.setattr(held_file, "_read", lambda *_: pytest.fail("it is read again"))
+    assert looked(files, place, 3 * AFTER) is None
+
+
+def test_a_file_without_the_column_is_not_held(tmp_path: Path) -> None:
+    assert looked(HeldFiles(), written(tmp_path / "f.parquet", pa.array([1]), "other")) is None
+
+
+def test_what_is_held_has_a_bound_and_the_one_used_last_stays(tmp_path: Path) -> None:
+    places = [written(tmp_path / f"{number}.parquet", pa.array(np.arange(1_000))) for number in range(4)]
+    files = HeldFiles(50_000)  # of 24,000 each
+    for place in places:
+        assert looked(files, place) is not None
+        assert files.nbytes <= 50_000
+    assert looked(files, places[-1], 1) is not None
+    assert looked(files, places[0], AFTER - 1) is None, "it was pushed out, and is read again behind as many looks"
+    assert looked(files, places[0], 1) is not None
+    assert files.nbytes <= 50_000
+
+
+def test_a_file_too_large_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = written(tmp_path / "f.parquet", pa.array(np.zeros(100_000, np.int64)))
+    monkeypatch.setattr(held_file, "FILE_BYTES", 700_000)
+    assert Path(small).stat().st_size < 700_000, "packed it is small"
+    assert looked(HeldFiles(), small) is None
+
+
+def test_a_damaged_file_says_so_at_each_look(tmp_path: Path) -> None:
+    place = Path(written(tmp_path / "f.parquet", pa.array(np.arange(1_000))))
+    content = bytearray(place.read_bytes())
+    content[200] ^= 1
+    place.write_bytes(content)
+    files = HeldFiles()
+    for _ in range(2):
+        with pytest.raises(PostgresError, match="is damaged"):
+            looked(files, str(place))
+
+
+def test_rows_are_found_alike_before_and_behind(engine: Engine) -> None:
+    """With rows that were deleted and added meanwhile."""
+    made(engine, A, *((number, str(number)) for number in range(200)))
+
+    def found(*keys: int) -> list[tuple[int, str, int]]:
+        transaction = engine.begin(DATABASE)
+        try:
+            rows = lookup.find(transaction, A, lookup.key_of(A, [1]), pa.table({"k0": pa.array(keys, pa.int64())}))
+            return sorted((row["old"]["id"], row["old"]["v"], row["row"]) for row in rows.to_pylist())
+        finally:
+            transaction.rollback()
+
+    before = found(7, 500, 8)
+    assert [row[:2] for row in before] == [(7, "7"), (8, "8")]
+    for _ in range(AFTER):
+        assert found(7, 500, 8) == before
+    writer = engine.begin(DATABASE)
+    gone = lookup.find(writer, A, lookup.key_of(A, [1]), pa.table({"k0": pa.array([8], pa.int64())}))
+    nothing = pa.nulls(1, gone["old"].type)
+    assert writer.rewrite(A, pa.table({"old": gone["old"], "new": nothing, "file": gone["file"], "row": gone["row"]})) == 1
+    writer.append(A, rows(A, (8, "again")))
+    writer.commit()
+    assert [row[:2] for row in found(7, 8)] == [(7, "7"), (8, "again")]
