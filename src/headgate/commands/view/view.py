@@ -46,12 +46,12 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
     if node.with_check_option != pb.NO_CHECK_OPTION:
         raise not_supported("WITH CHECK OPTION is not supported", hint="A view of a node cannot be written to.")
     options = view_option.read(node.options)
-    namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
-    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     resolved, uses = resolve(select, session, transaction)
     columns = _columns(resolved, names.strings(node.aliases), session, transaction)
     for each in columns:
         hold.use(cursor, "pg_type", each.type_oid)
+    namespace, schema = lookup.creation_schema(cursor, context, target.schemaname)
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     texts = view_text.texts(resolved, cursor, context.database, registry.known())
     existing = relations.lookup(cursor, context.database, schema, target.relname)
     next_oid = transaction.engine.catalog.next_oid
