@@ -108,6 +108,7 @@ def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(nod
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # beside other runs it takes five minutes until the memory is full
 @pytest.mark.parametrize("aggregate", ["jsonb_object_agg(g, g)", "array_agg(ARRAY[g])"])
 def test_a_group_that_fills_the_memory_fails_alone(node: Server, database: str, aggregate: str) -> None:
     with connected(node, database) as other, connected(node, database) as session:

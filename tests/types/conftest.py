@@ -106,8 +106,9 @@ class Oracle:
             return b"".join(bytes(part) for part in copy)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def oracle(postgres) -> Iterator[Oracle]:
+    """Of each module: other tests of the process know no type mood."""
     found = Oracle(postgres.conninfo(postgres.new_database()))
     before = registry.known()
     registry.use(before.extended(enum_of(*found.enum("mood"), "public", "mood", ("sad", "happy", "it's é"))))
@@ -152,7 +153,7 @@ def compare(oracle: Oracle, type_name: str, values: list[str], timezone: str = "
         assert text.write_text(stored, oid, modifier, session=session).to_pylist() == [shown for _, shown in good]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def check(oracle: Oracle) -> Callable[..., None]:
     """Compares headgate with PostgreSQL on values of a type."""
     return lambda *arguments: compare(oracle, *arguments)

@@ -130,8 +130,7 @@ def with_xid(frames: Frames, xid: int) -> Frames:
 
 
 def _column(values: pa.Array, unchanged: Mask | None) -> _Column:
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    values = buffers.whole(values)
     binary = pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)
     data, offsets = buffers.packed(values)
     kind = np.full(len(values), ord("b") if binary else ord("t"), np.uint8)

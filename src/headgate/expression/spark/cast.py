@@ -47,7 +47,7 @@ from headgate.expression.spark.value import (
     rep_of,
     settle,
 )
-from headgate.types import registry, storage, typmod
+from headgate.types import buffers, registry, storage, typmod
 from headgate.types.text import string, text
 from headgate.types.text_column import TextSettings
 
@@ -317,8 +317,7 @@ def read_from(value: Value, oid: int) -> Value:
 
 
 def _plain(values: pa.Array, rep: Rep) -> pa.Array:
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
+    values = buffers.whole(values)
     if rep == DATE:
         values = values.cast(pa.int32())
     elif rep in (TIMESTAMP, TIMESTAMPTZ):

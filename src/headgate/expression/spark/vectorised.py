@@ -36,7 +36,7 @@ from headgate.expression import failure
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import FAILED, SPARK, Env, Make, Rep, Value, arrow_function, as_text, fail, raising, spark_type
-from headgate.types import registry
+from headgate.types import buffers, registry
 from headgate.types.text import text
 
 KEPT = "\x02"
@@ -298,8 +298,7 @@ class _Call:
             return fail(error)
 
     def _finished(self, done: pa.Array, arrays: Sequence[pa.Array]) -> pa.Array:
-        if isinstance(done, pa.ChunkedArray):
-            done = done.combine_chunks()
+        done = buffers.whole(done)
         if self.strict:
             missing = np.zeros(len(done), dtype=bool)
             for each in arrays:

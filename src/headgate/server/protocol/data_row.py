@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.types import buffers
+
 ROWS_A_PIECE = 32_768
 """Rows joined at once: keeps the offsets under 2 GiB and the working set in the cache."""
 
@@ -62,10 +64,7 @@ def _joined(parts: list[pa.Array]) -> memoryview:
 
 def as_binary(column: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
     """The column as large_binary (strings keep their UTF-8 bytes)."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    column = buffers.whole(column)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.large_binary())
     if pa.types.is_string(column.type):

@@ -33,7 +33,7 @@ from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import columns as spark_columns
-from headgate.types import registry
+from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type
 from headgate.types.text import array as arrays
 from headgate.types.text.text import read_text
@@ -89,9 +89,8 @@ def positions(planner: Planner, relation: Relation, keys: WantedKeys, *, keeps_k
 
 
 def _found(planner: Planner, relation: Relation, state: TableState, keys: WantedKeys) -> pa.Table:
-    found = lookup.find_in(planner.transaction, relation, state, keys.key, keys.values).combine_chunks()
-    old = found["old"].combine_chunks()
-    old = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
+    found = lookup.find_in(planner.transaction, relation, state, keys.key, keys.values)
+    old = buffers.whole(found["old"])
     table = planner.transaction.engine.table((relation.database, relation.oid))
     files = pa.array([table.uri(name) for name in state.files], pa.string())
     written = pa.table({"file": pc.index_in(found["file"], value_set=files), "row": found["row"]})
