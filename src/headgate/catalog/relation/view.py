@@ -118,5 +118,14 @@ def _drop_rule(cursor: Cursor, database: int, view: int) -> None:
 
 def invokers_rights(given: Iterable[str]) -> bool:
     """Whether the tables under a view with these options are read with the rights of who queries."""
+    return _is_on(given, "security_invoker")
+
+
+def is_barrier(given: Iterable[str]) -> bool:
+    """Whether no condition of a query sees a row that a view with these options leaves out."""
+    return _is_on(given, "security_barrier")
+
+
+def _is_on(given: Iterable[str], name: str) -> bool:
     found = dict(each.split("=", 1) for each in given)
-    return read_bool(found.get("security_invoker", "false")) is True
+    return read_bool(found.get(name, "false")) is True

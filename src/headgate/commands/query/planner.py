@@ -51,6 +51,7 @@ from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, TypeRef
+from headgate.expression.spark import compiler
 from headgate.interruption import look
 from headgate.sql import command_tag, names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
@@ -149,8 +150,8 @@ class Planner:
         text = views.query(cursor, relation.database, relation.oid)
         [statement] = parse(text)
         saved = self.ctes, self.role, self.in_view
-        invokers = views.invokers_rights(views.options(cursor, relation.database, relation.oid))
-        role = self.session.context.user if invokers else privilege.role_name(cursor, relation.owner)
+        options = views.options(cursor, relation.database, relation.oid)
+        role = self.session.context.user if views.invokers_rights(options) else privilege.role_name(cursor, relation.owner)
         self.ctes, self.role, self.in_view = {}, role, True
         try:
             with registry.unguarded():
@@ -165,7 +166,8 @@ class Planner:
             replace(plan_column, name=column.name, relation=relation.oid, attnum=column.attnum)
             for plan_column, column in zip(plan.columns, relation.columns, strict=True)
         ]
-        return Plan(plan.frame, tuple(columns))
+        frame = plan.frame.where(compiler.barrier(F.lit(True))) if views.is_barrier(options) else plan.frame
+        return Plan(frame, tuple(columns))
 
     def visible(self, relation: Relation, source: Source, command: str = "r", *, reading: bool = True) -> Source:
         """The rows of a table that row security lets the role see."""

@@ -28,6 +28,8 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import BoolExpr, BoolKind, Expression, TypeRef
+from headgate.expression.spark import compiler
+from headgate.expression.spark.value import PythonInside, without_python
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse_expression, unwrap
 from headgate.storage.spark.local_relation import local_frame
@@ -121,6 +123,18 @@ def _met(planner: Planner, condition: Expression | None, columns: Sequence[PlanC
         evaluation.restricted = restricted
 
 
+def _met_first(planner: Planner, condition: Expression | None, columns: Sequence[PlanColumn]) -> Column:
+    """`_met`, looked at before any condition of the query's: an error of one would tell of rows that the policies hide.
+
+    What needs no Python is looked at in the order in which it stands, and files are left out by it; the rest stands behind a barrier.
+    """
+    try:
+        with without_python():
+            return _met(planner, condition, columns)
+    except PythonInside:
+        return compiler.barrier(_met(planner, condition, columns))
+
+
 def visible(planner: Planner, relation: Relation, source: Source, command: str = SELECT, *, reading: bool = True) -> Source:
     """A table's rows without those that the role may not see, or for UPDATE and DELETE may not touch.
 
@@ -132,7 +146,7 @@ def visible(planner: Planner, relation: Relation, source: Source, command: str =
     frame = source.frame
     for each in dict.fromkeys((SELECT, command) if reading else (command,)):
         condition = _condition(planner, _chosen(planner, relation, each), source.scope(None), new=False)
-        frame = frame.where(_met(planner, condition, source.star))
+        frame = frame.where(_met_first(planner, condition, source.star))
     return Source(frame, source.tables, source.star, source.merged)
 
 

@@ -1,7 +1,6 @@
 """The options of views: WITH (…) of CREATE VIEW, SET (…) and RESET (…) of ALTER VIEW (reloptions.c).
 
-`security_barrier` is kept and means nothing here: no expression of a query sees a row that the view leaves out. `security_invoker` is
-asked for where a view is read (`commands.query.planner`).
+Both are asked for where a view is read (`commands.query.planner`).
 """
 
 from __future__ import annotations
