@@ -30,6 +30,7 @@ from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.changes import held_file
 from headgate.expression.spark.value import arrow_function
 from headgate.storage import data_location
+from headgate.storage import rows as stored_rows
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.table_state import TableState
@@ -249,13 +250,7 @@ def _held(
 def _in_held(state: TableState, key: RowKey, row: pa.Schema, place: str, file: held_file.HeldFile, wanted: pa.Table) -> pa.Table:
     """What `_query` gives, of one file that is held."""
     asked, at = file.find(buffers.whole(wanted["k0"]))
-    rows, there = file.rows.take(pa.array(at)), set(file.rows.column_names)
-    arrays = [
-        buffers.whole(rows.column(stored)).cast(field.type)
-        if (stored := state.physical.get(field.name, field.name)) in there
-        else pa.nulls(rows.num_rows, field.type)
-        for field in row
-    ]
+    arrays = [buffers.whole(each) for each in stored_rows.columns(file.rows.take(pa.array(at)), state, row)]
     old = pa.StructArray.from_arrays(arrays, fields=list(row))
     names = pa.repeat(pa.scalar(place, pa.string()), len(at))
     return pa.table({"i": pa.array(asked), "old": old, "filename": names, "row": pa.array(at)})

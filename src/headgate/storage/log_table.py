@@ -100,10 +100,10 @@ class LogTable:
         while not self._stopping.is_set():
             if self._engine.log.wait(self.written, 1.0):
                 self._stopping.wait(pause)
-                pause = PAUSE if self._written() else min(2 * pause, LONGEST_PAUSE)
+                pause = PAUSE if self._attempt() else min(2 * pause, LONGEST_PAUSE)
 
-    def _written(self) -> bool:
-        """Catches up; False where the disk is full: that says who commits, and it goes by without anybody who starts a thread anew."""
+    def _attempt(self) -> bool:
+        """Catches up; False where the disk is full, which is no fault of the thread's: it is tried again behind a longer pause."""
         try:
             self.catch_up()
         except BaseException as error:

@@ -41,7 +41,7 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
         if len(deleted):  # of rows that were not read, too
             places = np.setdiff1d(places, deleted, assume_unique=True)
             held = held.take(pa.array(places))
-        yield name, pa.table(_columns(held, state, row), schema=row), pa.array(places)
+        yield name, pa.table(columns(held, state, row), schema=row), pa.array(places)
 
 
 def pieces(table: DataPath, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -59,14 +59,16 @@ def pieces(table: DataPath, state: TableState, names: Sequence[str]) -> Iterator
                 kept[gone - first] = False
                 first += batch.num_rows
                 found = batch if not len(gone) else batch.filter(pa.array(kept))
-                yield pa.RecordBatch.from_arrays(_columns(found, state, row), schema=row)
+                yield pa.RecordBatch.from_arrays(columns(found, state, row), schema=row)
 
 
-def _columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) -> list[Any]:
+def columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) -> list[Any]:
     """The columns of rows of a file under a table's names; NULLs for a column that the file is older than."""
     there = set(held.schema.names)
     return [
-        held.column(stored).cast(field.type) if (stored := state.physical[field.name]) in there else pa.nulls(held.num_rows, field.type)
+        held.column(stored).cast(field.type)
+        if (stored := state.physical.get(field.name, field.name)) in there
+        else pa.nulls(held.num_rows, field.type)
         for field in row
     ]
 

@@ -41,7 +41,7 @@ from headgate.expression.spark.functions import (
 from headgate.expression.spark.value import Make, Value, after, missing, refuse, settle, spark_type
 from headgate.types import registry
 
-BUILDERS: dict[str, Builder] = {
+_BUILDERS: dict[str, Builder] = {
     **COMPARISONS,
     **integer.BUILDERS,
     **floating_point.BUILDERS,
@@ -63,7 +63,7 @@ BUILDERS: dict[str, Builder] = {
     **system.BUILDERS,
     **enum_type.BUILDERS,
 }
-FORMS = {key: each if isinstance(each, Form) else Form(each) for key, each in BUILDERS.items()}
+FORMS = {key: each if isinstance(each, Form) else Form(each) for key, each in _BUILDERS.items()}
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 _ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
 

@@ -25,7 +25,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression import node as n
 from headgate.expression.spark import aggregate, cast, conditional, domain, literal, row_value, set_returning, window
-from headgate.expression.spark.call import BUILDERS, apply, by_operator, check_collation, is_silent, may_raise
+from headgate.expression.spark.call import FORMS, apply, by_operator, check_collation, is_silent, may_raise
 from headgate.expression.spark.collecting_aggregate import Ordering
 from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys
 from headgate.expression.spark.functions import array as compile_array
@@ -131,7 +131,7 @@ def supported() -> dict[str, list[str]]:
     tables = builtin.builtins()
     listed: dict[str, list[str]] = {"operators": [], "functions": [], "aggregates": []}
     for operator in tables.operators.values():
-        if tables.functions[operator.function].key in BUILDERS:
+        if tables.functions[operator.function].key in FORMS:
             left = f"{format_type(operator.left)} " if operator.left else ""
             listed["operators"].append(f"{left}{operator.name} {format_type(operator.right)}")
     for function in tables.functions.values():
@@ -139,7 +139,7 @@ def supported() -> dict[str, list[str]]:
         if function.kind == "a":
             if aggregate.compiled(function):
                 listed["aggregates"].append(shown)
-        elif function.key in BUILDERS:
+        elif function.key in FORMS:
             listed["functions"].append(shown)
     return {kind: sorted(set(each)) for kind, each in listed.items()}
 
@@ -200,7 +200,7 @@ def _call(node: n.FuncExpr) -> Value:
 def _operation(node: n.OpExpr) -> Value:
     operator = builtin.operator(node.operator)
     check_collation(node, operator.function, node.args)
-    if builtin.function(operator.function).key not in BUILDERS:
+    if builtin.function(operator.function).key not in FORMS:
         left = f"{registry.format_type(operator.left)} " if operator.left else ""
         raise refuse(f"operator {left}{operator.name} {registry.format_type(operator.right)}")
     return apply(operator.function, node, node.args, [plan(each) for each in node.args])
