@@ -14,7 +14,7 @@ from tests.conftest import NodeServer, Server, until
 from headgate.errors import PostgresError
 from headgate.settings.encoding import CODECS, Encoding
 from headgate.settings.encoding_table import CHARACTER
-from headgate.types.text import encoded as columns
+from headgate.types import encoded as columns
 
 CONVERSIONS = """
 CREATE FUNCTION encoded(codes int[], encoding name) RETURNS TABLE (code int, gives text) LANGUAGE plpgsql AS $$

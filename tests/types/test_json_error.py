@@ -7,7 +7,7 @@ import pytest
 from tests.types.conftest import Oracle
 
 from headgate.errors import PostgresError
-from headgate.types.text import json_text
+from headgate.types.base import json_text
 
 TEXTS = (
     "",

@@ -16,8 +16,9 @@ from tests.types.test_text_generated import ADDRESS, ARRAY, INTERVAL, JSON, NETW
 from headgate.errors import PostgresError
 from headgate.types import normal_form
 from headgate.types import registry as r
+from headgate.types.base import json_text, log_position, network, number, string
 from headgate.types.datetime import interval
-from headgate.types.text import array, json_text, network, number, string
+from headgate.types.text import array
 from headgate.types.text.text import read_text
 
 WILD_JSON = st.one_of(
@@ -62,7 +63,7 @@ CASES = {
     "inet": (r.INET, st.one_of(ADDRESS, st.text("0123:./f", max_size=12)), lambda text: network.inet_of(text, is_cidr=False)),
     "cidr": (r.CIDR, st.one_of(NETWORK, ADDRESS, st.text("0123:./f", max_size=12)), lambda text: network.inet_of(text, is_cidr=True)),
     "macaddr": (r.MACADDR, st.from_regex(r"\A([0-9a-fA-F]{1,2}[:-]){5}[0-9a-f]{2}\Z"), network.macaddr_of),
-    "pg_lsn": (r.PG_LSN, st.text("0aF1/", max_size=10), network.lsn_of),
+    "pg_lsn": (r.PG_LSN, st.text("0aF1/", max_size=10), log_position.lsn_of),
     "bytea": (r.BYTEA, st.one_of(st.binary().map(lambda raw: "\\x" + raw.hex()), st.text("\\xaF0 g", max_size=8)), string.bytea_of),
     "text[]": (r.TEXT_ARRAY, st.one_of(ARRAY, WILD_ARRAY, TEXT_ARRAY, SHAPED),
                lambda text: array._read_each(pa.array([text]), ",", lambda items: items)[0].as_py()),

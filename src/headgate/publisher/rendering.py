@@ -32,8 +32,8 @@ from headgate.storage import feed
 from headgate.storage.transaction.log import TableWrite
 from headgate.types import buffers
 from headgate.types.binary import binary
+from headgate.types.encoded import as_strings, encoded
 from headgate.types.text import text
-from headgate.types.text.encoded import as_strings, encoded
 from headgate.types.text_column import TextSettings
 
 if TYPE_CHECKING:

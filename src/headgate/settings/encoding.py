@@ -1,6 +1,6 @@
 """Encodings that a client may ask for: text of a node, which is Unicode, and the client's bytes (manual, 24.3).
 
-`find` gives an encoding by any of its names, `Encoding.encode` and `decode` convert one text; whole columns are `types.text.encoded`'s.
+`find` gives an encoding by any of its names, `Encoding.encode` and `decode` convert one text; whole columns are `types.encoded`'s.
 Called by the check of `client_encoding`, by the server for all that is said on a connection, by COPY and by the walsender.
 
 What must hold: a text arrives as PostgreSQL would convert it, or ends in its error: 22021 for bytes that are none of the encoding, 22P05

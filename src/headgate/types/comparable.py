@@ -18,14 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.types import order, registry
+from headgate.types.base.base_types import base_type
 from headgate.types.binary import binary
 from headgate.types.storage import arrow_type
-
-_PLAIN = frozenset(
-    {registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ,
-     registry.FLOAT4, registry.FLOAT8, registry.BYTEA}
-)  # fmt: skip
-_BYTES = frozenset({registry.TEXT, registry.VARCHAR, registry.NAME, registry.UUID, registry.BPCHAR, registry.CHAR})
 
 
 def comparable(parts: Sequence[pa.Array], oid: int, typmod: int = -1) -> list[pa.Array]:
@@ -38,15 +33,16 @@ def comparable(parts: Sequence[pa.Array], oid: int, typmod: int = -1) -> list[pa
 
 
 def _plain(values: pa.Array, oid: int) -> pa.Array:
+    described = base_type(oid)
     if oid == registry.BPCHAR:
         values = pc.utf8_rtrim(values, " ")
-    if oid in _BYTES:
+    if oid == registry.BPCHAR or (described.in_order and described.stored == pa.string()):
         return values.cast(pa.large_string()).cast(pa.large_binary())
-    if oid in (registry.FLOAT4, registry.FLOAT8):
+    if pa.types.is_floating(values.type):
         return pc.add(values.cast(pa.float64()), 0.0)  # -0 is 0
-    if oid == registry.BOOL:
+    if pa.types.is_boolean(values.type):
         return values.cast(pa.uint8())
-    if oid in _PLAIN or not pa.types.is_string(values.type):
+    if not pa.types.is_string(values.type):
         return values
     coded = values.dictionary_encode()
     key = order.key_of(oid)

@@ -16,8 +16,8 @@ from pyarrow import csv
 
 from headgate.errors import PostgresError
 from headgate.types import buffers
-from headgate.types.binary.binary import utf8
 from headgate.types.buffers import Bytes, Mask, Positions
+from headgate.types.encoded import utf8
 
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
 _LETTER = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}

@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 
 from headgate.errors import not_supported
 from headgate.types import registry
+from headgate.types.base.base_type import Hashing
+from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.binary import binary
 
 Words = npt.NDArray[np.uint64]
@@ -31,11 +33,7 @@ SEED = 0x7A5B22367996DCFD
 """HASH_PARTITION_SEED."""
 
 _INITIAL = 0x9E3779B9 + 3923095
-_WORDS = {registry.BOOL: "u1", registry.INT2: ">i2", registry.INT4: ">i4", registry.DATE: ">i4", registry.OID: ">u4"}
-_LONGS = frozenset({registry.INT8, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.TIME})
-_DOUBLES = {registry.FLOAT4: ">f4", registry.FLOAT8: ">f8"}
-_BYTES = frozenset({registry.TEXT, registry.VARCHAR, registry.NAME, registry.BYTEA, registry.BPCHAR, registry.UUID})
-HASHED = frozenset({*_WORDS, *_LONGS, *_DOUBLES, *_BYTES, registry.NUMERIC})
+HASHED = frozenset(oid for oid, described in BASE_TYPES.items() if described.hashing is not None)
 """Types by which a table can be partitioned by hash here."""
 
 
@@ -55,23 +53,26 @@ def partition_hash(columns: Sequence[tuple[pa.Array, int]]) -> Words:
 
 def hashed(values: pa.Array, oid: int, seed: int = SEED) -> Words:
     """The extended hash function of the type's default hash operator class; anything for NULL."""
-    if oid not in HASHED:
+    described = BASE_TYPES.get(oid)
+    if described is None or described.hashing is None:
         raise not_supported(f"hash partitioning by type {registry.format_type(oid)} is not supported")
     if oid == registry.BPCHAR:
         values = pc.utf8_rtrim(values, " ")
     raw, offsets = _buffers(pc.fill_null(binary.write_binary(values, oid), b""))
     lengths = np.diff(offsets)
-    if oid == registry.NUMERIC:
+    if described.hashing is Hashing.NUMERIC:
         return _numeric(raw, offsets, lengths, seed)
-    if oid in _BYTES:
+    if described.hashing is Hashing.BYTES:
         return _hash_bytes(raw, offsets[:-1], lengths, seed)
-    width = 8 if oid in _LONGS else np.dtype(_WORDS.get(oid) or _DOUBLES[oid]).itemsize
-    fixed = _fixed(raw, offsets, lengths, width)
-    if oid in _LONGS:
-        return _hash_long(fixed.view(">i8").ravel().astype(np.int64), seed)
-    if oid in _DOUBLES:
-        return _hash_double(fixed.view(_DOUBLES[oid]).ravel().astype(np.float64), seed)
-    return _hash_word(fixed.view(_WORDS[oid]).ravel().astype(np.int64).astype(np.uint32), seed)
+    kind = np.dtype(described.code or ">i8")  # time is stored as text, and a number on the wire
+    fixed = _fixed(raw, offsets, lengths, kind.itemsize).view(kind).ravel()
+    match described.hashing:
+        case Hashing.LONG:
+            return _hash_long(fixed.astype(np.int64), seed)
+        case Hashing.DOUBLE:
+            return _hash_double(fixed.astype(np.float64), seed)
+        case Hashing.WORD:
+            return _hash_word(fixed.astype(np.int64).astype(np.uint32), seed)
 
 
 def _buffers(values: pa.Array) -> tuple[Bytes, npt.NDArray[np.int64]]:

@@ -11,8 +11,7 @@ import pyarrow as pa
 from headgate.errors import PostgresError
 from headgate.types import order
 from headgate.types import registry as r
-
-_INEXACT = frozenset({r.FLOAT4, r.FLOAT8, r.NUMERIC, r.INTERVAL, r.JSONB, r.BPCHAR})
+from headgate.types.base.base_types import base_type
 
 
 def comparable(oid: int, types: r.TypeRegistry) -> bool:
@@ -30,7 +29,7 @@ def exact(oid: int, types: r.TypeRegistry) -> bool:
     found = types.find(oid)
     if found is not None and found.is_array:
         return exact(found.element, types)
-    return oid not in _INEXACT
+    return base_type(oid).one_text
 
 
 def keys(texts: pa.StringArray, oid: int, types: r.TypeRegistry) -> pa.BinaryArray:

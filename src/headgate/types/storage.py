@@ -11,31 +11,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.types import registry, typmod
+from headgate.types import registry
+from headgate.types.base.base_types import BASE_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 NAME_BYTES = 63
 """PostgreSQL cuts names at so many bytes."""
-MAX_PRECISION = 38
-"""The widest decimal of Arrow's decimal128, Spark and Delta."""
-
-_FIXED = {
-    registry.BOOL: pa.bool_(),
-    registry.INT2: pa.int16(),
-    registry.INT4: pa.int32(),
-    registry.INT8: pa.int64(),
-    registry.FLOAT4: pa.float32(),
-    registry.FLOAT8: pa.float64(),
-    registry.BYTEA: pa.binary(),
-    registry.DATE: pa.date32(),
-    registry.TIMESTAMP: pa.timestamp("us"),
-    registry.TIMESTAMPTZ: pa.timestamp("us", tz="UTC"),
-    registry.OID: pa.int64(),
-    registry.XID: pa.int64(),
-    registry.CID: pa.int64(),
-}
 
 
 def own_name(word: str) -> str:
@@ -54,25 +37,19 @@ def arrow_type(oid: int, modifier: int = -1) -> pa.DataType:
     Decimal128Type(decimal128(10, 2))
     """
     oid, modifier = registry.known().base(oid, modifier)
-    if oid == registry.NUMERIC:
-        parts = decimal_parts(modifier)
-        return pa.string() if parts is None else pa.decimal128(*parts)
-    return _FIXED.get(oid, pa.string())
-
-
-def decimal_parts(modifier: int) -> tuple[int, int] | None:
-    """(precision, scale) if numeric with this modifier is stored as a decimal, None if as text."""
-    parts = typmod.numeric_parts(modifier)
-    return parts if parts and parts[0] <= MAX_PRECISION and 0 <= parts[1] <= parts[0] else None
+    described = BASE_TYPES.get(oid)
+    if described is None:
+        return pa.string()
+    return (described.modified(modifier) if described.modified else None) or described.stored
 
 
 def spark_type(oid: int, modifier: int = -1) -> DataType:
     """The Spark type of a stored column; the same choice as `arrow_type`."""
     from pyspark.sql import types as spark  # the floor must import without Spark
 
-    oid, modifier = registry.known().base(oid, modifier)
-    if oid == registry.NUMERIC and (parts := decimal_parts(modifier)):
-        return spark.DecimalType(*parts)
+    held = arrow_type(oid, modifier)
+    if pa.types.is_decimal(held):
+        return spark.DecimalType(held.precision, held.scale)
     stored: dict[pa.DataType, DataType] = {
         pa.bool_(): spark.BooleanType(),
         pa.int16(): spark.ShortType(),
@@ -85,7 +62,7 @@ def spark_type(oid: int, modifier: int = -1) -> DataType:
         pa.timestamp("us"): spark.TimestampNTZType(),
         pa.timestamp("us", tz="UTC"): spark.TimestampType(),
     }
-    return stored.get(arrow_type(oid, modifier), spark.StringType())
+    return stored.get(held, spark.StringType())
 
 
 def stored_as_text(oid: int, modifier: int = -1) -> bool:

@@ -7,6 +7,7 @@ that follows the input function to the letter and raises its errors, in row orde
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -115,3 +116,8 @@ def matches(strings: pa.StringArray, pattern: str) -> pa.BooleanArray:
 def invalid_syntax(type_name: str, text: str, sqlstate: str = "22P02") -> PostgresError:
     """PostgreSQL's commonest error of an input function."""
     return PostgresError(sqlstate, f'invalid input syntax for type {type_name}: "{text}"')
+
+
+def read_normal(strings: pa.StringArray, usual: pa.BooleanArray, scalar: Callable[[str], str]) -> pa.StringArray:
+    """A column that is stored as text: values in normal form as they are, each different other one once by the input function."""
+    return read(strings, usual, lambda each: each, functools.cache(scalar))

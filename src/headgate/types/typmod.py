@@ -50,6 +50,16 @@ def numeric_parts(typmod: int) -> tuple[int, int] | None:
     return bare >> 16 & 0xFFFF, ((bare & 0x7FF) ^ 1024) - 1024
 
 
+MAX_PRECISION: Final = 38
+"""The widest decimal of Arrow's decimal128, Spark and Delta."""
+
+
+def decimal_parts(modifier: int) -> tuple[int, int] | None:
+    """(precision, scale) if numeric with this modifier is stored as a decimal, None if as text."""
+    parts = numeric_parts(modifier)
+    return parts if parts and parts[0] <= MAX_PRECISION and 0 <= parts[1] <= parts[0] else None
+
+
 def length(oid: int, typmod: int) -> int | None:
     """The declared length of varchar(n), char(n) (characters), bit(n) and varbit(n) (bits); None without one."""
     if typmod < 0:

@@ -39,8 +39,8 @@ from headgate.storage.write import columns as spark_columns
 from headgate.types import copy_text as copy_format
 from headgate.types.binary.binary import write_binary
 from headgate.types.binary.copy_binary import HEADER, TRAILER, write_copy_binary
+from headgate.types.encoded import encoded
 from headgate.types.resultset import ResultColumn, ResultSet
-from headgate.types.text.encoded import encoded
 from headgate.types.text.text import read_text, styled
 
 

@@ -50,7 +50,7 @@ from headgate.interruption import look
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
-from headgate.types.text import numeric
+from headgate.types.base import numeric
 
 _INT4_MAX, _INT8_MAX = 2**31 - 1, 2**63 - 1
 

@@ -11,8 +11,7 @@ import socket
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError
-from headgate.types import order
-from headgate.types.text import network as address
+from headgate.types.base import network as address
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def _cidr(number: int, size: int, bits: int) -> str:
 
 def key(text: str) -> bytes:
     """Bytes that order as network_cmp."""
-    return order.of_address(text)
+    return address.address_key(text)
 
 
 def _inside(inner: str, outer: str, *, strictly: bool) -> bool:

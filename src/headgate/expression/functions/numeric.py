@@ -13,7 +13,7 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, 
 from headgate.errors import PostgresError
 from headgate.expression.failure import field_overflow
 from headgate.types import registry
-from headgate.types.text import number
+from headgate.types.base import number
 
 _EXACT = Context(prec=400_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _MAX_WHOLE = 131_072

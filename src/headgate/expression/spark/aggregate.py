@@ -47,13 +47,6 @@ _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 _SPREADS = frozenset({"variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"})
 _BITS: dict[str, Callable[[Column], Column]] = {"bit_and": F.bit_and, "bit_or": F.bit_or, "bit_xor": F.bit_xor}
 _SUMMED = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL})
-_ORDERED = frozenset(
-    {
-        registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.TEXT,
-        registry.BPCHAR, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.INET, registry.PG_LSN, registry.TIME,
-        registry.TIMETZ, registry.INTERVAL, registry.UUID,
-    }
-)  # fmt: skip
 
 
 def compiled(aggregate: Function) -> bool:
@@ -64,7 +57,7 @@ def compiled(aggregate: Function) -> bool:
     if aggregate.name in ("sum", "avg"):
         return first in _SUMMED
     if aggregate.name in ("min", "max"):
-        return first in _ORDERED or first in (registry.ANYARRAY, registry.ANYENUM)
+        return first in (registry.ANYARRAY, registry.ANYENUM) or sortkey.comparable(first, registry.builtin())
     if aggregate.name in ("bit_and", "bit_or", "bit_xor"):
         return first in _WHOLE
     if aggregate.name in _SPREADS:

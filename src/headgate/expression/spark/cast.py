@@ -48,7 +48,8 @@ from headgate.expression.spark.value import (
     settle,
 )
 from headgate.types import buffers, registry, storage, typmod
-from headgate.types.text import string, text
+from headgate.types.base import string
+from headgate.types.text import text
 from headgate.types.text_column import TextSettings
 
 
@@ -147,7 +148,7 @@ def _to_precision(node: Expression, args: Sequence[Value]) -> Value:
         return args[0]
     precision, scale = parts
     value = args[0]
-    if storage.decimal_parts(_modifier(node)) is None:
+    if typmod.decimal_parts(_modifier(node)) is None:
         return exactly_modified(value, precision, scale)
     if value.rep.name != "decimal":
         return exactly_modified(value, precision, scale)  # text, since it may be NaN

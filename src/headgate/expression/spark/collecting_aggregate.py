@@ -29,8 +29,8 @@ from headgate.expression.spark.comparison import equal_keys
 from headgate.expression.spark.value import BYTES, DIGITS, FLOAT8, TEXT, Env, Value, arrow_function, fail, refuse, rep_of, settle
 from headgate.expression.spark.vectorised import call
 from headgate.types import registry
+from headgate.types.base.json_text import load, print_value
 from headgate.types.text import array
-from headgate.types.text.json_text import load, print_value
 
 _ODD_ELEMENT = r"""\A\z|[\x09-\x0d "\\{},]|\A(?i:null)\z"""
 _COMMA, _NEW_LINE = ", ", ", \n "

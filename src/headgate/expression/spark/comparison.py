@@ -34,6 +34,8 @@ from headgate.expression.spark.value import (
 )
 from headgate.expression.spark.vectorised import call
 from headgate.types import order, registry
+from headgate.types.base import numeric
+from headgate.types.base.base_types import BASE_TYPES
 
 Test = Callable[[Column, Column], Column]
 TESTS: dict[str, Test] = {
@@ -46,25 +48,18 @@ TESTS: dict[str, Test] = {
 }
 C_COLLATIONS = frozenset({0, 100, 950, 951, 12340, 12341})
 """The collations that order text by its bytes: the database's, C, POSIX, ucs_basic, C.utf8; 0 is no collation at all."""
-_COMPARABLE = frozenset(
-    {
-        registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC,
-        registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.NAME, registry.DATE, registry.TIMESTAMP,
-        registry.TIMESTAMPTZ, registry.BYTEA, registry.UUID, registry.BIT, registry.VARBIT, registry.MACADDR, registry.MACADDR8,
-        registry.TIME,
-    }
-)  # fmt: skip
 
 
 def comparable(oid: int) -> None:
     """Refuses a type whose order is not known here."""
-    if oid not in _COMPARABLE:
+    if not in_stored_order(oid):
         order.key_of(oid)
 
 
 def in_stored_order(oid: int) -> bool:
     """Whether the stored form itself orders as the type does (char(n) and numeric in text aside, which have keys of their own)."""
-    return oid in _COMPARABLE
+    described = BASE_TYPES.get(oid)
+    return described is not None and (described.in_order or oid in (registry.BPCHAR, registry.NUMERIC))
 
 
 def _key(oid: int, item: str) -> bytes:
@@ -90,15 +85,17 @@ def labels(kind: registry.PgType) -> Column:
 
 
 def _key_bytes(texts: pa.Array) -> pa.Array:
-    return pa.array(
-        [None if each is None else (b"" if each.startswith(FAILED) else order.of_numeric(each)) for each in texts.to_pylist()], pa.binary()
-    )
+    return pa.array([None if each is None else _number_key(each) for each in texts.to_pylist()], pa.binary())
+
+
+def _number_key(text: str) -> bytes:
+    return b"" if text.startswith(FAILED) else numeric.numeric_key(text)
 
 
 def numeric_key(value: Value) -> Callable[[Env], Column]:
     """The bytes that order as the numeric does; a failure raises."""
     if value.constant is not None:
-        key = order.of_numeric(value.constant)
+        key = numeric.numeric_key(value.constant)
         return lambda env: F.lit(bytearray(key))
     text = as_text(value)
 
@@ -125,7 +122,7 @@ def equal_keys(value: Value, kind: TypeRef) -> Value:
         return Value(TEXT, lambda env: F.rtrim(value.make(env)))
     if kind.oid in (registry.FLOAT4, registry.FLOAT8):
         return Value(value.rep, lambda env: value.make(env) + F.lit(0).cast("float" if kind.oid == registry.FLOAT4 else "double"))
-    return value if kind.oid in _COMPARABLE else by_key(value, kind.oid)
+    return value if in_stored_order(kind.oid) else by_key(value, kind.oid)
 
 
 def numeric_test(name: str, left: Value, right: Value) -> Value:
@@ -152,7 +149,7 @@ def _widen(value: Value, target: Rep) -> Callable[[Env], Column]:
 
 def less(left: Value, right: Value, oid: int) -> Value:
     """left < right for two values of one type."""
-    if oid not in _COMPARABLE:
+    if not in_stored_order(oid):
         left, right = by_key(left, oid), by_key(right, oid)
     elif oid == registry.BPCHAR:
         return Value(BOOL, lambda env: F.rtrim(left.make(env)) < F.rtrim(right.make(env)))

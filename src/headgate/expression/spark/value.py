@@ -26,7 +26,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import failure
 from headgate.expression.failure import marked
 from headgate.expression.node import Expression, TypeRef
-from headgate.types import registry, storage
+from headgate.types import registry, typmod
 
 FAILED = "\x01"
 MAX_PRECISION = 38
@@ -90,7 +90,7 @@ def rep_of(oid: int, modifier: int = -1) -> Rep:
     """The representation of a stored column of the type."""
     oid, modifier = registry.known().base(oid, modifier)
     if oid == registry.NUMERIC:
-        parts = storage.decimal_parts(modifier)
+        parts = typmod.decimal_parts(modifier)
         return Rep("decimal", *parts) if parts else DIGITS
     return _BY_OID.get(oid, TEXT)
 

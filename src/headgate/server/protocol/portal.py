@@ -18,8 +18,8 @@ import pyarrow as pa
 from headgate.errors import PostgresError
 from headgate.server.protocol import data_row
 from headgate.types import text_column
+from headgate.types.encoded import encoded
 from headgate.types.resultset import ResultColumn, ResultSet
-from headgate.types.text.encoded import encoded
 from headgate.types.text.text import styled
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from headgate.subscriber.apply import conflict, conversion, row_completion
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.types import registry as r
+from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.binary.binary import read_binary
 from headgate.types.binary.copy_binary import header_length, read_copy_binary
 from headgate.types.copy_text import read_copy_text
@@ -33,13 +34,6 @@ FILE_BYTES = 48 << 20
 """Bytes of rows (in Arrow's form) that a task holds and writes as one file."""
 PIECE = 8 << 20
 """Bytes of COPY data that one append of the single COPY takes."""
-BINARY = frozenset(
-    {
-        r.BOOL, r.INT2, r.INT4, r.INT8, r.FLOAT4, r.FLOAT8, r.NUMERIC, r.TEXT, r.VARCHAR, r.BPCHAR, r.NAME, r.DATE, r.TIMESTAMP,
-        r.TIMESTAMPTZ, r.BYTEA, r.UUID, r.JSON, r.JSONB,
-    }
-)  # fmt: skip
-"""Types that are copied in binary form where both sides have the same; a parallel copy takes the others as text."""
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ"
 
 
@@ -62,7 +56,7 @@ class CopyTarget:
     def texts(self) -> frozenset[RemoteColumn]:
         """The published columns that a copy in binary format takes in text form."""
         pairs = [(c, self.remote.columns[s]) for c, s in zip(self.local.columns, self.sources, strict=True) if s is not None]
-        return frozenset(remote for c, remote in pairs if c.type_oid != remote.type_oid or c.type_oid not in BINARY)
+        return frozenset(remote for c, remote in pairs if c.type_oid != remote.type_oid or not _in_binary(c.type_oid))
 
     def of_text(self, piece: bytes, line: int) -> pa.Table:
         """Rows of COPY's text format."""
@@ -204,3 +198,9 @@ class CopyTask:
                 if found.row_count:
                     yield target.of_binary(np.frombuffer(rest, np.uint8), found.starts, found.lengths), len(piece)
                 rest = rest[found.consumed :]
+
+
+def _in_binary(oid: int) -> bool:
+    """Whether a parallel copy takes a type in binary form where both sides have the same: where no function runs for each value."""
+    described = BASE_TYPES.get(oid)
+    return described is not None and described.receive is not None and described.in_bulk

@@ -1,6 +1,6 @@
 """Interval, which is stored as text in IntervalStyle postgres: interval_in, interval_out in that style, interval(p), the binary form.
 
-Called by `text` and `binary_value`. A port of DecodeInterval, DecodeISO8601Interval and EncodeInterval (datetime.c); the other styles
+Described as types by `base.datetime`. A port of DecodeInterval, DecodeISO8601Interval and EncodeInterval (datetime.c); the other styles
 are printed by `interval_style`.
 """
 

@@ -1,6 +1,6 @@
 """Text forms of time and timetz, which are stored as text: time_in, timetz_in and their modifiers; their binary forms.
 
-Called by `text` and `binary_value`. What is already in normal form is kept in bulk; the rest is read by `decoder`.
+Described as types by `base.datetime`. What is already in normal form is kept in bulk; the rest is read by `decoder`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PostgreSQL's input and output functions on whole columns: text form to stored form and back.
 
 Called by COPY, INSERT, the decoder of pgoutput, the result of every query. `read_text` is input function plus type modifier,
-`write_text` the output function. Both work on a column at once, under the settings of a session (`text_column.TextSettings`); each type
-family has its module.
+`write_text` the output function. Both work on a column at once, under the settings of a session (`text_column.TextSettings`).
+Base types are `base`'s; arrays, enums and domains are read here by what they are made of.
 
 What must hold: ``write_text(read_text(x))`` is what PostgreSQL prints for x under the same settings; what is stored depends on none of
 them but as far as they say what a text means; the first value in row order that PostgreSQL
@@ -12,19 +12,17 @@ oid that it does not know is taken as text.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.types import registry as r
-from headgate.types.datetime import interval, interval_style, time_of_day, timestamp
+from headgate.types.base import numeric, string
+from headgate.types.base.base_type import as_stored
+from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.storage import arrow_type
-from headgate.types.text import array, json_text, network, number, numeric, string
+from headgate.types.text import array
 from headgate.types.text_column import PLAIN, TextSettings
-
-Reader = Callable[[pa.StringArray, int, int, TextSettings], pa.Array]
 
 
 def read_text(
@@ -50,9 +48,9 @@ def read_text(
 
 
 def _read(strings: pa.StringArray, oid: int, typmod: int, session: TextSettings, types: r.TypeRegistry) -> pa.Array:
-    reader = _READERS.get(oid)
-    if reader is not None:
-        return reader(strings, oid, typmod, session)
+    described = BASE_TYPES.get(oid)
+    if described is not None:
+        return described.read(strings, typmod, session)
     found = types.find(oid)
     if found is None:
         return string.read_text(strings)
@@ -64,7 +62,7 @@ def _read(strings: pa.StringArray, oid: int, typmod: int, session: TextSettings,
         delimiter = types.by_oid(found.element).delimiter
 
         def convert(items: pa.StringArray) -> pa.StringArray:
-            if found.element == r.NUMERIC:
+            if found.element == r.NUMERIC:  # elements are held as text, whatever the modifier
                 return numeric.read_as_text(items, typmod)
             return _write(_read(items, found.element, typmod, session, types), found.element, PLAIN, types)
 
@@ -78,42 +76,6 @@ def _read_enum(strings: pa.StringArray, found: r.PgType) -> pa.StringArray:
         label = strings.filter(unknown)[0].as_py()
         raise PostgresError("22P02", f'invalid input value for enum {found.plain}: "{label}"')
     return strings
-
-
-_READERS: dict[int, Reader] = {
-    r.BOOL: lambda strings, _oid, _typmod, _session: number.read_bool(strings),
-    r.INT2: lambda strings, oid, _typmod, _session: number.read_integer(strings, oid),
-    r.INT4: lambda strings, oid, _typmod, _session: number.read_integer(strings, oid),
-    r.INT8: lambda strings, oid, _typmod, _session: number.read_integer(strings, oid),
-    r.OID: lambda strings, _oid, _typmod, _session: number.read_oid(strings, "oid"),
-    r.XID: lambda strings, _oid, _typmod, _session: number.read_oid(strings, "xid"),
-    r.CID: lambda strings, _oid, _typmod, _session: number.read_oid(strings, "cid"),
-    r.FLOAT4: lambda strings, oid, _typmod, _session: number.read_float(strings, oid),
-    r.FLOAT8: lambda strings, oid, _typmod, _session: number.read_float(strings, oid),
-    r.NUMERIC: lambda strings, _oid, typmod, _session: numeric.read_numeric(strings, typmod),
-    r.TEXT: lambda strings, _oid, _typmod, _session: string.read_text(strings),
-    r.VARCHAR: lambda strings, _oid, typmod, _session: string.read_varchar(strings, typmod),
-    r.BPCHAR: lambda strings, _oid, typmod, _session: string.read_bpchar(strings, typmod),
-    r.NAME: lambda strings, _oid, _typmod, _session: string.read_name(strings),
-    r.CHAR: lambda strings, _oid, _typmod, _session: string.read_char(strings),
-    r.BYTEA: lambda strings, _oid, _typmod, _session: string.read_bytea(strings),
-    r.UUID: lambda strings, _oid, _typmod, _session: string.read_uuid(strings),
-    r.DATE: lambda strings, _oid, _typmod, session: timestamp.read_date(strings, session),
-    r.TIMESTAMP: lambda strings, _oid, typmod, session: timestamp.read_timestamp(strings, typmod, session),
-    r.TIMESTAMPTZ: lambda strings, _oid, typmod, session: timestamp.read_timestamptz(strings, typmod, session),
-    r.TIME: time_of_day.read_time,
-    r.TIMETZ: time_of_day.read_time,
-    r.INTERVAL: lambda strings, _oid, typmod, session: interval.read_interval(strings, typmod, session.interval_style),
-    r.JSON: lambda strings, _oid, _typmod, _session: json_text.read_json(string.read_text(strings)),
-    r.JSONB: lambda strings, _oid, _typmod, _session: json_text.read_jsonb(string.read_text(strings)),
-    r.INET: lambda strings, oid, _typmod, _session: network.read_address(strings, oid),
-    r.CIDR: lambda strings, oid, _typmod, _session: network.read_address(strings, oid),
-    r.MACADDR: lambda strings, oid, _typmod, _session: network.read_address(strings, oid),
-    r.MACADDR8: lambda strings, oid, _typmod, _session: network.read_address(strings, oid),
-    r.BIT: lambda strings, oid, typmod, _session: network.read_bits(strings, oid, typmod),
-    r.VARBIT: lambda strings, oid, typmod, _session: network.read_bits(strings, oid, typmod),
-    r.PG_LSN: lambda strings, _oid, _typmod, _session: network.read_lsn(strings),
-}
 
 
 def write_text(
@@ -134,34 +96,14 @@ def write_text(
 
 def _write(values: pa.Array, oid: int, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:
     oid, _ = types.base(oid)
-    match oid:
-        case r.INT2 | r.INT4 | r.INT8 | r.OID | r.XID | r.CID:
-            return number.write_integer(values)
-        case r.NUMERIC:
-            return numeric.write_numeric(values)
-        case r.BOOL:
-            return number.write_bool(values)
-        case r.FLOAT4 | r.FLOAT8:
-            return number.write_float(values, oid, session.extra_float_digits)
-        case r.DATE:
-            return timestamp.write_date(values, session)
-        case r.TIMESTAMP:
-            return timestamp.write_timestamp(values, session)
-        case r.TIMESTAMPTZ:
-            return timestamp.write_timestamptz(values, session)
-        case r.BYTEA:
-            return string.write_bytea(values, session.bytea_output)
-        case r.INTERVAL:
-            return interval_style.write_interval(values, session.interval_style)
-        case _:
-            shown = values if pa.types.is_string(values.type) else values.cast(pa.string())
-            found = types.find(oid)
-            if found is not None and found.is_array and depends_on(found.element, session, types):
-                return _rewrite(shown, found, session, types)
-            return shown
-
-
-_DATES = frozenset({r.DATE, r.TIMESTAMP, r.TIMESTAMPTZ})
+    described = BASE_TYPES.get(oid)
+    if described is not None:
+        return described.write(values, session)
+    shown = as_stored(values, session)
+    found = types.find(oid)
+    if found is not None and found.is_array and depends_on(found.element, session, types):
+        return _rewrite(shown, found, session, types)
+    return shown
 
 
 def depends_on(oid: int, session: TextSettings, types: r.TypeRegistry | None = None) -> bool:
@@ -171,13 +113,8 @@ def depends_on(oid: int, session: TextSettings, types: r.TypeRegistry | None = N
     found = types.find(oid)
     if found is not None and found.is_array:
         return depends_on(found.element, session, types)
-    return (
-        (oid in _DATES and session.date_style != PLAIN.date_style)
-        or (oid == r.TIMESTAMPTZ and session.timezone != PLAIN.timezone)
-        or (oid == r.INTERVAL and session.interval_style != PLAIN.interval_style)
-        or (oid == r.BYTEA and session.bytea_output != PLAIN.bytea_output)
-        or (oid in (r.FLOAT4, r.FLOAT8) and session.extra_float_digits <= 0)
-    )
+    described = BASE_TYPES.get(oid)
+    return described is not None and described.restyled(session)
 
 
 def _rewrite(strings: pa.StringArray, found: r.PgType, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:

@@ -30,13 +30,11 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.types import registry
+from headgate.types.base.base_types import base_type
 from headgate.types.storage import stored_as_text
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
-
-_BYTES = {registry.TEXT, registry.VARCHAR, registry.NAME, registry.UUID, registry.CHAR, registry.TIME, registry.UNKNOWN}
-"""Types stored as text whose text orders and compares as the values do (the collation is C)."""
 
 _COLLECTING = {"array_agg", "string_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg"}
 """Aggregates whose value tells the order of the rows."""
@@ -180,7 +178,8 @@ def sort_key(planner: Planner, expression: Expression) -> Column:
 
 def plain_equality(kind: TypeRef) -> bool:
     """Whether stored values are equal exactly where PostgreSQL's are."""
-    return not stored_as_text(kind.oid, kind.typmod) or kind.oid in _BYTES
+    described = base_type(kind.oid)
+    return not stored_as_text(kind.oid, kind.typmod) or (described.one_text and described.key is not None)
 
 
 def require_plain_equality(kind: TypeRef, clause: str) -> None:

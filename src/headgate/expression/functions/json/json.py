@@ -9,8 +9,9 @@ import json
 import re
 
 from headgate.errors import PostgresError
-from headgate.types.text import array, json_text
-from headgate.types.text.json_text import Number
+from headgate.types.base import json_text
+from headgate.types.base.json_text import Number
+from headgate.types.text import array
 
 _INTEGER = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+\Z")
 _INT_MAX = 2**31 - 1

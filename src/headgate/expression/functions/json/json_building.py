@@ -13,8 +13,9 @@ from typing import Any
 
 from headgate.errors import PostgresError, not_supported
 from headgate.types import registry
-from headgate.types.text import array, json_text
-from headgate.types.text.json_text import print_value, quoted
+from headgate.types.base import json_text
+from headgate.types.base.json_text import print_value, quoted
+from headgate.types.text import array
 
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 _DOCUMENTS = frozenset({registry.JSON, registry.JSONB})

@@ -12,9 +12,9 @@ import re
 from typing import Any
 
 from headgate.errors import PostgresError
-from headgate.types import order
-from headgate.types.text import array, json_text, numeric
-from headgate.types.text.json_text import Number, print_value
+from headgate.types.base import json_text, numeric
+from headgate.types.base.json_text import Number, print_value
+from headgate.types.text import array
 
 INTEGER = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+\Z")
 """What strtol takes as the place of an element."""
@@ -136,14 +136,14 @@ def array_length(text: str) -> int:
 
 def compare(left: str, right: str) -> int:
     """jsonb_cmp: -1, 0 or 1."""
-    one, other = order.of_document(left), order.of_document(right)
+    one, other = json_text.document_key(left), json_text.document_key(right)
     return (one > other) - (one < other)
 
 
 def _same(left: Any, right: Any) -> bool:
     """Equality of two scalars: numbers by value."""
     if isinstance(left, Number) and isinstance(right, Number):
-        return left == right or order.of_numeric(left) == order.of_numeric(right)
+        return left == right or numeric.numeric_key(left) == numeric.numeric_key(right)
     return type(left) is type(right) and bool(left == right)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from headgate.errors import PostgresError
 from headgate.expression.functions.json.jsonb import INTEGER, is_scalar, load
+from headgate.types.base.json_text import Number, print_value
 from headgate.types.text import array
-from headgate.types.text.json_text import Number, print_value
 
 _INT_MAX = 2**31 - 1
 

@@ -28,19 +28,12 @@ from headgate.expression.spark.session_time import session_zone
 from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
+from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.text import text
 
 if TYPE_CHECKING:
     from headgate.expression.spark.value import Rep
 
-_ONE_TEXT = frozenset(
-    {
-        registry.BOOL, registry.INT2, registry.INT4, registry.INT8, registry.OID, registry.TEXT, registry.VARCHAR, registry.NAME,
-        registry.UUID, registry.BYTEA, registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ, registry.TIME, registry.INET,
-        registry.CIDR, registry.MACADDR, registry.MACADDR8, registry.BIT, registry.VARBIT, registry.PG_LSN,
-    }
-)  # fmt: skip
-"""Element types of which equal values have equal texts."""
 _PAIRS = ("int2", "int4", "int8", "int24", "int42", "int28", "int82", "int48", "int84", "text", "date_", "uuid_")
 _EQUAL = frozenset(f"{each}eq" for each in _PAIRS)
 _UNEQUAL = frozenset(f"{each}ne" for each in _PAIRS)
@@ -50,6 +43,12 @@ _UNEQUAL = frozenset(f"{each}ne" for each in _PAIRS)
 def element_of(array: int) -> int:
     """The element type of an array type."""
     return registry.by_oid(array).element
+
+
+def _one_text(element: int) -> bool:
+    """Whether elements of the type are equal exactly where their texts are."""
+    described = BASE_TYPES.get(element)
+    return described is not None and described.one_text and described.key is not None
 
 
 def orderable(oid: int) -> int:
@@ -78,7 +77,7 @@ def _comparison(test: str) -> Builder:
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         oid = _operands(node)[0].type.oid
         left, right = args
-        if test in ("=", "<>") and element_of(oid) in _ONE_TEXT:
+        if test in ("=", "<>") and _one_text(element_of(oid)):
             if test == "=":
                 return Value(BOOL, lambda env: left.make(env) == right.make(env))
             return Value(BOOL, lambda env: left.make(env) != right.make(env))
@@ -293,7 +292,7 @@ def _cast_element(cast: str, oid: int, modifier: int, explicit: bool, item: str)
 
 def _normal_element(item: str, oid: int, modifier: int) -> str:
     if oid == registry.NUMERIC and modifier >= 0:
-        from headgate.types.text import numeric
+        from headgate.types.base import numeric
 
         return numeric.print_value(numeric.value_of(item, modifier))
     return text.normal_form(item, oid, modifier)

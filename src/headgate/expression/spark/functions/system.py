@@ -19,7 +19,7 @@ from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, INT8, TEXT, Ma
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.lsn import Lsn
 from headgate.types import registry
-from headgate.types.text.string import char_of
+from headgate.types.base.string import char_of
 from headgate.types.text.text import depends_on
 
 

@@ -1,22 +1,22 @@
-"""Text forms of inet, cidr, macaddr, macaddr8, bit, varbit and pg_lsn; all are stored as text.
+"""inet, cidr, macaddr and macaddr8, stored as text: inet_in … macaddr8_send on whole columns.
 
-Called by `text`. Texts in normal form are taken as they are (`normal_form`); the others are read one by one, each different text once.
-Addresses are printed by inet_ntop, of which PostgreSQL carries a copy.
+Described for all by `TYPES`. Texts in normal form are taken as they are (`normal_form`); the others are read one by one, each different
+text once. Addresses are printed by inet_ntop, of which PostgreSQL carries a copy.
 """
 
 from __future__ import annotations
 
-import functools
+import ipaddress
 import re
 import socket
+import struct
 from collections.abc import Callable
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.lsn import Lsn
-from headgate.types import normal_form, registry, text_column, typmod
+from headgate.types import normal_form, registry, text_column
+from headgate.types.base.base_type import BaseType, Key, key_of_text, received_singly, sent_singly
 
 _MAC = re.compile(
     r"\s*(?:([0-9a-f]{1,2})([:-])([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})"
@@ -30,32 +30,13 @@ def read_address(strings: pa.StringArray, oid: int) -> pa.StringArray:
     """The input functions of inet, cidr, macaddr and macaddr8."""
     match oid:
         case registry.INET:
-            return _read(strings, normal_form.inet(strings), lambda text: inet_of(text, is_cidr=False))
+            return text_column.read_normal(strings, normal_form.inet(strings), lambda text: inet_of(text, is_cidr=False))
         case registry.CIDR:
-            return _read(strings, normal_form.cidr(strings), lambda text: inet_of(text, is_cidr=True))
+            return text_column.read_normal(strings, normal_form.cidr(strings), lambda text: inet_of(text, is_cidr=True))
         case registry.MACADDR:
-            return _read(strings, text_column.matches(strings, normal_form.MAC), macaddr_of)
+            return text_column.read_normal(strings, text_column.matches(strings, normal_form.MAC), macaddr_of)
         case _:
-            return _read(strings, text_column.matches(strings, normal_form.MAC8), macaddr8_of)
-
-
-def read_bits(strings: pa.StringArray, oid: int, modifier: int) -> pa.StringArray:
-    """bit_in, varbit_in and the modifier."""
-    usual = text_column.matches(strings, r"\A[01]*\z")
-    limit = typmod.length(oid, modifier)
-    if limit is not None:
-        sizes = pc.binary_length(strings)
-        usual = pc.and_(usual, pc.equal(sizes, limit) if oid == registry.BIT else pc.less_equal(sizes, limit))
-    return _read(strings, usual, lambda text: bits_of(text, oid, modifier))
-
-
-def read_lsn(strings: pa.StringArray) -> pa.StringArray:
-    """pg_lsn_in."""
-    return _read(strings, text_column.matches(strings, normal_form.LSN), lsn_of)
-
-
-def _read(strings: pa.StringArray, usual: pa.BooleanArray, scalar: Callable[[str], str]) -> pa.StringArray:
-    return text_column.read(strings, usual, lambda each: each, functools.cache(scalar))
+            return text_column.read_normal(strings, text_column.matches(strings, normal_form.MAC8), macaddr8_of)
 
 
 def inet_of(text: str, *, is_cidr: bool) -> str:
@@ -125,29 +106,55 @@ def macaddr8_of(text: str) -> str:
     return ":".join(digits[place : place + 2] for place in range(0, 16, 2))
 
 
-def bits_of(text: str, oid: int, modifier: int) -> str:
-    """bit_in, varbit_in: binary digits, or hexadecimal ones behind an X. 22P02, 22026, 22001."""
-    digits = text
-    if text[:1] in ("b", "B"):
-        digits = text[1:]
-    elif text[:1] in ("x", "X"):
-        bad = re.search(r"[^0-9a-fA-F]", text[1:])
-        if bad:
-            raise PostgresError("22P02", f'"{bad[0]}" is not a valid hexadecimal digit')
-        digits = "".join(f"{int(digit, 16):04b}" for digit in text[1:])
-    wrong = re.search("[^01]", digits)
-    if wrong:
-        raise PostgresError("22P02", f'"{wrong[0]}" is not a valid binary digit')
-    limit = typmod.length(oid, modifier)
-    if oid == registry.BIT and limit is not None and len(digits) != limit:
-        raise PostgresError("22026", f"bit string length {len(digits)} does not match type bit({limit})")
-    if oid == registry.VARBIT and limit is not None and len(digits) > limit:
-        raise PostgresError("22001", f"bit string too long for type bit varying({limit})")
-    return digits
+def _receive_inet(raw: bytes) -> str:
+    family, bits, is_cidr, size = struct.unpack_from(">BBBB", raw)
+    if (family, size) not in ((2, 4), (3, 16)) or len(raw) != 4 + size or bits > size * 8:
+        raise ValueError("address")
+    return print_inet(raw[4:], bits, is_cidr=bool(is_cidr))
 
 
-def lsn_of(text: str) -> str:
-    """pg_lsn_in. 22P02."""
-    if not re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", text):
-        raise text_column.invalid_syntax("pg_lsn", text)
-    return str(Lsn.parse(text))
+def _send_inet(is_cidr: int) -> Callable[[str], bytes]:
+    def send_one(text: str) -> bytes:
+        host, _, bits = text.partition("/")
+        packed = ipaddress.ip_address(host).packed
+        return struct.pack(">BBBB", 2 if len(packed) == 4 else 3, int(bits or len(packed) * 8), is_cidr, len(packed)) + packed
+
+    return send_one
+
+
+def _receive_macaddr(raw: bytes) -> str:
+    if len(raw) not in (6, 8):
+        raise ValueError("macaddr")
+    return raw.hex(":")
+
+
+def _send_macaddr(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def address_key(text: str) -> bytes:
+    """network_cmp: family, the network's bits, the length of the mask, the whole address."""
+    host, _, length = text.partition("/")
+    six = ":" in host
+    packed = socket.inet_pton(socket.AF_INET6 if six else socket.AF_INET, host)
+    size = len(packed) * 8
+    bits = int(length) if length else size
+    network = int.from_bytes(packed, "big") >> size - bits << size - bits
+    return bytes([six]) + network.to_bytes(len(packed), "big") + bytes([bits]) + packed
+
+
+def _address(
+    oid: int, receive: Callable[[bytes], str], send: Callable[[str], bytes], key: Key = key_of_text, *, in_order: bool = True
+) -> BaseType:
+    def read(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
+        return read_address(strings, oid)
+
+    return BaseType(read=read, receive=received_singly(receive, read), send=sent_singly(send), key=key, in_order=in_order, in_bulk=False)
+
+
+TYPES = {
+    registry.INET: _address(registry.INET, _receive_inet, _send_inet(0), address_key, in_order=False),
+    registry.CIDR: _address(registry.CIDR, _receive_inet, _send_inet(1), address_key, in_order=False),
+    registry.MACADDR: _address(registry.MACADDR, _receive_macaddr, _send_macaddr),
+    registry.MACADDR8: _address(registry.MACADDR8, _receive_macaddr, _send_macaddr),
+}

@@ -1,11 +1,12 @@
-"""Text forms of text, varchar(n), char(n), name, "char", bytea and uuid on whole columns.
+"""text, varchar(n), char(n), name, "char", bytea, uuid and what is text to a node (xml, refcursor): textin … uuid_send on whole columns.
 
-Called by `text`. Text is UTF-8 by Arrow's own rule for strings; PostgreSQL's lengths count code points, as Arrow's do.
+Described for all by `TYPES`. Text is UTF-8 by Arrow's own rule for strings; PostgreSQL's lengths count code points, as Arrow's do.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,19 @@ import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.types import buffers, registry, text_column, typmod
+from headgate.types.base.base_type import (
+    BaseType,
+    Hashing,
+    Key,
+    Reader,
+    Wire,
+    fixed_rows,
+    key_of_text,
+    received_singly,
+    sent_singly,
+    text_received,
+    text_sent,
+)
 
 _UUID = re.compile(r"\{?[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}\}?\Z", re.IGNORECASE)
 _NAME_BYTES = 63
@@ -164,3 +178,103 @@ def write_bytea(values: pa.Array, form: str) -> pa.StringArray:
 
 def _escaped(value: bytes) -> str:
     return "".join("\\\\" if byte == 0x5C else chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}" for byte in value)
+
+
+def _receive_uuid(wire: Wire, _modifier: int) -> pa.StringArray:
+    count = len(wire.starts)
+    digits = HEX[wire.rows(16)].view(np.uint8).reshape(count, 32)
+    shown = np.full((count, 36), ord("-"), np.uint8)
+    for target, source, size in ((0, 0, 8), (9, 8, 4), (14, 12, 4), (19, 16, 4), (24, 20, 12)):
+        shown[:, target : target + size] = digits[:, source : source + size]
+    return buffers.strings(shown.ravel(), np.arange(count + 1) * 36, wire.mask, pa.string())
+
+
+def _send_uuid(array: pa.StringArray) -> pa.LargeBinaryArray:
+    mask = buffers.valid(array)
+    data, offsets = buffers.packed(array)
+    rows = data.reshape(-1, 36) if mask is None else buffers.rows_at(data, offsets[:-1][mask], 36)
+    digits = DIGIT[rows[:, [place for place in range(36) if place not in (8, 13, 18, 23)]]]
+    raw: buffers.Bytes = (digits[:, 0::2] << 4 | digits[:, 1::2]).astype(np.uint8)
+    if mask is None:
+        return fixed_rows(raw, None)
+    full = np.zeros((len(array), 16), np.uint8)
+    full[mask] = raw
+    return fixed_rows(full, mask)
+
+
+def _receive_char(raw: bytes) -> str:
+    (byte,) = struct.unpack("B", raw)
+    return f"\\{byte:03o}" if byte > 127 else chr(byte) if byte else ""
+
+
+def _send_char(text: str) -> bytes:
+    return bytes([int(text[1:], 8)]) if len(text) == 4 else text.encode() or b"\0"
+
+
+def _key_of_char(text: str) -> bytes:
+    return bytes([int(text[1:], 8)]) if len(text) == 4 else key_of_text(text)
+
+
+def _key_of_padded(text: str) -> bytes:
+    return key_of_text(text.rstrip(" "))
+
+
+def _text(read: Reader, key: Key | None = key_of_text, *, in_order: bool = True, one_text: bool = True, hashed: bool = True) -> BaseType:
+    """A type whose binary form is its text."""
+    return BaseType(
+        read=read,
+        receive=text_received(read),
+        send=text_sent,
+        key=key,
+        in_order=in_order,
+        one_text=one_text,
+        hashing=Hashing.BYTES if hashed else None,
+    )
+
+
+def _as_text(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
+    return read_text(strings)
+
+
+def _as_char(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
+    return read_char(strings)
+
+
+TEXT_LIKE = _text(_as_text, None, in_order=False, hashed=False)
+"""What a node knows of a type without a description: that it has a text."""
+TYPES = {
+    registry.TEXT: _text(_as_text),
+    registry.VARCHAR: _text(lambda strings, modifier, _settings: read_varchar(strings, modifier)),
+    registry.BPCHAR: _text(
+        lambda strings, modifier, _settings: read_bpchar(strings, modifier), _key_of_padded, in_order=False, one_text=False
+    ),
+    registry.NAME: _text(lambda strings, _modifier, _settings: read_name(strings)),
+    registry.UNKNOWN: _text(_as_text, hashed=False),
+    **dict.fromkeys((registry.XML, registry.REFCURSOR, registry.CSTRING), TEXT_LIKE),
+    registry.CHAR: BaseType(
+        read=_as_char,
+        receive=received_singly(_receive_char, _as_char),
+        send=sent_singly(_send_char),
+        key=_key_of_char,
+        in_bulk=False,
+    ),
+    registry.BYTEA: BaseType(
+        read=lambda strings, _modifier, _settings: read_bytea(strings),
+        write=lambda values, settings: write_bytea(values, settings.bytea_output),
+        receive=lambda wire, _modifier: wire.column(pa.binary()),
+        send=lambda values, _encoding: values.cast(pa.large_binary()),
+        stored=pa.binary(),
+        restyled=lambda settings: settings.bytea_output != text_column.PLAIN.bytea_output,
+        key=lambda text: bytes.fromhex(text[2:]),
+        in_order=True,
+        hashing=Hashing.BYTES,
+    ),
+    registry.UUID: BaseType(
+        read=lambda strings, _modifier, _settings: read_uuid(strings),
+        receive=_receive_uuid,
+        send=lambda values, _encoding: _send_uuid(values),
+        key=key_of_text,
+        in_order=True,
+        hashing=Hashing.BYTES,
+    ),
+}

@@ -1,19 +1,20 @@
-"""Text forms of numeric: numeric_in, numeric_out and numeric(p,s) on whole columns.
+"""numeric: numeric_in, numeric_out and numeric(p,s) on whole columns; its binary form is `binary_numeric`'s, which describes the type.
 
-Called by `text`. numeric(p,s) that fits decimal128 is stored as such; all other numeric as PostgreSQL's own text, which
+numeric(p,s) that fits decimal128 is stored as such; all other numeric as PostgreSQL's own text, which
 keeps each value's scale. Rounding is half away from zero, as PostgreSQL's.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import storage, text_column, typmod
+from headgate.types import text_column, typmod
 
 _NUMBER = re.compile(
     r"[ \t\n\v\f\r]*(?:([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE][ \t\n\v\f\r]*([+-]?[0-9]+))?"
@@ -28,7 +29,7 @@ _SPECIAL = {"NaN", "Infinity", "-Infinity"}
 
 def read_numeric(strings: pa.StringArray, modifier: int) -> pa.Array:
     """numeric_in: decimal128(p,s) where that is how the type is stored, else PostgreSQL's normal text."""
-    parts = storage.decimal_parts(modifier)
+    parts = typmod.decimal_parts(modifier)
     if parts is not None:
         return _read_decimal(strings, *parts)
     if modifier >= 0:
@@ -158,3 +159,17 @@ def write_numeric(values: pa.Array) -> pa.StringArray:
     # Arrow prints small values as 1E-7
     odd = pc.match_substring(shown, "E")
     return text_column.write(values, odd, shown, lambda each: f"{each.as_py():f}")
+
+
+def numeric_key(text: str) -> bytes:
+    """The key by which numbers order: -Infinity, negative, zero, positive, Infinity, NaN; equal for 1.0 and 1.00."""
+    value = Decimal(text)
+    if value.is_nan():
+        return b"\x09"
+    if value.is_infinite():
+        return b"\x08" if value > 0 else b"\x01"
+    if not value:
+        return b"\x05"
+    digits = "".join(map(str, value.as_tuple().digits)).rstrip("0").encode()
+    body = struct.pack(">I", value.adjusted() + 0x40000000) + digits
+    return b"\x07" + body if value > 0 else b"\x03" + bytes(255 - each for each in body) + b"\xff"

@@ -1,12 +1,13 @@
 """The binary form of numeric on whole columns: base-10000 digits to decimal128 or text and back.
 
-Called by `binary`. A value is int16 ndigits, int16 weight, uint16 sign, uint16 dscale, then ndigits int16 digits; digit i
-counts 10000^(weight - i). The usual values are summed digit by digit over the whole column, in int64 where 18 decimal
-digits suffice, else in four limbs of 32 bits; NaN, infinities, values that must be rounded and very long ones go one by one.
+Described for all by `TYPES`, with what `numeric` has. A value is int16 ndigits, int16 weight, uint16 sign, uint16 dscale, then ndigits
+int16 digits; digit i counts 10000^(weight - i). The usual values are summed digit by digit over the whole column, in int64 where
+18 decimal digits suffice, else in four limbs of 32 bits; NaN, infinities, values that must be rounded and very long ones go one by one.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 from decimal import ROUND_DOWN, Decimal
 
@@ -16,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import buffers, storage
+from headgate.types import buffers, registry, typmod
+from headgate.types.base import numeric
+from headgate.types.base.base_type import BaseType, Hashing
 from headgate.types.buffers import Bytes, Mask, Positions
-from headgate.types.text import numeric
 
 _NEGATIVE, _NAN, _PLUS_INFINITY, _MINUS_INFINITY = 0x4000, 0xC000, 0xD000, 0xF000
 _SPECIAL = {_NAN: "NaN", _PLUS_INFINITY: "Infinity", _MINUS_INFINITY: "-Infinity"}
@@ -31,7 +33,7 @@ Words = npt.NDArray[np.int64]
 def read(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None, modifier: int) -> pa.Array:
     """numeric_recv and the type modifier on a column, in stored form. 22P03 for malformed digits."""
     head = _head(data, starts, sizes, mask)
-    parts = storage.decimal_parts(modifier)
+    parts = typmod.decimal_parts(modifier)
     if parts is not None:
         done, usual = _decimals(data, starts, head, parts[1], mask)
         fits = pc.less(pc.abs(done), pa.scalar(Decimal(10) ** (parts[0] - parts[1]), pa.decimal256(76, parts[1])))
@@ -228,3 +230,22 @@ def send(text: str) -> bytes:
     if not words:
         sign = weight = 0
     return struct.pack(f">HhHH{len(words)}H", len(words), weight, sign, len(fraction), *words)
+
+
+def _decimal(modifier: int) -> pa.DataType | None:
+    parts = typmod.decimal_parts(modifier)
+    return None if parts is None else pa.decimal128(*parts)
+
+
+TYPES = {
+    registry.NUMERIC: BaseType(
+        read=lambda strings, modifier, _settings: numeric.read_numeric(strings, modifier),
+        write=lambda values, _settings: numeric.write_numeric(values),
+        receive=lambda wire, modifier: read(wire.data, wire.starts, wire.sizes, wire.mask, modifier),
+        send=lambda values, _encoding: write(values),
+        modified=_decimal,
+        key=functools.lru_cache(maxsize=64)(numeric.numeric_key),
+        one_text=False,
+        hashing=Hashing.NUMERIC,
+    )
+}

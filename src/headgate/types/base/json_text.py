@@ -1,25 +1,32 @@
-"""Text forms of json (checked, kept as it is) and jsonb (PostgreSQL's normal form); both are stored as text.
+"""json (checked, kept as it is) and jsonb (PostgreSQL's normal form), stored as text: json_in … jsonb_send on whole columns.
 
-Called by `text`. jsonb's normal form: the last of equal keys, keys by length and then bytes, numbers as numeric prints them,
+Described for all by `TYPES`. jsonb's normal form: the last of equal keys, keys by length and then bytes, numbers as numeric prints them,
 one blank behind colon and comma. Texts that are in it are taken as they are (`normal_form`); for the others, Python's own JSON
 scanner reads the same grammar as PostgreSQL's except NaN and Infinity.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+import struct
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import text_column
+from headgate.settings.encoding import Encoding
+from headgate.types import registry, text_column
+from headgate.types.base import json_error, numeric, string
+from headgate.types.base.base_type import BaseType, Wire, ended, key_of_text, text_received, text_sent
+from headgate.types.encoded import encoded
 from headgate.types.normal_form import documents, in_pieces
-from headgate.types.text import json_error, numeric
+from headgate.types.text_column import PLAIN, TextSettings
 
 _ESCAPE = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _SPECIAL = re.compile(r'["\\\x00-\x1f]')
@@ -108,3 +115,64 @@ def quoted(text: str) -> str:
         detail = "Unicode low surrogate must follow a high surrogate."
         raise PostgresError("22P02", "invalid input syntax for type json", detail=detail)
     return '"' + _SPECIAL.sub(lambda found: _ESCAPE.get(found[0], f"\\u{ord(found[0]):04x}"), text) + '"'
+
+
+def _read_json(strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> pa.StringArray:
+    return read_json(string.read_text(strings))
+
+
+def _read_jsonb(strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> pa.StringArray:
+    return read_jsonb(string.read_text(strings))
+
+
+def _receive_jsonb(wire: Wire, modifier: int) -> pa.StringArray:
+    """jsonb_recv: the version, which is 1, before the text."""
+    there = slice(None) if wire.mask is None else wire.mask
+    if (wire.sizes[there] < 1).any():
+        raise PostgresError("08P01", "insufficient data left in message")
+    versions = wire.data[wire.starts[there]]
+    if (versions != 1).any():
+        raise PostgresError("XX000", f"unsupported jsonb version number {int(versions[versions != 1][0])}")
+    behind = dataclasses.replace(wire, starts=wire.starts + 1, sizes=np.maximum(wire.sizes - 1, 0))
+    return _read_jsonb(behind.texts(), modifier, PLAIN)
+
+
+def _send_jsonb(values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
+    version, nothing = pa.scalar(b"\x01", pa.large_binary()), pa.scalar(b"", pa.large_binary())
+    return pc.binary_join_element_wise(version, encoded(values, encoding).cast(pa.large_binary()), nothing)
+
+
+_NULL, _STRING, _NUMBER, _BOOL, _ARRAY, _OBJECT = b"\x00", b"\x01", b"\x02", b"\x03", b"\x10", b"\x11"
+
+
+def document_key(text: str) -> bytes:
+    """compareJsonbContainers: object > array > boolean > number > string > null, the longer container first of all greater.
+
+    A scalar on its own is an array of one element that sorts before true arrays of one: so an empty array is less than it.
+    """
+    value = load(text)
+    if isinstance(value, dict | list):
+        return _node(value)
+    return _ARRAY + struct.pack(">IB", 1, 0) + _node(value)
+
+
+def _node(value: object) -> bytes:
+    if isinstance(value, dict):
+        pairs = b"".join(ended(key_of_text(key)) + _node(each) for key, each in value.items())
+        return _OBJECT + struct.pack(">I", len(value)) + pairs
+    if isinstance(value, list):
+        return _ARRAY + struct.pack(">IB", len(value), 1) + b"".join(map(_node, value))
+    if value is None:
+        return _NULL
+    if isinstance(value, bool):
+        return _BOOL + bytes([value])
+    if isinstance(value, Number):
+        return _NUMBER + ended(numeric.numeric_key(value))
+    assert isinstance(value, str)
+    return _STRING + ended(key_of_text(value))
+
+
+TYPES = {
+    registry.JSON: BaseType(read=_read_json, receive=text_received(_read_json), send=text_sent),
+    registry.JSONB: BaseType(read=_read_jsonb, receive=_receive_jsonb, send=_send_jsonb, key=document_key, one_text=False),
+}

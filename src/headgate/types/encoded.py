@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headgate.errors import PostgresError
 from headgate.settings.encoding import Encoding
 from headgate.types import buffers
 from headgate.types.buffers import Bytes, Mask, Positions
@@ -46,6 +48,25 @@ def decoded(values: pa.Array, encoding: Encoding) -> pa.Array:
             encoding.decode(each or b"")
         raise
     return _values(text.encode(), buffers.valid(values), pa.large_string())
+
+
+def utf8(values: pa.BinaryArray) -> pa.StringArray:
+    """Bytes as text; 22021 if they are not UTF-8."""
+    try:
+        return pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        for each in values.to_pylist():
+            if each is not None:
+                _check_utf8(each)
+        raise
+
+
+def _check_utf8(value: bytes) -> None:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        shown = " ".join(f"0x{byte:02x}" for byte in value[error.start : max(error.end, error.start + 1)])
+        raise PostgresError("22021", f'invalid byte sequence for encoding "UTF8": {shown}') from None
 
 
 def _divided(data: Bytes, offsets: Positions) -> bytes:

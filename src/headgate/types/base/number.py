@@ -1,6 +1,6 @@
-"""Text forms of bool, int2, int4, int8, oid, float4 and float8: boolin … float8out on whole columns.
+"""bool, int2, int4, int8, oid, xid, cid, float4 and float8: boolin … float8send on whole columns.
 
-Called by `text`. Arrow's own casts read the usual values, being correctly rounded; what they take and PostgreSQL does not
+Described for all by `TYPES`. Arrow's own casts read the usual values, being correctly rounded; what they take and PostgreSQL does not
 (``0x1f`` as an integer, ``1e400`` as infinity) is found afterwards. Output is the shortest decimal that reads back, in
 PostgreSQL's layout: an exponent below 1e-4 and from 1e15 (float8) or 1e6 (float4) on.
 """
@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from decimal import Decimal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import registry, text_column
+from headgate.settings.encoding import Encoding
+from headgate.types import buffers, registry, text_column
+from headgate.types.base.base_type import BaseType, Hashing, Key, Receiver, Sender, Wire, fixed_rows, key_of_text
+from headgate.types.text_column import TextSettings
 
 _INTEGERS = {
     registry.INT2: (pa.int16(), "smallint", 4),
@@ -207,3 +212,134 @@ def _inside(digits: str, value: np.floating, kind: type[np.floating]) -> str:
 
 def _layout(text: str) -> str:
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
+
+
+def received(code: str, stored: pa.DataType) -> Receiver:
+    """The receive function of a type whose binary form is a number, by NumPy's name of it."""
+    kind = np.dtype(code)
+    plain = pa.uint8() if stored == pa.bool_() else stored
+
+    def receive(wire: Wire, _modifier: int) -> pa.Array:
+        values = wire.rows(kind.itemsize).view(kind).ravel().astype(plain.to_pandas_dtype())
+        array = numbers(values, wire.mask, plain)
+        return pc.not_equal(array, pa.scalar(0, pa.uint8())) if stored == pa.bool_() else array
+
+    return receive
+
+
+def numbers(values: npt.NDArray[np.generic], mask: buffers.Mask | None, kind: pa.DataType) -> pa.Array:
+    """An Arrow array over a NumPy array, NULL where `mask` is false."""
+    return pa.Array.from_buffers(kind, len(values), [buffers.validity(mask), pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def sent(code: str) -> Sender:
+    """The send function of a type whose binary form is a number."""
+
+    def send(values: pa.Array, _encoding: Encoding) -> pa.LargeBinaryArray:
+        mask = buffers.valid(values)
+        plain = values.cast(pa.uint8()) if pa.types.is_boolean(values.type) else values
+        held = np.asarray((plain.fill_null(0) if mask is not None else plain).to_numpy(zero_copy_only=False))
+        return fixed_rows(bytes_of(held, code), mask)
+
+    return send
+
+
+def bytes_of(values: npt.NDArray[np.generic], code: str) -> buffers.Bytes:
+    """Numbers in their binary form, one row each."""
+    kind = np.dtype(code)
+    return values.astype(kind).view(np.uint8).reshape(len(values), kind.itemsize)
+
+
+def _integer_key(text: str) -> bytes:
+    return struct.pack(">Q", int(text) + (1 << 63))
+
+
+def double_key(value: float) -> bytes:
+    """-0 equals 0; NaN equals itself and is the greatest."""
+    if math.isnan(value):
+        return b"\xff" * 8
+    (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
+    return struct.pack(">Q", bits ^ (0xFFFFFFFFFFFFFFFF if bits >> 63 else 1 << 63))
+
+
+def _key_of_double(text: str) -> bytes:
+    return double_key(float(text))
+
+
+def _key_of_single(text: str) -> bytes:
+    value = float(text)
+    return double_key(value if math.isinf(value) else struct.unpack(">f", struct.pack(">f", value))[0])
+
+
+def _integer(oid: int, code: str, hashing: Hashing) -> BaseType:
+    stored, _, _ = _INTEGERS[oid]
+    return BaseType(
+        read=lambda strings, _typmod, _settings: read_integer(strings, oid),
+        write=lambda values, _settings: write_integer(values),
+        receive=received(code, stored),
+        send=sent(code),
+        stored=stored,
+        key=_integer_key,
+        in_order=True,
+        hashing=hashing,
+        code=code,
+    )
+
+
+def _unsigned(name: str, hashing: Hashing | None = None) -> BaseType:
+    """oid and its like. xid and cid have no order in PostgreSQL, but equality; rows with them are told apart by it."""
+    return BaseType(
+        read=lambda strings, _typmod, _settings: read_oid(strings, name),
+        write=lambda values, _settings: write_integer(values),
+        receive=received(">u4", pa.int64()),
+        send=sent(">u4"),
+        stored=pa.int64(),
+        key=_integer_key,
+        in_order=name == "oid",
+        hashing=hashing,
+        code=">u4",
+    )
+
+
+def _floating_point(oid: int, code: str, key: Key) -> BaseType:
+    stored, _ = _FLOATS[oid]
+    return BaseType(
+        read=lambda strings, _typmod, _settings: read_float(strings, oid),
+        write=lambda values, settings: write_float(values, oid, settings.extra_float_digits),
+        receive=received(code, stored),
+        send=sent(code),
+        stored=stored,
+        restyled=_rounded,
+        key=key,
+        in_order=True,
+        one_text=False,
+        hashing=Hashing.DOUBLE,
+        code=code,
+    )
+
+
+def _rounded(settings: TextSettings) -> bool:
+    return settings.extra_float_digits <= 0
+
+
+TYPES = {
+    registry.BOOL: BaseType(
+        read=lambda strings, _typmod, _settings: read_bool(strings),
+        write=lambda values, _settings: write_bool(values),
+        receive=received("u1", pa.bool_()),
+        send=sent("u1"),
+        stored=pa.bool_(),
+        key=key_of_text,
+        in_order=True,
+        hashing=Hashing.WORD,
+        code="u1",
+    ),
+    registry.INT2: _integer(registry.INT2, ">i2", Hashing.WORD),
+    registry.INT4: _integer(registry.INT4, ">i4", Hashing.WORD),
+    registry.INT8: _integer(registry.INT8, ">i8", Hashing.LONG),
+    registry.OID: _unsigned("oid", Hashing.WORD),
+    registry.XID: _unsigned("xid"),
+    registry.CID: _unsigned("cid"),
+    registry.FLOAT4: _floating_point(registry.FLOAT4, ">f4", _key_of_single),
+    registry.FLOAT8: _floating_point(registry.FLOAT8, ">f8", _key_of_double),
+}

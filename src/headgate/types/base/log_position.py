@@ -1,0 +1,43 @@
+"""pg_lsn, stored as text: pg_lsn_in … pg_lsn_send on whole columns. Described for all by `TYPES`."""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pyarrow as pa
+
+from headgate.lsn import Lsn
+from headgate.types import normal_form, registry, text_column
+from headgate.types.base.base_type import BaseType, received_singly, sent_singly
+
+
+def read_lsn(strings: pa.StringArray, _modifier: int = -1, _settings: text_column.TextSettings = text_column.PLAIN) -> pa.StringArray:
+    """pg_lsn_in."""
+    return text_column.read_normal(strings, text_column.matches(strings, normal_form.LSN), lsn_of)
+
+
+def lsn_of(text: str) -> str:
+    """pg_lsn_in. 22P02."""
+    if not re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", text):
+        raise text_column.invalid_syntax("pg_lsn", text)
+    return str(Lsn.parse(text))
+
+
+def _receive(raw: bytes) -> str:
+    high, low = struct.unpack(">II", raw)
+    return f"{high:X}/{low:X}"
+
+
+def _send(text: str) -> bytes:
+    high, _, low = text.partition("/")
+    return struct.pack(">II", int(high, 16), int(low, 16))
+
+
+def _key(text: str) -> bytes:
+    return struct.pack(">Q", int(Lsn.parse(text)))
+
+
+TYPES = {
+    registry.PG_LSN: BaseType(read=read_lsn, receive=received_singly(_receive, read_lsn), send=sent_singly(_send), key=_key, in_bulk=False)
+}
