@@ -51,9 +51,11 @@ ADDRESSES = (
 BITS = ("", "0", "1", "01", "10", "1010", "0110", "11111111", "000000001", "10101010101010101010101010101010", "1" * 33)
 BYTES = ("\\x", "\\x00", "\\x00ff", "\\xdeadbeef", "\\x6162", "\\x5c00", "\\xffffff", "\\x0a0d09")
 MACS = ("08:00:2b:01:02:03", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "08:00:2b:01:02:04")
+AMOUNTS = ("0", "$1.00", "-1", "$1,234.56", "0.07", "-0.01", "92233720368547758.07", "-92233720368547758.08", "19.99")
 POOLS = {
     "ints": (ARRAYS, "int[]"), "texts": (TEXTS, "text[]"), "nums": (NUMERICS, "numeric[]"), "doc": (DOCUMENTS, "jsonb"), "json": (DOCUMENTS, "json"),
     "path": (PATHS, "text[]"), "inet": (ADDRESSES, "inet"), "bits": (BITS, "varbit"), "bytes": (BYTES, "bytea"), "mac": (MACS, "macaddr"),
+    "cash": (AMOUNTS, "money"),
     "key": (KEYS, "text"),
 }  # fmt: skip
 SMALL = ("0", "1", "2", "3", "-1", "-2", "5", "NULL::int", "33")
@@ -86,6 +88,8 @@ RULES = (
     "({bits})::bit(40)::bigint", "({small})::bit(6)", "({bits})::varbit(3)", "bit_count({bits})", "get_byte({bytes}, {small})", "set_byte({bytes}, {small}, {small})",
     "get_bit({bytes}, {small}::bigint)", "position({bytes} in {bytes})", "overlay({bytes} placing {bytes} from {small})", "btrim({bytes}, {bytes})",
     "encode({bytes}, 'hex')", "encode({bytes}, 'base64')", "encode({bytes}, 'escape')", "decode(encode({bytes}, 'escape'), 'escape')", "sha256({bytes})",
+    "{cash} {op} {cash}", "{cash} + {cash}", "{cash} - {cash}", "{cash} * {small}", "{small} * {cash}", "{cash} / {small}", "{cash} / {cash}",
+    "{cash} * {small}::float8 / 7", "{cash} / ({small} / 3.0)::float8", "{cash}::numeric", "{small}::money", "cash_words({cash})", "{cash}::text",
     "hashtext({key})",
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from headgate.sql.parser import parse_expression
 from headgate.types import registry
 
 LITERAL = re.compile(
-    r"(?<![A-Za-z])'((?:[^']|'')*)'::((?:timestamp|int|bigint|numeric|text|bool|float8|date|jsonb|json|inet|cidr|macaddr8|macaddr|bytea|varbit|uuid|pg_lsn|interval)(?:\[\])?)(?![(\w])"
+    r"(?<![A-Za-z])'((?:[^']|'')*)'::((?:timestamp|int|bigint|numeric|text|bool|float8|date|jsonb|json|inet|cidr|macaddr8|macaddr|bytea|varbit|uuid|money|pg_lsn|interval)(?:\[\])?)(?![(\w])"
 )
 
 

@@ -43,7 +43,7 @@ VALUES = {
     "interval": st.builds("{} mons {} days {} s".format, st.integers(-99, 99), st.integers(-99, 99), st.integers(-(10**6), 10**6)),
     **dict.fromkeys(["json", "jsonb"], st.sampled_from(['{"a":1, "a" : 2}', "[]", "1", ' {"é": [null, "\\u00e9\\ud83d\\ude00"]}', "-0.10", "1e5"])),
     "inet": st.builds("{}/{}".format, st.ip_addresses(), st.integers(0, 32)), "cidr": NETWORK,
-    "varbit": st.text("01", max_size=20), "bit(9)": st.text("01", min_size=9, max_size=9), "oid": st.integers(0, 2**32 - 1).map(str),
+    "money": st.integers(-(10**17), 10**17).map(lambda cents: f"{cents // 100}.{cents % 100:02}"), "varbit": st.text("01", max_size=20), "bit(9)": st.text("01", min_size=9, max_size=9), "oid": st.integers(0, 2**32 - 1).map(str),
     "macaddr8": st.binary(min_size=8, max_size=8).map(bytes.hex), "numeric(60,20)": NUMBERS, "numeric(5,-3)": st.integers(-(10**7), 10**7).map(str),
     "mood": st.sampled_from(["sad", "happy", "it's é"]), "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", '"it\'s é"'])).map(array),
     **dict.fromkeys(["numeric[]", "numeric(9,2)[]"], st.lists(st.integers(-(10**6), 10**6).map(lambda whole: f"{whole}.5")).map(array)),

@@ -49,6 +49,7 @@ MAC = st.builds(
     st.binary(min_size=5, max_size=9),
     st.sampled_from(["", ":", "-", "."]),
 )
+AMOUNT = st.text("$-+(), .0159", max_size=12) | st.integers(-(2**63), 2**63 - 1).map(lambda cents: f"{cents / 100:.2f}")
 SHAPED = st.builds(
     lambda low, high, items: f"[{low}:{high}]=" + array(list(map(str, items))),
     st.integers(-3, 3),
@@ -69,7 +70,7 @@ GENERATED = {
     "date": MOMENT, "timestamp": MOMENT, "timestamp(2)": MOMENT, "timestamptz": MOMENT, "time": CLOCK, "timetz": CLOCK, "interval": INTERVAL,
     "jsonb": JSON, "json": JSON, "uuid": st.uuids().map(str), "text[]": st.one_of(ARRAY, WILD_ARRAY), "bool": st.text("truefalsyno01 ", max_size=5),
     "inet": ADDRESS, "cidr": ADDRESS | NETWORK, "varbit(9)": st.text("01", max_size=12), "bit(3)": st.text("01", max_size=4),
-    "macaddr": MAC, "macaddr8": MAC, "oid": NUMBER, "mood": st.sampled_from(["sad", "happy", "Sad", "", " sad", "it's é"]),
+    "money": AMOUNT, "money[]": st.lists(AMOUNT.map(lambda each: '"' + each + '"'), max_size=3).map(array), "macaddr": MAC, "macaddr8": MAC, "oid": NUMBER, "mood": st.sampled_from(["sad", "happy", "Sad", "", " sad", "it's é"]),
     "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", "x"]), max_size=3).map(array), "int4[]": WILD_ARRAY | SHAPED,
     "numeric(6,2)[]": st.lists(NUMBER.map(str.strip).filter(bool), max_size=1).map(array), "timestamptz[]": st.lists(MOMENT.map('"{}"'.format), max_size=3).map(array),
     "bool[]": st.lists(st.sampled_from(["t", "f", "NULL", "yes", "2"]), max_size=3).map(array), "float8[]": st.lists(st.floats().map(repr)).map(array),

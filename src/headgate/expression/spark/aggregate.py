@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
 from headgate.expression.builtin import Function, function
-from headgate.expression.functions import numeric
+from headgate.expression.functions import money, numeric
 from headgate.expression.functions.datetime import interval
 from headgate.expression.node import Aggregate
 from headgate.expression.spark import collecting_aggregate
@@ -46,7 +46,9 @@ _FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
 _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 _SPREADS = frozenset({"variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"})
 _BITS: dict[str, Callable[[Column], Column]] = {"bit_and": F.bit_and, "bit_or": F.bit_or, "bit_xor": F.bit_xor}
-_SUMMED = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL})
+_SUMMED = frozenset(
+    {registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL, registry.MONEY}
+)
 
 
 def compiled(aggregate: Function) -> bool:
@@ -86,6 +88,8 @@ def build(node: Aggregate, values: Sequence[Value], condition: Value | None, ord
     if found.name == "count":
         return _count(node, values, kept)
     if found.name in ("sum", "avg"):
+        if found.result == registry.MONEY:
+            return _money_sum(values[0], kept, distinct=node.distinct)
         return _sum(values[0], kept, distinct=node.distinct, average=found.name == "avg")
     if found.name in ("min", "max"):
         return _extreme(node, values[0], kept, greatest=found.name == "max")
@@ -147,6 +151,13 @@ def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average:
     texts = kept(settle(Value(DIGITS, as_text(value), value.fallible)))
     summed = Value(DIGITS, lambda env: _text_sum(texts(env), env))
     return _average(summed, texts, distinct=False) if average else summed
+
+
+def _money_sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool) -> Value:
+    """sum(money): of its cents. What is out of range on the way only is summed here, and refused by PostgreSQL, as the rows come."""
+    total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
+    taken = kept(call(money.cents, INT8, [value], raises=False).make)
+    return call(money.summed, TEXT, [Value(TEXT, lambda env: env.over(total(taken(env).cast("decimal(19,0)"))).cast("string"))])
 
 
 def _interval_sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average: bool) -> Value:

@@ -233,6 +233,7 @@ def _table() -> dict[str, Builder]:
         table[f"timestamp_{name}_date"] = _date_with_timestamp(name, flipped=True)
         table[f"char{name}"] = _plain(name) if name in ("eq", "ne") else _keyed(name, registry.CHAR)
         table[f"pg_lsn_{name}"] = _keyed(name, registry.PG_LSN)
+        table[f"cash_{name}"] = _keyed(name, registry.MONEY)
         table[f"timetz_{name}"] = _keyed(name, registry.TIMETZ)
         table[f"interval_{name}"] = _keyed(name, registry.INTERVAL)
         table[f"bpchar{name}"] = _blank_padded(name)

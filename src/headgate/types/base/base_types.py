@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.types import registry
-from headgate.types.base import binary_numeric, bit, datetime, json_text, log_position, network, number, string
+from headgate.types.base import binary_numeric, bit, datetime, json_text, log_position, money, network, number, string
 from headgate.types.base.base_type import BaseType
 
 BASE_TYPES: Mapping[int, BaseType] = {
@@ -20,6 +20,7 @@ BASE_TYPES: Mapping[int, BaseType] = {
     **bit.TYPES,
     **json_text.TYPES,
     **log_position.TYPES,
+    **money.TYPES,
 }
 
 

@@ -1,0 +1,36 @@
+"""money: operators, functions and casts over its text form. Comparisons are `comparison`'s, by its key."""
+
+from __future__ import annotations
+
+from headgate.expression.functions import money
+from headgate.expression.spark.form import Builder
+from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, TEXT
+from headgate.expression.spark.vectorised import scalar
+
+
+def _flipped(left: float, right: str) -> str:
+    return money.times(right, left)
+
+
+def _flipped_whole(left: int, right: str) -> str:
+    return money.times_whole(right, left)
+
+
+BUILDERS: dict[str, Builder] = {
+    "cash_pl": scalar(money.plus, TEXT),
+    "cash_mi": scalar(money.minus, TEXT),
+    "cash_div_cash": scalar(money.ratio, FLOAT8),
+    "cash_cmp": scalar(money.compared, INT4, raises=False),
+    "cashlarger": scalar(money.greater, TEXT, raises=False),
+    "cashsmaller": scalar(money.less, TEXT, raises=False),
+    "cash_words": scalar(money.words, TEXT, raises=False),
+    "cash_numeric": scalar(money.to_numeric, DIGITS, raises=False),
+    "numeric_cash": scalar(money.of_numeric, TEXT),
+    **{f"int{size}_cash": scalar(money.of_integer, TEXT) for size in (4, 8)},
+    **{f"cash_mul_{kind}": scalar(money.times, TEXT) for kind in ("flt4", "flt8")},
+    **{f"cash_div_{kind}": scalar(money.over, TEXT) for kind in ("flt4", "flt8")},
+    **{f"{kind}_mul_cash": scalar(_flipped, TEXT) for kind in ("flt4", "flt8")},
+    **{f"cash_mul_int{size}": scalar(money.times_whole, TEXT) for size in (2, 4, 8)},
+    **{f"cash_div_int{size}": scalar(money.over_whole, TEXT) for size in (2, 4, 8)},
+    **{f"int{size}_mul_cash": scalar(_flipped_whole, TEXT) for size in (2, 4, 8)},
+}

@@ -1,0 +1,74 @@
+"""money, stored as text: cash_in … cash_send on whole columns, as cash.c has them with lc_monetary C. Described for all by `TYPES`.
+
+An amount is a number of cents of 64 bits; its text is ``-$1,234.56``. Functions and operators are `expression.functions.money`'s.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PostgresError
+from headgate.types import registry, text_column
+from headgate.types.base.base_type import BaseType, received_singly, sent_singly, whole_key
+
+_NORMAL = r"\A-?\$(?:0|[1-9][0-9]{0,2}(?:,[0-9]{3}){0,4})\.[0-9]{2}\z"
+"""What cash_out prints, up to 15 digits before the point; -$0.00 aside."""
+_INPUT = re.compile(
+    r"[ \t\n\v\f\r]*\$?(?P<sign>[-+(]?)[ \t\n\v\f\r]*\$?(?P<whole>[0-9,]*)"
+    r"(?:\.(?P<fraction>(?:,*[0-9]){0,2}),*(?P<rest>[0-9]*))?(?P<end>[ \t\n\v\f\r)+$-]*)\Z"
+)
+"""Separators may stand anywhere, as for cash_in: it takes digits until the second behind the point, then rounds by the next."""
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+
+
+def cents_of(text: str) -> int:
+    """cash_in. 22P02, 22003."""
+    found = _INPUT.match(text)
+    if found is None:
+        raise text_column.invalid_syntax("money", text)
+    digits = (found["whole"] + (found["fraction"] or "").ljust(2 + (found["fraction"] or "").count(","), "0")).replace(",", "")
+    cents = int(digits) if len(digits) < 40 else MOST + 2
+    cents += (found["rest"] or "0")[0] >= "5"
+    amount = -cents if found["sign"] in ("-", "(") or "-" in found["end"] else cents
+    if not LEAST <= amount <= MOST:
+        raise PostgresError("22003", f'value "{text}" is out of range for type money')
+    return amount
+
+
+def printed(cents: int) -> str:
+    """cash_out."""
+    whole, rest = divmod(abs(cents), 100)
+    return f"{'-' if cents < 0 else ''}${whole:,}.{rest:02}"
+
+
+def amount_of(text: str) -> int:
+    """The cents of a stored text: in normal form, unless a node that took money for any text has stored it."""
+    return int(text.translate(_MARKS)) if text[-3:-2] == "." and text.lstrip("-")[0] == "$" else cents_of(text)
+
+
+_MARKS = str.maketrans("", "", "$,.")
+
+
+def _read(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
+    usual = pc.and_(text_column.matches(strings, _NORMAL), pc.not_equal(strings, "-$0.00"))
+    return text_column.read_normal(strings, usual, lambda text: printed(cents_of(text)))
+
+
+def _receive(raw: bytes) -> str:
+    (cents,) = struct.unpack(">q", raw)
+    return printed(cents)
+
+
+TYPES = {
+    registry.MONEY: BaseType(
+        read=_read,
+        receive=received_singly(_receive, _read),
+        send=sent_singly(lambda text: struct.pack(">q", amount_of(text))),
+        key=lambda text: whole_key(amount_of(text)),
+        in_bulk=False,
+    )
+}
