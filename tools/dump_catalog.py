@@ -2,8 +2,8 @@
 
 Run by a developer, on a fresh `initdb` of PostgreSQL 15 (nobody's tables in it):
 ``python tools/dump_catalog.py "host=/tmp port=5432 user=postgres dbname=postgres"``. It writes one file per catalog that
-has rows into src/headgate/catalog/data. What is left out: TOAST tables, ICU and operating system collations, PL/pgSQL (a
-node has none of them). A view's `pg_rewrite.ev_action` holds the text of its query instead of PostgreSQL's parse tree.
+has rows into src/headgate/initial_catalog/data. What is left out: TOAST tables, collations that order text by
+anything but its bytes, PL/pgSQL (a node has none of them). A view's `pg_rewrite.ev_action` holds the text of its query instead of PostgreSQL's parse tree.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-DATA = Path(__file__).parent.parent / "src/headgate/catalog/data"
+DATA = Path(__file__).parent.parent / "src/headgate/initial_catalog/data"
 
 ARROW = {
     "bool": pa.bool_(),
@@ -49,7 +49,7 @@ WITHOUT = {
     "pg_class": f"relnamespace <> {TOAST}",
     "pg_attribute": f"attrelid IN (SELECT oid FROM pg_class WHERE relnamespace <> {TOAST})",
     "pg_index": f"indrelid IN (SELECT oid FROM pg_class WHERE relnamespace <> {TOAST})",
-    "pg_collation": "collprovider IN ('d', 'c') AND collname IN ('default', 'C', 'POSIX', 'ucs_basic')",
+    "pg_collation": "collprovider IN ('d', 'c') AND collname IN ('default', 'C', 'POSIX', 'ucs_basic', 'C.utf8')",
     "pg_language": "lanname <> 'plpgsql'",
     "pg_proc": f"prolang {NO_PLPGSQL} AND proname NOT LIKE 'plpgsql%'",
     "pg_description": "NOT (classoid = 'pg_collation'::regclass OR description LIKE 'PL/pgSQL%')",

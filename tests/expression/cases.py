@@ -656,24 +656,6 @@ CASES: tuple[tuple[str, str, tuple[tuple[str, str], ...], tuple[tuple[str | None
         (("a", "B"), ("Z", "a"), ("é", "z")),
     ),
     (
-        "'a' < 'B' (ICU/en collation)",
-        'a < b COLLATE "en-x-icu"',
-        (("a", "text"), ("b", "text")),
-        (("a", "B"), ("Z", "a"), ("é", "z"), ("a-b", "ab"), ("co-op", "coop"), ("a b", "ab")),
-    ),
-    (
-        "equality under ICU collation: NFC vs NFD",
-        'a = b COLLATE "en-x-icu"',
-        (("a", "text"), ("b", "text")),
-        (("é", "é"), ("a", "A")),
-    ),
-    (
-        "<= under ICU collation: NFC vs NFD",
-        'a <= b COLLATE "en-x-icu"',
-        (("a", "text"), ("b", "text")),
-        (("é", "é"), ("é", "é")),
-    ),
-    (
         "LIKE % matches newline",
         "a LIKE 'a%b'",
         (("a", "text"),),

@@ -5,12 +5,11 @@ Called by `Catalog.create` within one transaction.
 
 from __future__ import annotations
 
-import pyarrow.parquet as pq
-
 from headgate.catalog import kept_statistics, physical
 from headgate.catalog.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
 from headgate.catalog.replication import subscription_column, subscription_resync
+from headgate.initial_catalog import rows
 from headgate.types.registry import FIRST_USER_OID
 
 PUBLIC_NAMESPACE = 2200
@@ -66,10 +65,10 @@ def _create(cursor: Cursor, table: physical.PhysicalTable) -> None:
     if not table.shared:
         columns.insert(0, "dbid UINTEGER")
     run(cursor, f"CREATE TABLE hg.{table.name} ({', '.join(columns)})")
-    file = physical.DATA / f"{table.name}.parquet"
-    if file.exists():
+    built_in = rows.table(table.name)
+    if built_in is not None:
         names = ", ".join(f'"{column.name}"' for column in table.columns)
         lead = ("", "") if table.shared else ("dbid, ", "0, ")
-        cursor.register("hg_built_in", pq.read_table(file))  # by Arrow: the catalog reads no files
+        cursor.register("hg_built_in", built_in)  # by Arrow: the catalog reads no files
         run(cursor, f"INSERT INTO hg.{table.name} ({lead[0]}{names}) SELECT {lead[1]}{names} FROM hg_built_in")
         cursor.unregister("hg_built_in")

@@ -16,16 +16,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 
 from headgate.catalog import unique
 from headgate.catalog.cursor import CatalogCursor, Row
 from headgate.errors import PostgresError, disk_full
+from headgate.initial_catalog import rows as initial
 from headgate.types import registry
 
 Cursor = CatalogCursor
@@ -33,8 +31,6 @@ Cursor = CatalogCursor
 
 Oids = Callable[[], int]
 """Gives new oids: `Catalog.next_oid`."""
-
-DATA = Path(str(resources.files("headgate.catalog").joinpath("data")))
 
 _SCALARS = {
     registry.BOOL: "BOOLEAN",
@@ -121,11 +117,10 @@ def duckdb_type(type_oid: int) -> str:
 @functools.cache
 def tables() -> Mapping[str, PhysicalTable]:
     """All catalogs by name."""
-    classes = pq.read_table(DATA / "pg_class.parquet", columns=["oid", "relname", "relnamespace", "relkind", "relisshared"]).to_pylist()
+    classes = initial.rows("pg_class", "oid", "relname", "relnamespace", "relkind", "relisshared")
     wanted = {row["oid"]: row for row in classes if row["relkind"] == "r" and row["relnamespace"] == 11}
     columns: dict[int, list[PhysicalColumn]] = {oid: [] for oid in wanted}
-    names = ["attrelid", "attname", "atttypid", "attnum", "attnotnull"]
-    attributes = pq.read_table(DATA / "pg_attribute.parquet", columns=names).to_pylist()
+    attributes = initial.rows("pg_attribute", "attrelid", "attname", "atttypid", "attnum", "attnotnull")
     for row in sorted(attributes, key=lambda each: each["attnum"]):
         if row["attrelid"] in wanted and row["attnum"] > 0:
             columns[row["attrelid"]].append(PhysicalColumn(row["attname"], row["atttypid"], row["attnotnull"], row["attnum"]))

@@ -10,9 +10,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow.parquet as pq
-
-from headgate.catalog import physical
+from headgate.initial_catalog.rows import rows
 from headgate.types import registry as t
 
 
@@ -75,7 +73,7 @@ _COLUMNS = ["oid", "proname", "proargtypes", "proallargtypes", "proargmodes", "p
 def procedures() -> dict[int, Procedure]:
     """pg_proc by oid, and the node's own functions; read once, and whole before anybody sees it."""
     found = dict(enumerate(OWN.values(), FIRST_OWN_OID))
-    for row in pq.read_table(physical.DATA / "pg_proc.parquet", columns=_COLUMNS).to_pylist():
+    for row in rows("pg_proc", *_COLUMNS):
         modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
         all_types = row["proallargtypes"] or row["proargtypes"]
         argument_names = row["proargnames"] or [""] * len(all_types)

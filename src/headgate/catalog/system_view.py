@@ -11,9 +11,8 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import pyarrow.parquet as pq
-
 from headgate.catalog import physical
+from headgate.initial_catalog.rows import rows
 from headgate.types import registry
 
 Provider = Callable[[], Iterable[Sequence[object]]]
@@ -117,18 +116,14 @@ class SystemRelation:
 @functools.cache
 def relations() -> Mapping[tuple[str, str], SystemRelation]:
     """All tables and views of pg_catalog and information_schema, by schema and name."""
-    schemas = {
-        row["oid"]: row["nspname"] for row in pq.read_table(physical.DATA / "pg_namespace.parquet", columns=["oid", "nspname"]).to_pylist()
-    }
-    names = ["oid", "relname", "relnamespace", "relkind"]
-    classes = pq.read_table(physical.DATA / "pg_class.parquet", columns=names).to_pylist()
+    schemas = {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
+    classes = rows("pg_class", "oid", "relname", "relnamespace", "relkind")
     columns: dict[int, list[SystemColumn]] = {}
-    names = ["attrelid", "attname", "atttypid", "atttypmod", "attnum"]
-    for row in pq.read_table(physical.DATA / "pg_attribute.parquet", columns=names).to_pylist():
+    for row in rows("pg_attribute", "attrelid", "attname", "atttypid", "atttypmod", "attnum"):
         if row["attnum"] > 0:
             column = SystemColumn(row["attname"], *_base(row["atttypid"], row["atttypmod"]), row["attnum"])
             columns.setdefault(row["attrelid"], []).append(column)
-    rewrite = pq.read_table(physical.DATA / "pg_rewrite.parquet", columns=["ev_class", "ev_action", "rulename"]).to_pylist()
+    rewrite = rows("pg_rewrite", "ev_class", "ev_action", "rulename")
     definitions = {row["ev_class"]: row["ev_action"] for row in rewrite if row["rulename"] == "_RETURN"}
     found = {}
     for row in classes:

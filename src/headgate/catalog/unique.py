@@ -14,18 +14,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from headgate.errors import PostgresError
+from headgate.initial_catalog.rows import rows
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
 
-_DATA = Path(str(resources.files("headgate.catalog").joinpath("data")))
 _UNCLAIMED = {"pg_attribute"}
 
 
@@ -54,21 +50,16 @@ class UniqueIndex:
 @functools.cache
 def indexes() -> Mapping[str, tuple[UniqueIndex, ...]]:
     """By catalog the indexes whose keys are claimed, in the order in which PostgreSQL looks at them."""
-    classes = {row["oid"]: row for row in _read("pg_class", "oid", "relname", "relisshared")}
-    names = {(row["attrelid"], row["attnum"]): row["attname"] for row in _read("pg_attribute", "attrelid", "attnum", "attname")}
+    classes = {row["oid"]: row for row in rows("pg_class", "oid", "relname", "relisshared")}
+    names = {(row["attrelid"], row["attnum"]): row["attname"] for row in rows("pg_attribute", "attrelid", "attnum", "attname")}
     found: dict[str, tuple[UniqueIndex, ...]] = {}
-    for row in sorted(_read("pg_index", "indexrelid", "indrelid", "indisunique", "indkey"), key=lambda each: each["indexrelid"]):
+    for row in sorted(rows("pg_index", "indexrelid", "indrelid", "indisunique", "indkey"), key=lambda each: each["indexrelid"]):
         catalog = classes[row["indrelid"]]
         columns = tuple(names[row["indrelid"], attnum] for attnum in row["indkey"])
         if row["indisunique"] and columns != ("oid",) and catalog["relname"] not in _UNCLAIMED:
             index = UniqueIndex(classes[row["indexrelid"]]["relname"], catalog["relname"], columns, catalog["relisshared"])
             found[index.catalog] = (*found.get(index.catalog, ()), index)
     return found
-
-
-def _read(catalog: str, *columns: str) -> list[dict[str, Any]]:
-    read: list[dict[str, Any]] = pq.read_table(_DATA / f"{catalog}.parquet", columns=list(columns)).to_pylist()
-    return read
 
 
 @functools.cache

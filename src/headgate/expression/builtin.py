@@ -1,18 +1,17 @@
 """PostgreSQL 15's built-in operators, functions, casts and collations, looked up as its parser does.
 
-Used by the binder's resolution and by the deparser. The rows stand in ``builtin.json``, which tools/dump_operators.py writes
-from a real server; they are read once, when first asked for (some 30 ms). Nothing here changes after that.
+Used by the binder's resolution and by the deparser. The rows are those of the initial catalog (`initial_catalog.rows`), with the node's own
+functions; they are read once, when first asked for (some 30 ms). Nothing here changes after that.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
-from importlib import resources
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headgate.catalog import procedure
+from headgate.initial_catalog.rows import rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,27 +83,74 @@ class Builtins:
 Named = TypeVar("Named", Operator, Function)
 
 
+BTREE = 403
+"""The access method, a row of pg_am."""
+_SQL = 14
+"""The language, a row of pg_language."""
+_OPERATOR = ("oid", "oprname", "oprkind", "oprleft", "oprright", "oprresult", "oprcode", "oprcom", "oprnegate")
+_FUNCTION = ("oid", "proname", "prokind", "proargtypes", "prorettype", "provolatile", "proisstrict", "provariadic", "proretset",
+             "pronargdefaults", "prosrc", "prolang", "pronamespace")  # fmt: skip
+_CAST = ("castsource", "casttarget", "castfunc", "castcontext", "castmethod")
+_MEMBER = ("amopfamily", "amoplefttype", "amoprighttype", "amopstrategy", "amopopr", "amopmethod")
+
+
 @functools.cache
 def builtins() -> Builtins:
     """The built-in objects of PostgreSQL 15."""
-    data = json.loads(resources.files("headgate.expression").joinpath("builtin.json").read_text(encoding="utf-8"))
-    operators = [Operator(*row) for row in data["operators"]]
-    functions = [Function(row[0], row[1], row[2], tuple(row[3]), *row[4:]) for row in data["functions"]]
+    schemas = {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
+    operators = [Operator(*row.values()) for row in rows("pg_operator", *_OPERATOR) if row["oprcode"]]
+    functions = [_function(row, schemas) for row in rows("pg_proc", *_FUNCTION)]
     functions += [_own(oid, each) for oid, each in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
-    families: dict[int, list[tuple[int, int]]] = {}
-    for operator, family, strategy in data["families"]:
-        families.setdefault(operator, []).append((family, strategy))
+    members = [each for each in rows("pg_amop", *_MEMBER) if each["amopmethod"] == BTREE]
+    collations = {row["oid"]: row["collname"] for row in rows("pg_collation", "oid", "collname")}
     return Builtins(
         operators={each.oid: each for each in operators},
         operators_named=_by_name(operators),
         functions={each.oid: each for each in functions},
         functions_named=_by_name(functions),
-        casts={(row[0], row[1]): Cast(*row) for row in data["casts"]},
-        ordering={(row[0], row[2]): row[3] for row in data["ordering"]},
-        families={operator: tuple(rows) for operator, rows in families.items()},
-        collations={name: oid for oid, name in reversed(data["collations"])},
-        collation_names=dict(data["collations"]),
+        casts={(row["castsource"], row["casttarget"]): Cast(*row.values()) for row in rows("pg_cast", *_CAST)},
+        ordering=_ordering(members),
+        families=_families(members),
+        collations={name: oid for oid, name in collations.items()},
+        collation_names=collations,
     )
+
+
+def _function(row: dict[str, Any], schemas: dict[int, str]) -> Function:
+    of_sql = row["prolang"] == _SQL and row["prokind"] == "f"
+    return Function(
+        oid=row["oid"],
+        name=row["proname"],
+        kind=row["prokind"],
+        arguments=tuple(row["proargtypes"]),
+        result=row["prorettype"],
+        volatility=row["provolatile"],
+        strict=row["proisstrict"],
+        variadic=row["provariadic"],
+        retset=row["proretset"],
+        defaults=row["pronargdefaults"],
+        key=f"{row['proname']}/{','.join(map(str, row['proargtypes']))}" if of_sql else row["prosrc"],
+        schema=schemas[row["pronamespace"]],
+    )
+
+
+def _ordering(members: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
+    """The operators of the default btree operator classes, by their type and strategy."""
+    found = {(each["amopfamily"], each["amoplefttype"], each["amoprighttype"], each["amopstrategy"]): each["amopopr"] for each in members}
+    return {
+        (row["opcintype"], strategy): found[row["opcfamily"], row["opcintype"], row["opcintype"], strategy]
+        for row in rows("pg_opclass", "opcintype", "opcfamily", "opcmethod", "opcdefault")
+        if row["opcmethod"] == BTREE and row["opcdefault"]
+        for strategy in range(1, 6)
+        if (row["opcfamily"], row["opcintype"], row["opcintype"], strategy) in found
+    }
+
+
+def _families(members: list[dict[str, Any]]) -> dict[int, tuple[tuple[int, int], ...]]:
+    found: dict[int, list[tuple[int, int]]] = {}
+    for each in sorted(members, key=lambda each: (each["amopopr"], each["amopfamily"])):
+        found.setdefault(each["amopopr"], []).append((each["amopfamily"], each["amopstrategy"]))
+    return {operator: tuple(places) for operator, places in found.items()}
 
 
 def operator(oid: int) -> Operator:

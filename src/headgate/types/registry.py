@@ -1,6 +1,6 @@
 """The types a node knows: PostgreSQL 15's built-in rows of pg_type, looked up by oid and by name, and printed by name.
 
-Used by every floor above. The rows come from ``pg_type.csv``, which tools/dump_types.py writes from a real server.
+Used by every floor above. The rows are those of the initial catalog (`initial_catalog.rows`).
 
 User types (enums, domains) come from a database's catalog: `catalog.user_type.registry_of` makes a registry of a database's types,
 and whoever runs a statement or applies a batch puts it in force for its thread with `use`. `known` gives the registry in
@@ -13,15 +13,14 @@ What must hold: a registry never changes after it is made, so that threads and S
 from __future__ import annotations
 
 import contextlib
-import csv
 import enum
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib import resources
 
 from headgate.errors import PostgresError
+from headgate.initial_catalog.rows import rows
 from headgate.types import typmod as modifiers
 
 BOOL = 16
@@ -108,6 +107,16 @@ _SPELLINGS = {
 ``char`` is missing: the grammar turns SQL's ``char`` into pg_catalog.bpchar, so that a bare name ``char`` is the quoted one,
 the type of one byte.
 """
+
+
+_PRINTED = {
+    BOOL: "boolean", CHAR: '"char"', INT8: "bigint", INT2: "smallint", INT4: "integer", FLOAT4: "real", FLOAT8: "double precision",
+    BPCHAR: "character", VARCHAR: "character varying", VARBIT: "bit varying", TIME: "time without time zone",
+    TIMESTAMP: "timestamp without time zone", TIMESTAMPTZ: "timestamp with time zone", TIMETZ: "time with time zone", ANY: '"any"',
+}  # fmt: skip
+"""What format_type(oid, NULL) prints where it is not the name."""
+_UNMODIFIED = {BPCHAR: "bpchar", BIT: '"bit"'}
+"""What format_type(oid, -1) prints where it is another: without a modifier the grammar's character and bit would have length 1."""
 
 
 class TypeKind(enum.StrEnum):
@@ -336,26 +345,38 @@ def format_type(oid: int, typmod: int | None = None) -> str:
     return known().format_type(oid, typmod)
 
 
+_ARRAY_SUBSCRIPT_HANDLER = 6179
+_COLUMNS = ("oid", "typname", "typnamespace", "typtype", "typcategory", "typispreferred", "typlen", "typbyval", "typdelim", "typelem",
+            "typarray", "typbasetype", "typtypmod", "typcollation", "typrelid", "typmodin", "typsubscript", "typstorage")  # fmt: skip
+
+
 def _read_rows() -> Iterable[PgType]:
-    text = resources.files("headgate.types").joinpath("pg_type.csv").read_text(encoding="utf-8")
-    for row in csv.DictReader(text.splitlines()):
+    schemas = {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
+    read = {row["oid"]: row for row in rows("pg_type", *_COLUMNS)}
+    for row in read.values():
+        is_array = row["typsubscript"] == _ARRAY_SUBSCRIPT_HANDLER and row["typstorage"] != "p"  # the vectors' is plain
+        shown = read[row["typelem"]] if is_array else row
+        brackets = "[]" if is_array else ""
+        plain = _PRINTED.get(shown["oid"]) or shown["typname"]
+        if schemas[shown["typnamespace"]] != "pg_catalog":
+            plain = f"{schemas[shown['typnamespace']]}.{plain}"
         yield PgType(
-            oid=int(row["oid"]),
+            oid=row["oid"],
             name=row["typname"],
-            schema=row["nspname"],
+            schema=schemas[row["typnamespace"]],
             kind=TypeKind(row["typtype"]),
             category=row["typcategory"],
-            preferred=row["typispreferred"] == "t",
-            length=int(row["typlen"]),
-            by_value=row["typbyval"] == "t",
+            preferred=row["typispreferred"],
+            length=row["typlen"],
+            by_value=row["typbyval"],
             delimiter=row["typdelim"],
-            element=int(row["typelem"]),
-            array=int(row["typarray"]),
-            base=int(row["typbasetype"]),
-            base_typmod=int(row["typtypmod"]),
-            collation=int(row["typcollation"]),
-            relation=int(row["typrelid"]),
-            has_typmod=row["has_typmod"] == "t",
-            plain=row["plain"],
-            unmodified=row["unmodified"],
+            element=row["typelem"],
+            array=row["typarray"],
+            base=row["typbasetype"],
+            base_typmod=row["typtypmod"],
+            collation=row["typcollation"],
+            relation=row["typrelid"],
+            has_typmod=row["typmodin"] != 0,
+            plain=plain + brackets,
+            unmodified=_UNMODIFIED.get(shown["oid"], plain) + brackets,
         )

@@ -1,10 +1,10 @@
-"""Writes the data files of headgate.types from a real PostgreSQL: the rows of pg_type and the time zone abbreviations.
+"""Writes the time zone abbreviations of a real PostgreSQL.
 
 Run by hand when the PostgreSQL version that headgate follows changes, against a fresh cluster (``initdb``, nothing created)::
 
-    .venv/bin/python tools/dump_types.py "host=/tmp port=5432 user=postgres dbname=template1"
+    .venv/bin/python tools/dump_time_zones.py "host=/tmp port=5432 user=postgres dbname=template1"
 
-Writes ``src/headgate/types/pg_type.csv`` (read by headgate.types.registry) and ``timezone_abbrev.csv`` (headgate.types.datetime.time_zone).
+Writes ``timezone_abbrev.csv`` (read by headgate.types.datetime.time_zone).
 """
 
 from __future__ import annotations
@@ -16,13 +16,6 @@ from pathlib import Path
 import psycopg
 
 TARGET = Path(__file__).resolve().parent.parent / "src" / "headgate" / "types"
-
-TYPES = """
-SELECT t.oid, t.typname, n.nspname, t.typtype::text, t.typcategory::text, t.typispreferred, t.typlen, t.typbyval, t.typdelim::text,
-       t.typelem, t.typarray, t.typbasetype, t.typtypmod, t.typcollation, t.typrelid, t.typmodin <> 0 AS has_typmod,
-       format_type(t.oid, NULL) AS plain, format_type(t.oid, -1) AS unmodified
-FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace WHERE t.oid < 16384 ORDER BY t.oid
-"""
 
 ABBREVIATIONS = r"""
 WITH line AS (SELECT regexp_match(line, '^([A-Z]+) +([A-Z][a-z]+/\S+)') AS found
@@ -44,9 +37,8 @@ def dump(connection: psycopg.Connection[tuple[object, ...]], query: str, path: P
 
 
 def main() -> None:
-    """Writes both files."""
+    """Writes the file."""
     with psycopg.connect(sys.argv[1]) as connection:
-        dump(connection, TYPES, TARGET / "pg_type.csv")
         dump(connection, ABBREVIATIONS, TARGET / "timezone_abbrev.csv")
 
 

@@ -1,0 +1,29 @@
+"""The rows of one of PostgreSQL's catalogs at initdb.
+
+Read once by each of those who build a table of them: `types.registry`, `expression.builtin`, the catalog's own modules. Columns have
+PostgreSQL's names; regproc and its like are oids, "char" is text, pg_node_tree is None (of a rule: the text of its query).
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_DATA = Path(str(resources.files("headgate.initial_catalog").joinpath("data")))
+
+
+def table(catalog: str, *columns: str) -> pa.Table | None:
+    """The rows as an Arrow table, of these columns or all; None for a catalog that is empty at initdb."""
+    file = _DATA / f"{catalog}.parquet"
+    # not read_table: the machinery for many files that it loads takes longer than all of this
+    return pq.ParquetFile(file).read(list(columns) or None) if file.exists() else None
+
+
+def rows(catalog: str, *columns: str) -> list[dict[str, Any]]:
+    """The rows as dicts of these columns."""
+    found = table(catalog, *columns)
+    return [] if found is None else found.to_pylist()
