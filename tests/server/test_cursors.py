@@ -26,6 +26,25 @@ def test_a_cursor_without_scroll_keeps_few_rows_so_that_it_can_go_back_and_no_mo
             session.execute("FETCH PRIOR FROM wide")
 
 
+def test_a_large_cursor_with_hold_or_scroll_was_held_in_the_memory_of_the_node(node: Server) -> None:
+    rows = "SELECT g, repeat('x', 2000) FROM generate_series(1, 30000) g"
+    with psycopg.connect(node.conninfo(node.new_database())) as session:
+        session.execute("SET LOCAL temp_file_limit = '20MB'")
+        session.execute(f"DECLARE held CURSOR WITH HOLD FOR {rows}".encode())
+        with pytest.raises(psycopg.errors.ConfigurationLimitExceeded, match="temporary file size exceeds temp_file_limit"):
+            session.commit()
+        session.execute("SET LOCAL temp_file_limit = '20MB'")
+        session.execute(f"DECLARE scrolled SCROLL CURSOR FOR {rows}".encode())
+        with pytest.raises(psycopg.errors.ConfigurationLimitExceeded):
+            session.execute("MOVE ALL FROM scrolled")
+        session.rollback()
+        session.execute(f"DECLARE kept SCROLL CURSOR WITH HOLD FOR {rows}; FETCH 3 FROM kept".encode())
+        session.commit()
+        assert [row[0] for row in session.execute("FETCH 29997 FROM kept")] == list(range(4, 30001))
+        assert [row[0] for row in session.execute("FETCH BACKWARD 20000 FROM kept")] == list(range(29999, 9999, -1))
+        assert session.execute("FETCH ABSOLUTE 15000 FROM kept").fetchone() == (15000, "x" * 2000)
+
+
 def test_a_drivers_cursor_describes_scrolls_and_outlives_an_error_behind_a_savepoint(server: Server) -> None:
     """Describe of a cursor that DECLARE has made ended in `zip() argument 2 is shorter than argument 1`."""
     with psycopg.connect(server.conninfo(server.new_database())) as session:

@@ -85,8 +85,11 @@ class Portal:
 
     def keep(self) -> None:
         """It goes on behind its transaction: the rows that are left are computed now."""
-        if self.rows is not None:
-            self.rows = RowSource(ResultSet(self.rows.columns, list(self.rows.take(0)), self.rows.result.tag))
+        if self.rows is not None and self.buffered is not None:
+            rest = self.buffered.new_store()
+            for batch in self.rows.take(0):
+                rest.append(batch)
+            self.rows = RowSource(ResultSet(self.rows.columns, rest.part(0, rest.rows), self.rows.result.tag))
         self.fresh, self.depth = False, 0
 
     def close(self) -> None:

@@ -2,18 +2,19 @@
 
 A cursor is a portal whose rows are taken by FETCH; where it stands is its `CursorPosition`, which moves as PostgreSQL's portals do
 (pquery.c). Rows that a cursor has given are kept, so that it can go back: all of them with SCROLL, none with NO SCROLL, otherwise as long
-as they are few, so that whoever reads a large result forward needs no memory for it. Called by `utility`.
+as they are few. What is kept lies in a file where it is much (`row_store`). Called by `utility`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
 from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
+from headgate.server.protocol.row_store import NO_ROWS, RowPart, RowStore
 from headgate.server.session.transaction_block import BlockState
 from headgate.sql import parser
 from headgate.sql.parser import Statement, position
@@ -32,58 +33,53 @@ _KEPT_BYTES = 16 << 20
 class CursorPosition:
     """Where a cursor stands: on row `at`, or before the first or behind the last one. `scroll` None: as long as its rows are few."""
 
-    def __init__(self, *, scroll: bool | None) -> None:
+    def __init__(self, new_store: Callable[[], RowStore], *, scroll: bool | None) -> None:
         self.scroll = scroll
         self.at = 0
         self.at_start = True
         self.at_end = False
-        self._kept: list[pa.RecordBatch] = []
-        self._rows = 0
+        self.new_store = new_store
+        self._kept = new_store()
 
     @property
     def on_row(self) -> bool:
         """Whether it stands on a row."""
         return not self.at_start and not self.at_end
 
-    def forward(self, source: RowSource, many: int) -> list[pa.RecordBatch]:
+    def forward(self, source: RowSource, many: int) -> RowPart:
         """The next rows."""
         if self.at_end or many <= 0:
-            return []
+            return NO_ROWS
         found = self._next(source, many)
-        count = _count(found)
-        self.at_start = self.at_start and not count
-        self.at_end = count < many
-        self.at += count
+        self.at_start = self.at_start and not found.rows
+        self.at_end = found.rows < many
+        self.at += found.rows
         return found
 
-    def _next(self, source: RowSource, many: int) -> list[pa.RecordBatch]:
-        if self.scroll is False:
-            return list(source.take(0 if many == _ALL else many))
-        missing = many - (self._rows - self.at)
+    def _next(self, source: RowSource, many: int) -> RowPart:
+        first = 0 if self.scroll is False else self.at
+        kept = self.new_store() if self.scroll is False else self._kept
+        missing = many - (kept.rows - first)
         if missing > 0:
-            read = list(source.take(0 if many == _ALL else missing))
-            self._kept += read
-            self._rows += _count(read)
-        found = self._slice(self.at, min(many, self._rows - self.at))
-        if self.scroll is None and missing > 0 and sum(each.nbytes for each in self._kept) > _KEPT_BYTES:
-            self.scroll, self._kept = False, []
+            for batch in source.take(0 if many == _ALL else missing):
+                kept.append(batch)
+        found = kept.part(first, many)
+        if self.scroll is None and kept.nbytes > _KEPT_BYTES:
+            self.scroll, self._kept = False, self.new_store()
         return found
 
-    def backward(self, many: int) -> list[pa.RecordBatch]:
+    def backward(self, many: int) -> RowPart:
         """The rows before, the nearest first."""
         self.check_scrolls()
         if self.at_start or many <= 0:
-            return []
+            return NO_ROWS
         last = self.at if self.at_end else self.at - 1
         first = max(last - many, 0)
-        found = self._slice(first, last - first)
+        found = self._kept.part(first, last - first, backward=True)
         self.at_start = last - first < many
         self.at = 0 if self.at_start else first + 1
         self.at_end = self.at_end and last == first
-        if not found:
-            return []
-        table = pa.Table.from_batches(found)
-        return list(table.take(pa.array(range(len(table) - 1, -1, -1), pa.int64())).combine_chunks().to_batches())
+        return found
 
     def rewind(self) -> None:
         """Goes before the first row."""
@@ -97,14 +93,10 @@ class CursorPosition:
         if self.scroll is False:
             raise PostgresError("55000", "cursor can only scan forward", hint="Declare it with SCROLL option to enable backward scan.")
 
-    def _slice(self, first: int, many: int) -> list[pa.RecordBatch]:
-        if many <= 0:
-            return []
-        return list(pa.Table.from_batches(self._kept).slice(first, many).to_batches())
 
-
-def _count(batches: list[pa.RecordBatch]) -> int:
-    return sum(int(batch.num_rows) for batch in batches)
+def _new_store(session: ClientSession) -> Callable[[], RowStore]:
+    directory = session.node.data_dir / "pgsql_tmp"
+    return lambda: RowStore(directory, session.settings.integer("temp_file_limit"))
 
 
 def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> str:
@@ -122,7 +114,7 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     formats = (1,) * len(result.columns) if node.options & _BINARY else ()
     portal = Portal(node.portalname, prepared, (), formats, rows=RowSource(result), started=True, hold=bool(node.options & _HOLD))
     scroll = True if node.options & _SCROLL else False if node.options & _NO_SCROLL else None
-    portal.buffered = CursorPosition(scroll=scroll)
+    portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
     session.portals.open(portal)
     return "DECLARE CURSOR"
 
@@ -157,21 +149,21 @@ def fetch(session: ClientSession, node: pb.FetchStmt, text: str) -> str | Result
     if portal is None or portal.rows is None:
         raise PostgresError("34000", f'cursor "{node.portalname}" does not exist')
     if portal.buffered is None:
-        portal.buffered = CursorPosition(scroll=False)
+        portal.buffered = CursorPosition(_new_store(session), scroll=False)
     direction = str(node.DESCRIPTOR.fields_by_name["direction"].enum_type.values_by_number[node.direction].name)
     with portal.running():
-        batches, count = _moved(portal.rows, portal.buffered, direction, node.how_many, fetching=not node.ismove)
+        found, count = _moved(portal.rows, portal.buffered, direction, node.how_many, fetching=not node.ismove)
     if node.ismove:
         return f"MOVE {count}"
     columns = portal.rows.columns
-    return ResultSet(columns, batches or [batch_of_rows(columns, [])], f"FETCH {count}", binary=any(portal.formats))
+    return ResultSet(columns, found if found.rows else [batch_of_rows(columns, [])], f"FETCH {count}", binary=any(portal.formats))
 
 
-def _moved(source: RowSource, position: CursorPosition, direction: str, many: int, *, fetching: bool) -> tuple[list[pa.RecordBatch], int]:
+def _moved(source: RowSource, position: CursorPosition, direction: str, many: int, *, fetching: bool) -> tuple[RowPart, int]:
     """The rows to which the cursor moves, and how many they are (DoPortalRunFetch)."""
     if direction == "FETCH_ABSOLUTE":
         found = _absolute(source, position, many)
-        return found, _count(found)
+        return found, found.rows
     if direction == "FETCH_RELATIVE" and many:
         if many > 0:
             position.forward(source, many - 1)
@@ -179,25 +171,25 @@ def _moved(source: RowSource, position: CursorPosition, direction: str, many: in
         else:
             position.backward(-many - 1)
             found = position.backward(1)
-        return found, _count(found)
+        return found, found.rows
     backward = direction != "FETCH_FORWARD"
     if many < 0:
         backward, many = not backward, -many
     if not many:
         if not fetching or not position.on_row:
-            return [], int(position.on_row)
+            return NO_ROWS, int(position.on_row)
         position.backward(1)
         found = position.forward(source, 1)
     elif backward and many == _ALL and not fetching:
         passed = position.at if position.at_end else max(position.at - 1, 0)
         position.rewind()
-        return [], passed
+        return NO_ROWS, passed
     else:
         found = position.backward(many) if backward else position.forward(source, many)
-    return found, _count(found)
+    return found, found.rows
 
 
-def _absolute(source: RowSource, position: CursorPosition, place: int) -> list[pa.RecordBatch]:
+def _absolute(source: RowSource, position: CursorPosition, place: int) -> RowPart:
     if place > 0:
         if place - 1 <= position.at // 2:
             position.rewind()
@@ -214,7 +206,7 @@ def _absolute(source: RowSource, position: CursorPosition, place: int) -> list[p
         position.backward(-place - 1)
         return position.backward(1)
     position.rewind()
-    return []
+    return NO_ROWS
 
 
 def close(session: ClientSession, node: pb.ClosePortalStmt, text: str) -> str:
