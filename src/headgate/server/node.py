@@ -45,6 +45,7 @@ from headgate.server.monitoring.metrics_port import Scrape
 from headgate.server.monitoring.statement_statistics import StatementStatistics
 from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.startup import serve
+from headgate.server.protocol.statement_memory import Pool
 from headgate.server.session.notification import Channels
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
@@ -96,6 +97,7 @@ class Node:
         self.senders = Senders()
         self.origin_users = OriginUsers()
         self.channels = Channels()
+        self.statement_memory = Pool()
         self.standbys = Standbys(self.senders, lambda: self.settings.text("synchronous_standby_names"), self.activity)
         self.stopping = False
         self._mode: Mode | None = None

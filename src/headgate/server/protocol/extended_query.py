@@ -64,8 +64,9 @@ class ExtendedQuery:
         session.start(text)
         if name and name in session.prepared:
             raise PostgresError("42P05", f'prepared statement "{name}" already exists')
-        session.prepared.pop("", None)
-        session.prepared[name] = prepared = self.prepare(name, text, types)
+        session.prepared.let_go("")
+        prepared = self.prepare(name, text, types)
+        session.prepared.keep(name, prepared)
         session.connection.write(protocol.PARSE_COMPLETE)
         audit.parse_duration(session, prepared, began)
 
@@ -265,7 +266,7 @@ class ExtendedQuery:
         kind, name = chr(reader.byte()), reader.string()
         reader.end()
         if kind == "S":
-            self.session.prepared.pop(name, None)
+            self.session.prepared.let_go(name)
         elif kind == "P":
             self.session.portals.close(name)
         else:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 from headgate.errors import not_supported
 from headgate.server.protocol.portal import Portal
+from headgate.server.protocol.statement_memory import Kept
 
 
-class OpenPortals(dict[str, Portal]):
+class OpenPortals(Kept[Portal]):
     """What is open; `depth`: how many savepoints are."""
 
     depth = 0
@@ -21,11 +22,11 @@ class OpenPortals(dict[str, Portal]):
     def open(self, portal: Portal) -> None:
         """Takes a portal in, of the present (sub)transaction."""
         portal.depth = self.depth
-        self[portal.name] = portal
+        self.keep(portal.name, portal)
 
     def close(self, name: str) -> None:
         """Forgets a portal; not an error if there is none."""
-        portal = self.pop(name, None)
+        portal = self.let_go(name)
         if portal is not None:
             portal.close()
 

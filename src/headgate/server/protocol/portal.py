@@ -49,6 +49,11 @@ class PreparedStatement:
     from_sql: bool = False
     declared: tuple[int, ...] = ()
 
+    @property
+    def weight(self) -> int:
+        """See `statement_memory`."""
+        return 8192 + 24 * len(self.text)
+
 
 @dataclass(eq=False)
 class Portal:
@@ -71,6 +76,11 @@ class Portal:
     """Whether it belongs to the transaction that is open, and not to an earlier one (WITH HOLD)."""
     failed: bool = False
     """An error has ended it; it cannot be run any more."""
+
+    @property
+    def weight(self) -> int:
+        """See `statement_memory`."""
+        return 4096 + sum(len(each.text or "") for each in self.parameters)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

@@ -36,7 +36,7 @@ class SimpleQuery:
         session.start(text)
         began = time.monotonic()
         session.portals.close("")
-        session.prepared.pop("", None)
+        session.prepared.let_go("")
         if session.walsender is not None and session.walsender.run(text):
             return
         statements = parser.parse(text)

@@ -38,7 +38,7 @@ def prepare(session: ClientSession, node: pb.PrepareStmt, text: str) -> str:
     statement = Statement(parser.unwrap(node.query), text, 0, len(text))
     made = session.extended.prepare(node.name, text, types, statement)
     made.from_sql = True
-    session.prepared[node.name] = made
+    session.prepared.keep(node.name, made)
     return "PREPARE"
 
 
@@ -110,8 +110,8 @@ def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | 
 def deallocate(session: ClientSession, node: pb.DeallocateStmt, text: str) -> str:
     """DEALLOCATE name, DEALLOCATE ALL."""
     if node.isall or not node.name:
-        session.prepared.clear()
+        session.prepared.let_go_all()
         return "DEALLOCATE ALL"
     find(session, node.name)
-    del session.prepared[node.name]
+    session.prepared.let_go(node.name)
     return "DEALLOCATE"

@@ -35,6 +35,7 @@ from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.protocol.open_portals import OpenPortals
 from headgate.server.protocol.portal import BoundParameter, PreparedStatement, RowSource, send
 from headgate.server.protocol.simple_query import SimpleQuery
+from headgate.server.protocol.statement_memory import Kept, Share
 from headgate.server.session import session_role
 from headgate.server.session.advisory_lock import SessionAdvisoryLocks, most_locks
 from headgate.server.session.interrupts import Interrupts
@@ -82,7 +83,8 @@ class ClientSession:
         self.interrupts: Interrupts = backend.interrupts
         self.notices = Notices()
         self.parameters: tuple[BoundParameter, ...] = ()
-        self.portals = OpenPortals()
+        share = Share(node.statement_memory)
+        self.portals = OpenPortals(share)
         self.mailbox = Mailbox(context.database, connection.interrupt)
         self.advisory = SessionAdvisoryLocks(node.engine.locks, backend.pid, self._xid, most_locks(settings))
         self.block = TransactionBlock(
@@ -92,7 +94,7 @@ class ClientSession:
         self.taken_roles: dict[str, Role] = {}
         """The roles for which it has acted, by name."""
         settings.restored = self.settings_restored
-        self.prepared: dict[str, PreparedStatement] = {}
+        self.prepared = Kept[PreparedStatement](share)
         self.job_group = f"session-{backend.pid}"
         self.statement_text = ""
         self.speaker: ClientSpeaker | None = None
@@ -308,6 +310,7 @@ class ClientSession:
 
     def _leave(self) -> None:
         self.portals.close_all()
+        self.prepared.let_go_all()
         self.node.channels.leave(self.mailbox)
         with contextlib.suppress(Exception):
             self.block.rollback()
@@ -489,7 +492,7 @@ class ClientSession:
         """DISCARD ALL."""
         self.portals.close_all()
         self.node.channels.forget(self.mailbox)
-        self.prepared.clear()
+        self.prepared.let_go_all()
         self.advisory.give_all_back()
         session_role.discard(self)
         self.settings.reset_all()

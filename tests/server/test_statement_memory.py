@@ -1,0 +1,55 @@
+"""Prepared statements and portals take a bounded part of the memory that sessions share, and give it back."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from tests.conftest import Server
+
+from headgate.errors import PostgresError
+from headgate.server.protocol import statement_memory
+from headgate.server.protocol.portal import Portal, PreparedStatement
+from headgate.server.protocol.statement_memory import Kept, Pool, Share
+
+SMALL = PreparedStatement("s", "SELECT 1", None, (), None)
+
+
+def kept(pool: Pool) -> Kept[PreparedStatement]:
+    """The prepared statements of another session."""
+    return Kept[PreparedStatement](Share(pool))
+
+
+def test_what_is_let_go_of_or_replaced_is_given_back() -> None:
+    pool = Pool()
+    share = Share(pool)
+    statements, portals = Kept[PreparedStatement](share), Kept[Portal](share)
+    for name in ("a", "b", "a", "c"):
+        statements.keep(name, SMALL)
+        portals.keep(name, Portal(name, SMALL, ()))
+    assert pool.taken == 3 * (SMALL.weight + Portal("", SMALL, ()).weight)
+    statements.let_go("b")
+    statements.let_go("b")
+    portals.let_go_all()
+    assert (sorted(statements), pool.taken) == (["a", "c"], 2 * SMALL.weight)
+
+
+def test_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statement_memory, "OF_ALL", 3 * SMALL.weight)
+    pool = Pool()
+    one, other = kept(pool), kept(pool)
+    for name in "abc":
+        one.keep(name, SMALL)
+    with pytest.raises(PostgresError, match="out of memory"):
+        other.keep("a", SMALL)
+    one.let_go_all()
+    other.keep("a", SMALL)
+
+
+def test_a_session_prepared_statements_until_the_node_had_no_memory(node: Server) -> None:
+    long = f"SELECT '{'x' * 1_000_000}'".encode()
+    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
+        said = [session.pgconn.prepare(f"s{place}".encode(), long).error_message.decode() for place in range(8)]
+        assert [each[:20] for each in said] == [""] * 5 + ["ERROR:  out of memor"] * 3
+        session.execute("DEALLOCATE ALL")
+        assert session.pgconn.prepare(b"s0", long).error_message == b""
+        assert session.execute("SELECT 1").fetchall() == [(1,)]
