@@ -64,6 +64,8 @@ class Evaluation:
         self._subqueries: dict[str, Column] = {}
         self.restricted: dict[str, PostgresError] = {}
         """Columns (by key) that the role may not read, with what to say."""
+        self.outer_references = 0
+        """How often a column of a query around the one that was planned has been named."""
 
     def column(self, expression: Expression) -> Column:
         """The Column of an expression over a frame whose columns are named by keys."""
@@ -119,7 +121,10 @@ class Evaluation:
         if reference.attnum < 0:
             raise not_supported(f'system column "{reference.name}" is not supported')
         found = col(reference.key)
-        return found.outer() if reference.levels_up else found
+        if not reference.levels_up:
+            return found
+        self.outer_references += 1
+        return found.outer()
 
     def prepare(self, expression: Expression) -> Expression:
         """The expression with parameters, the session's values and subqueries in place."""

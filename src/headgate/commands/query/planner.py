@@ -50,8 +50,10 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import Expression, TypeRef
+from headgate.expression.node import BoolExpr, BoolKind, ColumnRef, Expression, TypeRef, walk
 from headgate.expression.spark import compiler
+from headgate.expression.spark.call import may_raise
+from headgate.expression.spark.value import PythonInside, without_python
 from headgate.interruption import look
 from headgate.sql import command_tag, names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
@@ -94,6 +96,7 @@ class Planner:
         """The columns that the statement itself gives to rows of tables: what errors may tell of them (`disclosure`)."""
         self._keys = 0
         self._depth = 0
+        self._conditions_in_python = 0
 
     def writes(self, relation: Relation, attnums: Iterable[int]) -> None:
         """The statement gives rows of the table values in these columns."""
@@ -155,11 +158,11 @@ class Planner:
         self.ctes, self.role, self.in_view = {}, role, True
         try:
             with registry.unguarded():
-                by_catalog, plan = engine_choice.find(statement.node, self.session, lambda: self.select(statement.node, None, locks=locks))
+                by_catalog, plan = engine_choice.find(statement.node, self.session, lambda: self.from_query(statement.node, locks=locks))
                 if by_catalog:
                     plan = system_relation.answer(self, text)
                 elif plan is None:
-                    plan = self.select(statement.node, None, locks=locks)
+                    plan = self.from_query(statement.node, locks=locks)
         finally:
             self.ctes, self.role, self.in_view = saved
         columns = [
@@ -225,7 +228,7 @@ class Planner:
                 self.ctes[cte.ctename] = None if plan is None else named(cte, plan)
                 continue
             recursive = clause.recursive and mentions(cte)
-            plan = recursive_with.run(self, cte, query) if recursive else self.select(query, None)
+            plan = recursive_with.run(self, cte, query) if recursive else self.from_query(query)
             self.ctes[cte.ctename] = named(cte, plan)
 
     def _plain(self, node: pb.SelectStmt, outer: Scope | None, wanted: Sequence[TypeRef] = ()) -> Plan:
@@ -261,7 +264,30 @@ class Planner:
         if not node.HasField("where_clause"):
             return source
         condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
-        return replace(source, frame=source.frame.where(self.evaluation.filter(condition)))
+        frame = source.frame
+        for part in _in_turn(condition):
+            frame = frame.where(self._test(part))
+        return replace(source, frame=frame)
+
+    def _test(self, condition: Expression) -> Column:
+        try:
+            with without_python():
+                return self.evaluation.filter(condition)
+        except PythonInside:
+            self._conditions_in_python += 1
+            return self.evaluation.filter(condition)
+
+    def from_query(self, query: pb.SelectStmt, outer: Scope | None = None, locks: Sequence[RowLock] = ()) -> Plan:
+        r"""A query that stands in FROM or WITH. What surrounds it is looked at behind its WHERE, as PostgreSQL does if the costs are equal.
+
+        Spark's optimizer would look first at what needs no Python: WHERE v ~ '^(?!..$)' inside and WHERE 10 / (length(v) - 2) > 5 around it
+        would divide by zero. A query that names columns of one around it is left as it is: Spark makes a join of it.
+        """
+        before, references = self._conditions_in_python, self.evaluation.outer_references
+        plan = self.select(query, outer, locks=locks)
+        if self._conditions_in_python == before or self.evaluation.outer_references > references:
+            return plan
+        return replace(plan, frame=plan.frame.where(compiler.barrier(F.lit(True))))
 
     def _project(
         self, frame: DataFrame, targets: Sequence[SelectItem], sorts: Sequence[Sort], on: Sequence[Sort] = ()
@@ -352,3 +378,26 @@ def mentions(cte: ParseNode) -> bool:
     return any(
         each.DESCRIPTOR.name == "RangeVar" and each.relname == cte.ctename and not each.schemaname for each in walk_tree(cte.ctequery)
     )
+
+
+def _in_turn(condition: Expression) -> list[Expression]:
+    """The parts of a WHERE that are looked at one after the other.
+
+    Where it names columns of a query around it, Spark makes it the condition of a join, which it looks at behind all else. What names none,
+    and stands before all that do or cannot raise, is kept out of it: conditions of a query in between rely on it.
+    """
+    parts = compiler.conjuncts(condition)
+    first = next((place for place, each in enumerate(parts) if _is_correlated(each)), None)
+    if first is None:
+        return [condition]
+    own = [*parts[:first], *(each for each in parts[first:] if not _is_correlated(each) and not may_raise(each))]
+    rest = [each for each in parts if each not in own]
+    return [_all_of(own), _all_of(rest)] if own else [condition]
+
+
+def _is_correlated(expression: Expression) -> bool:
+    return any(isinstance(each, ColumnRef) and each.levels_up for each in walk(expression))
+
+
+def _all_of(parts: list[Expression]) -> Expression:
+    return parts[0] if len(parts) == 1 else BoolExpr(type=parts[0].type, kind=BoolKind.AND, args=tuple(parts))

@@ -67,7 +67,7 @@ def qual(expression: n.Expression, columns: Mapping[str, Column], session: Sessi
     ExecInitQual); in an expression NULL AND x evaluates x, and so does a row filter in a stream. Spark's optimizer takes an AND apart and
     looks first at what needs no Python: what may raise is kept from it, but for what stands in front of it, by which files are left out.
     """
-    parts = _conjuncts(expression)
+    parts = conjuncts(expression)
     with planning(session):
         tests = [plan(each) for each in parts]
         if not may_raise(expression):
@@ -99,9 +99,10 @@ def _is_true(test: Value) -> Value:
     return Value(BOOL, lambda env: F.coalesce(test.make(env), F.lit(False)))
 
 
-def _conjuncts(expression: n.Expression) -> list[n.Expression]:
+def conjuncts(expression: n.Expression) -> list[n.Expression]:
+    """What stands side by side under AND."""
     if isinstance(expression, n.BoolExpr) and expression.kind is n.BoolKind.AND:
-        return [part for each in expression.args for part in _conjuncts(each)]
+        return [part for each in expression.args for part in conjuncts(each)]
     return [expression]
 
 

@@ -214,8 +214,8 @@ def _subselect(planner: Planner, node: pb.RangeSubselect, outer: Scope | None, l
         values = bool(query.values_lists)
         what, example = ("VALUES in FROM", "FROM (VALUES ...) [AS] foo.") if values else ("subquery in FROM", "FROM (SELECT ...) [AS] foo.")
         raise PostgresError("42601", f"{what} must have an alias", hint=f"For example, {example}")
-    visible = left.scope(outer) if node.lateral and left is not None else outer
-    plan = planner.select(unwrap(node.subquery), visible, locks=row_locking.inside(planner.locks, node.alias.aliasname))
+    locks = row_locking.inside(planner.locks, node.alias.aliasname)
+    plan = planner.from_query(unwrap(node.subquery), left.scope(outer) if node.lateral and left is not None else outer, locks)
     return as_table(planner, plan, node.alias.aliasname, names.strings(node.alias.colnames))
 
 
