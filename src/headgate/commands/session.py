@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
-from headgate.commands.constraint.deferral import Deferral
+from headgate.commands.deferral import Deferral
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings

@@ -29,8 +29,8 @@ from headgate.catalog.relation.relation import Column, ForeignKey, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import disclosure
 from headgate.commands.constraint import reference_key
-from headgate.commands.constraint.deferral import Deferrable
 from headgate.commands.constraint.reference_key import Rows
+from headgate.commands.deferral import Deferrable
 from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.storage.transaction.transaction import Transaction

@@ -24,7 +24,7 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.changes import lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import reference_key
-from headgate.commands.constraint.deferral import Deferrable
+from headgate.commands.deferral import Deferrable
 from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.expression.node import ColumnRef, Expression, walk

@@ -16,7 +16,7 @@ from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands import privilege
-from headgate.commands.constraint.deferral import Deferral
+from headgate.commands.deferral import Deferral
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.spark import size_limit
+from headgate.expression.functions import size_limit
 from headgate.types.text.array import MAX_DIMENSIONS, Shape, parts, print_array
 
 Key = Callable[[str], bytes]

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.spark import size_limit
+from headgate.expression.functions import size_limit
 from headgate.sql import names
 from headgate.types.text import array
 

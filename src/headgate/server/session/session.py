@@ -50,7 +50,7 @@ from headgate.types.resultset import ResultSet
 if TYPE_CHECKING:
     from headgate.catalog.session import SessionContext
     from headgate.catalog.system_view import Provider
-    from headgate.commands.constraint.deferral import Deferral
+    from headgate.commands.deferral import Deferral
     from headgate.server.monitoring.activity import Backend
     from headgate.server.node import Node
     from headgate.settings import SessionSettings

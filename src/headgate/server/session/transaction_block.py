@@ -24,7 +24,7 @@ import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headgate.commands.constraint.deferral import Deferral, Saved
+from headgate.commands.deferral import Deferral, Saved
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.session import notification

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.errors import PostgresError
+from headgate.expression import failure
+from headgate.expression.functions import size_limit
 from headgate.expression.functions.regex import similar
 from headgate.expression.node import Expression
-from headgate.expression.spark import size_limit
 from headgate.expression.spark.form import Builder, Form, Raises, silent
 from headgate.expression.spark.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, after, raising, refuse, settle
 from headgate.expression.spark.vectorised import call, scalar
@@ -85,7 +87,7 @@ def _pad(function: str) -> Callable[..., Column]:
             return F.call_function(function, text, F.when(fits, count).otherwise(0), wanted)
 
         cut = F.substring(text, F.lit(1), count)
-        return F.when(wanted == "", cut).otherwise(size_limit.checked(count, _MOST_PADDED, padded))
+        return F.when(wanted == "", cut).otherwise(_checked(count, _MOST_PADDED, padded))
 
     return pad
 
@@ -101,7 +103,7 @@ def _repeat(text: Column, count: Column) -> Column:
     times = F.greatest(count, F.lit(0))
     size = F.octet_length(text).cast("bigint") * times
     most = size_limit.ALLOCATED - size_limit.HEADER
-    return size_limit.checked(size, most, lambda fits: F.call_function("repeat", text, F.when(fits, times).otherwise(0)))
+    return _checked(size, most, lambda fits: F.call_function("repeat", text, F.when(fits, times).otherwise(0)))
 
 
 def _position(text: Column, part: Column) -> Column:
@@ -251,6 +253,17 @@ def _length_of_padded(node: Expression, args: Sequence[Value]) -> Value:
 
 def _bytes_substring(data: Column, start: Column, length: Column | None = None) -> Column:
     return _substring(data, start, length)
+
+
+def _checked(size: Column, most: int, made: Callable[[Column], Column]) -> Column:
+    """What `made` gives; 54000 where PostgreSQL's `size` is beyond `most`, 53200 where it is more than a node holds.
+
+    `made` gets a condition that is true where the value is small enough: Spark computes what it can while it plans, also what is never
+    reached, so that nothing large may stand there at all.
+    """
+    fits = size <= size_limit.HELD
+    shown = failure.told(PostgresError("53200", "out of memory", detail=f"A value has at most {size_limit.HELD} bytes here."))
+    return F.when(size > most, raising("54000", "requested length too large")).when(~fits, raising("53200", shown)).otherwise(made(fits))
 
 
 BUILDERS: dict[str, Builder] = {

@@ -6,14 +6,7 @@ in workers of so many bytes, which statements share: a value that would take a l
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from headgate.errors import PostgresError
-from headgate.expression import failure
-from headgate.expression.spark.value import raising
 
 ALLOCATED = 0x3FFFFFFF
 """MaxAllocSize."""
@@ -48,14 +41,3 @@ def items(count: int, size: int) -> None:
 def _held(size: int) -> None:
     if size > HELD:
         raise out_of_memory(size)
-
-
-def checked(size: Column, most: int, made: Callable[[Column], Column]) -> Column:
-    """What `made` gives; 54000 where PostgreSQL's `size` is beyond `most`, 53200 where it is more than a node holds.
-
-    `made` gets a condition that is true where the value is small enough: Spark computes what it can while it plans, also what is never
-    reached, so that nothing large may stand there at all.
-    """
-    fits = size <= HELD
-    shown = failure.told(PostgresError("53200", "out of memory", detail=f"A value has at most {HELD} bytes here."))
-    return F.when(size > most, raising("54000", "requested length too large")).when(~fits, raising("53200", shown)).otherwise(made(fits))
