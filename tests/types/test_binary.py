@@ -45,7 +45,7 @@ VALUES = {
     "inet": st.builds("{}/{}".format, st.ip_addresses(), st.integers(0, 32)), "cidr": NETWORK,
     "money": st.integers(-(10**17), 10**17).map(lambda cents: f"{cents // 100}.{cents % 100:02}"), "varbit": st.text("01", max_size=20), "bit(9)": st.text("01", min_size=9, max_size=9), "oid": st.integers(0, 2**32 - 1).map(str),
     "macaddr8": st.binary(min_size=8, max_size=8).map(bytes.hex), "numeric(60,20)": NUMBERS, "numeric(5,-3)": st.integers(-(10**7), 10**7).map(str),
-    "mood": st.sampled_from(["sad", "happy", "it's é"]), "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", '"it\'s é"'])).map(array),
+    "mood": st.sampled_from(["sad", "happy", "it's é"]), "jsonb[]": st.lists(st.sampled_from(["NULL", "1", '"[1, null]"', "null"])).map(array), "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", '"it\'s é"'])).map(array),
     **dict.fromkeys(["numeric[]", "numeric(9,2)[]"], st.lists(st.integers(-(10**6), 10**6).map(lambda whole: f"{whole}.5")).map(array)),
     "float8[]": st.lists(st.floats().map(repr)).map(array), "bool[]": st.lists(st.sampled_from("tf")).map(array),
     "date[]": st.lists(st.dates().map(str) | ENDS.map('"{}"'.format)).map(array), "uuid[]": st.lists(st.uuids().map(str)).map(array),

@@ -133,7 +133,8 @@ def _receive_jsonb(wire: Wire, modifier: int) -> pa.StringArray:
     versions = wire.data[wire.starts[there]]
     if (versions != 1).any():
         raise PostgresError("XX000", f"unsupported jsonb version number {int(versions[versions != 1][0])}")
-    behind = dataclasses.replace(wire, starts=wire.starts + 1, sizes=np.maximum(wire.sizes - 1, 0))
+    version = (wire.sizes > 0).astype(np.int64)  # a NULL has none, and may be the end of the data
+    behind = dataclasses.replace(wire, starts=wire.starts + version, sizes=wire.sizes - version)
     return _read_jsonb(behind.texts(), modifier, PLAIN)
 
 

@@ -1,0 +1,93 @@
+"""What each description of a base type says of itself holds: its functions are inverses, its order is one, equal values have one text."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tests.types.test_text_chosen import CHOSEN
+
+from headgate.errors import PostgresError
+from headgate.settings.encoding import UTF8
+from headgate.types import registry
+from headgate.types.base.base_type import BaseType, Wire
+from headgate.types.base.base_types import BASE_TYPES
+from headgate.types.comparable import comparable
+from headgate.types.text_column import PLAIN
+
+NAMES = {registry.by_oid(oid).name: oid for oid in BASE_TYPES}
+INTEGERS = {32: pa.int32(), 64: pa.int64()}
+ALIKE = {"char": '"char"', "bpchar": "varchar", "bit": "varbit", "unknown": "text", "xml": "text", "refcursor": "text", "cstring": "text",
+         "xid": "oid", "cid": "oid"}  # fmt: skip
+"""Types whose texts are chosen as those of another are."""
+
+
+def read(described: BaseType, texts: list[str]) -> pa.Array:
+    """Those of the texts that the type takes, in stored form."""
+    taken = []
+    for each in texts:
+        try:
+            taken.append(described.read(pa.array([each]), -1, PLAIN))
+        except PostgresError:
+            continue
+    return pa.concat_arrays(taken)
+
+
+@pytest.fixture(params=NAMES)
+def case(request: pytest.FixtureRequest) -> tuple[int, BaseType, pa.Array, list[str]]:
+    """A type, its description, values in stored form and as text."""
+    name = str(request.param)
+    described = BASE_TYPES[NAMES[name]]
+    values = read(described, CHOSEN[ALIKE.get(name, name)])
+    return NAMES[name], described, values, described.write(values, PLAIN).to_pylist()
+
+
+def same(one: pa.Array, other: pa.Array) -> bool:
+    """Whether columns have the same values; NaN is NaN."""
+    return (pa.types.is_floating(one.type) and np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)) or bool(
+        one.equals(other)
+    )
+
+
+Case = tuple[int, BaseType, pa.Array, list[str]]
+
+
+def test_a_text_that_was_written_is_read_as_the_same_value(case: Case) -> None:
+    _, described, values, texts = case
+    assert len(values) > 1
+    assert values.type == described.stored
+    assert same(described.read(pa.array(texts), -1, PLAIN), values)
+
+
+def test_a_binary_form_that_was_sent_is_received_as_the_same_value(case: Case) -> None:
+    _, described, values, _ = case
+    assert described.send is not None
+    assert described.receive is not None
+    with_null = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    sent = described.send(with_null, UTF8).to_pylist()
+    sizes = np.array([0 if each is None else len(each) for each in sent])
+    data = np.frombuffer(b"".join(each or b"" for each in sent), np.uint8)
+    wire = Wire(data, np.cumsum(sizes) - sizes, sizes, np.array([each is not None for each in sent]), UTF8)
+    received = described.receive(wire, -1)
+    assert received[-1].as_py() is None
+    assert same(received.slice(0, len(values)), values)
+
+
+def test_the_stored_form_and_the_key_order_alike_and_equal_values_have_one_text(case: Case) -> None:
+    oid, described, values, texts = case
+    if described.key is None:
+        assert not described.in_order
+        return
+    [ordered] = comparable([values], oid)
+    held: list[Any] = (
+        ordered.view(INTEGERS[ordered.type.bit_width]).to_pylist() if pa.types.is_temporal(ordered.type) else ordered.to_pylist()
+    )
+    keys = [described.key(each) for each in texts]
+    for one, other in itertools.combinations(range(len(texts)), 2):
+        if held[one] == held[one] and held[other] == held[other]:  # NaN has its own place
+            assert (held[one] < held[other], held[one] == held[other]) == (keys[one] < keys[other], keys[one] == keys[other])
+        if described.one_text:
+            assert (keys[one] == keys[other]) == (texts[one] == texts[other])
