@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
@@ -11,7 +12,7 @@ from tests.storage.test_recovery import again
 
 from headgate.lsn import Lsn
 from headgate.storage import feed
-from headgate.storage.cleaning import Cleaner
+from headgate.storage.cleaning import Cleaner, forget_versions
 from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
@@ -176,6 +177,18 @@ def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: 
 
 
 @pytest.mark.slow
+def test_what_a_killed_checkpoint_had_left_in_a_log_stayed_for_ever(tmp_path: Path) -> None:
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    number = "00000000000000000007"
+    old = [f"{number}.json", f".{number}.json.crc", f".{number}.checkpoint.parquet.e3-5.tmp", f"..{number}.checkpoint.parquet.e3-5.tmp.crc"]
+    young = [f"{number[:-1]}8.checkpoint.parquet", f"..{number[:-1]}9.checkpoint.parquet.e3-6.tmp.crc", "_last_checkpoint"]
+    for name in (*old, *young):
+        (log / name).touch()
+    forget_versions(tmp_path, 8)
+    assert sorted(each.name for each in log.iterdir()) == sorted(young)
+
+
 def test_what_trimmed_versions_had_removed_goes_when_it_is_old_enough(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     add(engine, range(1, 100))  # each 32 of their files are put together

@@ -208,7 +208,8 @@ class Soak:
         return found
 
     def takes(self) -> dict[str, float]:
-        """What the node takes: megabytes, counts."""
+        """What the node takes: megabytes, counts; files as a CHECKPOINT leaves them, for how many came since the last one is chance."""
+        self.checkpoint()
         pid, data = self.servers[1].pid, self.servers[1].data
         java = subprocess.run(["pgrep", "-P", str(pid), "java"], capture_output=True, text=True).stdout.split()
         status = {name: value for line in Path(f"/proc/{pid}/status").read_text().splitlines() for name, _, value in [line.partition(":")]}

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.storage")
 
-_NUMBERED = re.compile(r"\.?(\d{20})\.")
+_NUMBERED = re.compile(r"\.{0,2}(\d{20})\.")
+"""Files of a version in a Delta log: its commit, its checkpoint, their checksums (a dot before), and of all of them what a process that was
+killed had not renamed yet (another dot)."""
 _FILES = re.compile(r"(?:[0-9A-Za-z]{2}/)?[^/]*\.(?:parquet|bin)|_change_data/[^/]*\.parquet")
 """Where data, change and vector files lie: Delta gives those of a table with column mapping a folder of two letters."""
 LOOK_VERSIONS = 1_000
