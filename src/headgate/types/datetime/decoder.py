@@ -355,7 +355,8 @@ class Decoder:
             parts.hour = 0
         elif self.meridiem == "pm" and parts.hour != 12:
             parts.hour += 12
-        if parts.hour > 24 or parts.minute > 59 or parts.second > 60 or parts.clock > calendar.DAY:
+        # DecodeDateTime looks at hh:mm alone: 2020-01-01 3000 is six o'clock of the next day
+        if time_only and (parts.hour > 24 or parts.minute > 59 or parts.second > 60 or parts.clock > calendar.DAY):
             raise Flawed(Flaw.RANGE)
         if not parts.mask & TIME if time_only else parts.mask & DATE != DATE:
             raise Flawed(Flaw.FORMAT)
