@@ -17,9 +17,10 @@ from headgate.types.base.base_type import BaseType, received_singly, sent_singly
 
 _NORMAL = r"\A-?\$(?:0|[1-9][0-9]{0,2}(?:,[0-9]{3}){0,4})\.[0-9]{2}\z"
 """What cash_out prints, up to 15 digits before the point; -$0.00 aside."""
+_BLANK = r"[ \t\n\v\f\r]*+"
 _INPUT = re.compile(
-    r"[ \t\n\v\f\r]*\$?(?P<sign>[-+(]?)[ \t\n\v\f\r]*\$?(?P<whole>[0-9,]*)"
-    r"(?:\.(?P<fraction>(?:,*[0-9]){0,2}),*(?P<rest>[0-9]*))?(?P<end>[ \t\n\v\f\r)+$-]*)\Z"
+    rf"{_BLANK}\$?{_BLANK}(?P<sign>[-+(]?){_BLANK}\$?{_BLANK}(?P<whole>[0-9,]*+)"
+    r"(?:\.(?P<fraction>(?:,*+[0-9]){0,2}),*+(?P<rest>[0-9]*+))?(?P<end>[ \t\n\v\f\r)+$-]*+)\Z"
 )
 """Separators may stand anywhere, as for cash_in: it takes digits until the second behind the point, then rounds by the next."""
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
