@@ -53,3 +53,14 @@ def test_a_session_prepared_statements_until_the_node_had_no_memory(node: Server
         session.execute("DEALLOCATE ALL")
         assert session.pgconn.prepare(b"s0", long).error_message == b""
         assert session.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_one_long_statement_and_one_long_parameter_without_a_name_were_refused(node: Server) -> None:
+    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
+        long = b"SELECT length('" + b"x" * 8_000_000 + b"') + length($1)"
+        found = session.pgconn.exec_params(long, [b"12"])
+        assert (found.error_message, found.get_value(0, 0)) == (b"", b"8000002")
+        found = session.pgconn.exec_params(b"SELECT length($1::bytea)", [b"\\x" + b"00" * 62_000_000])
+        assert (found.error_message, found.get_value(0, 0)) == (b"", b"62000000")
+        found = session.pgconn.exec_params(b"SELECT length($1::bytea)", [b"\0" * 70_000_000], param_formats=[1])
+        assert (found.error_message, found.get_value(0, 0)) == (b"", b"70000000")

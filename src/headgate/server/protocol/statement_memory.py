@@ -33,11 +33,16 @@ class Pool:
         self.taken = 0
 
     def take(self, weight: int) -> bool:
-        """Whether there was room; a negative weight is given back."""
+        """Whether there was room."""
         with self._lock:
-            fits = weight < 0 or self.taken + weight <= OF_ALL
+            fits = self.taken + weight <= OF_ALL
             self.taken += weight if fits else 0
             return fits
+
+    def give(self, weight: int) -> None:
+        """Gives back what was taken."""
+        with self._lock:
+            self.taken -= weight
 
 
 class Share:
@@ -49,7 +54,7 @@ class Share:
 
     def take(self, weight: int) -> None:
         """53200 if there is no room."""
-        if weight > 0 and (self._taken + weight > OF_A_SESSION or not self._pool.take(weight)):
+        if self._taken + weight > OF_A_SESSION or not self._pool.take(weight):
             raise PostgresError(
                 "53200",
                 "out of memory",
@@ -60,7 +65,7 @@ class Share:
 
     def give(self, weight: int) -> None:
         """Gives back what was taken."""
-        self._pool.take(-weight)
+        self._pool.give(weight)
         self._taken -= weight
 
 
@@ -68,7 +73,10 @@ Thing = TypeVar("Thing", bound=Weighed)
 
 
 class Kept(dict[str, Thing]):
-    """Things by name, each weighed when it comes in. To be changed by `keep`, `let_go` and `let_go_all` alone."""
+    """Things by name. To be changed by `keep`, `let_go` and `let_go_all` alone.
+
+    What has no name is not weighed: the next one takes its place, and a message has a bound of its own.
+    """
 
     def __init__(self, share: Share) -> None:
         super().__init__()
@@ -77,13 +85,14 @@ class Kept(dict[str, Thing]):
     def keep(self, name: str, thing: Thing) -> None:
         """Takes one in, in the place of another of the name. 53200."""
         self.let_go(name)
-        self._share.take(thing.weight)
+        if name:
+            self._share.take(thing.weight)
         self[name] = thing
 
     def let_go(self, name: str) -> Thing | None:
         """Forgets one; None if there is none."""
         thing = self.pop(name, None)
-        if thing is not None:
+        if thing is not None and name:
             self._share.give(thing.weight)
         return thing
 
