@@ -13,6 +13,7 @@ from headgate.commands import stored_expression
 from headgate.commands.dml import partition_pruning as prune
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
+from headgate.expression.node import conjuncts
 from headgate.sql.parser import parse_expression
 
 TREE = [
@@ -64,7 +65,7 @@ def test_where_leaves_the_partitions_that_postgresql_scans(postgres: Any) -> Non
             native.execute(create(each))
         for condition in CONDITIONS.strip().split("\n"):
             bound = binder.bind_condition(parse_expression(condition), scope, "WHERE", context=BindContext())
-            limits = [limit for part in prune._conjuncts(bound) if (limit := prune._limit(part, TREE[0])) is not None]
+            limits = [limit for part in conjuncts(bound) if (limit := prune._limit(part, TREE[0])) is not None]
             ours = {leaf.name for leaf in prune._left(root, limits)}
             plan = "\n".join(row for (row,) in native.execute(f"EXPLAIN SELECT * FROM t1 WHERE {condition}").fetchall())
             theirs = set(re.findall(r"Scan on (\w+)", plan))

@@ -11,7 +11,7 @@ coercions stand in the tree), so nothing above the binder ever decides on types.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -175,6 +175,18 @@ class BoolExpr(Expression):
 
     kind: BoolKind
     args: tuple[Expression, ...]
+
+
+def conjuncts(expression: Expression) -> list[Expression]:
+    """What stands side by side under AND."""
+    if isinstance(expression, BoolExpr) and expression.kind is BoolKind.AND:
+        return [part for each in expression.args for part in conjuncts(each)]
+    return [expression]
+
+
+def joined(kind: BoolKind, parts: Sequence[Expression]) -> Expression:
+    """One part as it is, more of them under AND or OR."""
+    return parts[0] if len(parts) == 1 else BoolExpr(type=BOOLEAN, kind=kind, args=tuple(parts))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,6 @@ from headgate.expression import builtin
 from headgate.expression.binding import binder
 from headgate.expression.node import (
     ArrayExpr,
-    BoolExpr,
-    BoolKind,
     ColumnRef,
     Const,
     Expression,
@@ -31,6 +29,7 @@ from headgate.expression.node import (
     OpExpr,
     Relabel,
     ScalarArrayOp,
+    conjuncts,
 )
 from headgate.sql.parser import walk
 from headgate.storage.routing import children_of, order_codes, texts_of
@@ -60,20 +59,12 @@ def leaves(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Update
         return table.leaves
     scope = stored_expression.scope_of(relation.columns, node.relation.alias.aliasname or relation.name)
     condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
-    parts = list(_conjuncts(planner.prepare(condition)))
+    parts = conjuncts(planner.prepare(condition))
     if any(isinstance(part, Const) and part.value != "t" for part in parts):
         return ()
     limits = [limit for part in parts if (limit := _limit(part, relation)) is not None]
     wanted = {leaf.oid for leaf in _left(table.branch, limits)}
     return tuple(leaf for leaf in table.leaves if leaf.oid in wanted)
-
-
-def _conjuncts(condition: Expression) -> Iterator[Expression]:
-    if isinstance(condition, BoolExpr) and condition.kind is BoolKind.AND:
-        for each in condition.args:
-            yield from _conjuncts(each)
-    else:
-        yield condition
 
 
 def _limit(part: Expression, relation: Relation) -> Limit | None:

@@ -32,6 +32,7 @@ from headgate.expression.node import (
     Relabel,
     ScalarArrayOp,
     TypeRef,
+    joined,
 )
 from headgate.storage import routing
 from headgate.types import registry
@@ -66,11 +67,7 @@ def constraint(table: Branch, bound: Bound) -> list[Expression]:
 
 
 def _all(quals: Sequence[Expression]) -> Expression:
-    return _joined(BoolKind.AND, quals)
-
-
-def _joined(kind: BoolKind, args: Sequence[Expression]) -> Expression:
-    return args[0] if len(args) == 1 else BoolExpr(type=_BOOLEAN, kind=kind, args=tuple(args))
+    return joined(BoolKind.AND, quals)
 
 
 def _not(expression: Expression) -> Expression:
@@ -108,7 +105,7 @@ def _list(column: Column, values: Sequence[str | None]) -> list[Expression]:
     known = [value for value in values if value is not None]
     test = [_compared(column, EQUAL, known)] if known else []
     if None in values:
-        return [_joined(BoolKind.OR, [_is_null(column, is_null=True), *test])]
+        return [joined(BoolKind.OR, [_is_null(column, is_null=True), *test])]
     return [_is_null(column, is_null=False), *test]
 
 
@@ -142,7 +139,7 @@ def _range(columns: Sequence[Column], lower: Sequence[Edge], upper: Sequence[Edg
     for edges, is_lower in ((lower, True), (upper, False)):
         arms = _arms(columns, edges, first, is_lower=is_lower)
         if arms:
-            found.append(_joined(BoolKind.OR, arms))
+            found.append(joined(BoolKind.OR, arms))
     return found
 
 
@@ -173,7 +170,7 @@ def _range_default(table: Branch) -> list[Expression]:
     for place in sorted(range(len(bounds)), key=codes.__getitem__):
         tests = _range(table.key, bounds[place].lower, bounds[place].upper)
         parts.append(_all(tests or _not_nulls(table)))
-    return [_not(_all([*_not_nulls(table), _joined(BoolKind.OR, parts)]))]
+    return [_not(_all([*_not_nulls(table), joined(BoolKind.OR, parts)]))]
 
 
 # ---- HASH -----------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import BoolExpr, BoolKind, ColumnRef, Expression, TypeRef, walk
+from headgate.expression.node import BoolKind, ColumnRef, Expression, TypeRef, conjuncts, joined, walk
 from headgate.expression.spark import compiler
 from headgate.expression.spark.call import may_raise
 from headgate.expression.spark.value import PythonInside, without_python
@@ -386,18 +386,15 @@ def _in_turn(condition: Expression) -> list[Expression]:
     Where it names columns of a query around it, Spark makes it the condition of a join, which it looks at behind all else. What names none,
     and stands before all that do or cannot raise, is kept out of it: conditions of a query in between rely on it.
     """
-    parts = compiler.conjuncts(condition)
+    parts = conjuncts(condition)
     first = next((place for place, each in enumerate(parts) if _is_correlated(each)), None)
     if first is None:
         return [condition]
-    own = [*parts[:first], *(each for each in parts[first:] if not _is_correlated(each) and not may_raise(each))]
-    rest = [each for each in parts if each not in own]
-    return [_all_of(own), _all_of(rest)] if own else [condition]
+    later = [(each, _is_correlated(each) or may_raise(each)) for each in parts[first:]]
+    own = [*parts[:first], *(each for each, stays in later if not stays)]
+    rest = [each for each, stays in later if stays]
+    return [joined(BoolKind.AND, own), joined(BoolKind.AND, rest)] if own else [condition]
 
 
 def _is_correlated(expression: Expression) -> bool:
     return any(isinstance(each, ColumnRef) and each.levels_up for each in walk(expression))
-
-
-def _all_of(parts: list[Expression]) -> Expression:
-    return parts[0] if len(parts) == 1 else BoolExpr(type=parts[0].type, kind=BoolKind.AND, args=tuple(parts))

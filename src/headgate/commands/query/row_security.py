@@ -27,7 +27,7 @@ from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import BoolExpr, BoolKind, Expression, TypeRef
+from headgate.expression.node import BoolKind, Expression, TypeRef, joined
 from headgate.expression.spark import compiler
 from headgate.expression.spark.value import PythonInside, without_python
 from headgate.sql import names
@@ -85,10 +85,6 @@ def _chosen(planner: Planner, relation: Relation, command: str) -> list[Policy]:
     ]
 
 
-def _joined(conditions: Sequence[Expression], kind: BoolKind) -> Expression:
-    return conditions[0] if len(conditions) == 1 else BoolExpr(type=BOOLEAN, kind=kind, args=tuple(conditions))
-
-
 def _condition(planner: Planner, policies: Sequence[Policy], scope: Scope, *, new: bool) -> Expression | None:
     """The permissive policies ORed, the restrictive ones ANDed; None: nothing is let through."""
 
@@ -103,11 +99,11 @@ def _condition(planner: Planner, policies: Sequence[Policy], scope: Scope, *, ne
     permissive = [bound(each) for each in policies if each.permissive]
     if not permissive:
         return None
-    conditions = [] if None in permissive else [_joined([each for each in permissive if each is not None], BoolKind.OR)]
+    conditions = [] if None in permissive else [joined(BoolKind.OR, [each for each in permissive if each is not None])]
     conditions += [each for policy in policies if not policy.permissive and (each := bound(policy)) is not None]
     if not conditions:
         return binder.bind_condition(parse_expression("true"), scope, "POLICY", context=planner.context)
-    return _joined(conditions, BoolKind.AND)
+    return joined(BoolKind.AND, conditions)
 
 
 def _met(planner: Planner, condition: Expression | None, columns: Sequence[PlanColumn]) -> Column:

@@ -67,7 +67,7 @@ def qual(expression: n.Expression, columns: Mapping[str, Column], session: Sessi
     ExecInitQual); in an expression NULL AND x evaluates x, and so does a row filter in a stream. Spark's optimizer takes an AND apart and
     looks first at what needs no Python: what may raise is kept from it, but for what stands in front of it, by which files are left out.
     """
-    parts = conjuncts(expression)
+    parts = n.conjuncts(expression)
     with planning(session):
         tests = [plan(each) for each in parts]
         if not may_raise(expression):
@@ -97,13 +97,6 @@ def barrier(test: Column) -> Column:
 def _is_true(test: Value) -> Value:
     """False for NULL, behind which Spark's AND would go on."""
     return Value(BOOL, lambda env: F.coalesce(test.make(env), F.lit(False)))
-
-
-def conjuncts(expression: n.Expression) -> list[n.Expression]:
-    """What stands side by side under AND."""
-    if isinstance(expression, n.BoolExpr) and expression.kind is n.BoolKind.AND:
-        return [part for each in expression.args for part in conjuncts(each)]
-    return [expression]
 
 
 def condition(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:

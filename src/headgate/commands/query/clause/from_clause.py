@@ -25,7 +25,7 @@ from headgate.commands.query.plan import Plan, PlanColumn, Source, quoted, refer
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
-from headgate.expression.node import BoolExpr, BoolKind, Coalesce, Expression, TypeRef
+from headgate.expression.node import BoolKind, Coalesce, Expression, TypeRef, joined
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
@@ -293,8 +293,7 @@ def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], 
             PlanColumn(name, kind, key, one.relation if how in ("inner", "left") else 0, one.attnum if how in ("inner", "left") else 0)
         )
         values.append(planner.column(value).alias(key))
-    whole = conditions[0] if len(conditions) == 1 else BoolExpr(type=TypeRef(registry.BOOL), kind=BoolKind.AND, args=tuple(conditions))
-    frame = left.frame.join(right.frame, planner.column(whole), how).select("*", *values)
+    frame = left.frame.join(right.frame, planner.column(joined(BoolKind.AND, conditions)), how).select("*", *values)
     rest = [each for each in left.star + right.star if each.name not in using]
     seen = tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(merged, 1))
     return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + seen)
