@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.catalog import physical
-from headgate.initial_catalog.rows import rows
+from headgate.initial_catalog.rows import rows, schemas
 from headgate.types import registry
 
 Provider = Callable[[], Iterable[Sequence[object]]]
@@ -116,7 +116,6 @@ class SystemRelation:
 @functools.cache
 def relations() -> Mapping[tuple[str, str], SystemRelation]:
     """All tables and views of pg_catalog and information_schema, by schema and name."""
-    schemas = {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
     classes = rows("pg_class", "oid", "relname", "relnamespace", "relkind")
     columns: dict[int, list[SystemColumn]] = {}
     for row in rows("pg_attribute", "attrelid", "attname", "atttypid", "atttypmod", "attnum"):
@@ -130,7 +129,7 @@ def relations() -> Mapping[tuple[str, str], SystemRelation]:
         if row["relkind"] in "rv":
             listed = tuple(sorted(columns.get(row["oid"], ()), key=lambda each: each.attnum))
             relation = SystemRelation(
-                row["oid"], schemas[row["relnamespace"]], row["relname"], row["relkind"], listed, definitions.get(row["oid"])
+                row["oid"], schemas()[row["relnamespace"]], row["relname"], row["relkind"], listed, definitions.get(row["oid"])
             )
             found[relation.schema, relation.name] = relation
     for oid, (name, listed_own) in enumerate(OWN_VIEWS.items(), _FIRST_OWN):

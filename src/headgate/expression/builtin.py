@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from headgate.catalog import procedure
-from headgate.initial_catalog.rows import rows
+from headgate.initial_catalog.rows import rows, schemas
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,8 @@ _MEMBER = ("amopfamily", "amoplefttype", "amoprighttype", "amopstrategy", "amopo
 @functools.cache
 def builtins() -> Builtins:
     """The built-in objects of PostgreSQL 15."""
-    schemas = {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
     operators = [Operator(*row.values()) for row in rows("pg_operator", *_OPERATOR) if row["oprcode"]]
-    functions = [_function(row, schemas) for row in rows("pg_proc", *_FUNCTION)]
+    functions = [_function(row) for row in rows("pg_proc", *_FUNCTION)]
     functions += [_own(oid, each) for oid, each in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
     members = [each for each in rows("pg_amop", *_MEMBER) if each["amopmethod"] == BTREE]
     collations = {row["oid"]: row["collname"] for row in rows("pg_collation", "oid", "collname")}
@@ -116,7 +115,7 @@ def builtins() -> Builtins:
     )
 
 
-def _function(row: dict[str, Any], schemas: dict[int, str]) -> Function:
+def _function(row: dict[str, Any]) -> Function:
     of_sql = row["prolang"] == _SQL and row["prokind"] == "f"
     return Function(
         oid=row["oid"],
@@ -130,7 +129,7 @@ def _function(row: dict[str, Any], schemas: dict[int, str]) -> Function:
         retset=row["proretset"],
         defaults=row["pronargdefaults"],
         key=f"{row['proname']}/{','.join(map(str, row['proargtypes']))}" if of_sql else row["prosrc"],
-        schema=schemas[row["pronamespace"]],
+        schema=schemas()[row["pronamespace"]],
     )
 
 

@@ -6,6 +6,8 @@ PostgreSQL's names; regproc and its like are oids, "char" is text, pg_node_tree 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,12 @@ def table(catalog: str, *columns: str) -> pa.Table | None:
     file = _DATA / f"{catalog}.parquet"
     # not read_table: the machinery for many files that it loads takes longer than all of this
     return pq.ParquetFile(file).read(list(columns) or None) if file.exists() else None
+
+
+@functools.cache
+def schemas() -> Mapping[int, str]:
+    """The names of the schemas by oid."""
+    return {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
 
 
 def rows(catalog: str, *columns: str) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError
-from headgate.initial_catalog.rows import rows
+from headgate.initial_catalog.rows import rows, schemas
 from headgate.types import typmod as modifiers
 
 BOOL = 16
@@ -351,19 +351,18 @@ _COLUMNS = ("oid", "typname", "typnamespace", "typtype", "typcategory", "typispr
 
 
 def _read_rows() -> Iterable[PgType]:
-    schemas = {row["oid"]: row["nspname"] for row in rows("pg_namespace", "oid", "nspname")}
     read = {row["oid"]: row for row in rows("pg_type", *_COLUMNS)}
     for row in read.values():
         is_array = row["typsubscript"] == _ARRAY_SUBSCRIPT_HANDLER and row["typstorage"] != "p"  # the vectors' is plain
         shown = read[row["typelem"]] if is_array else row
         brackets = "[]" if is_array else ""
         plain = _PRINTED.get(shown["oid"]) or shown["typname"]
-        if schemas[shown["typnamespace"]] != "pg_catalog":
-            plain = f"{schemas[shown['typnamespace']]}.{plain}"
+        if schemas()[shown["typnamespace"]] != "pg_catalog":
+            plain = f"{schemas()[shown['typnamespace']]}.{plain}"
         yield PgType(
             oid=row["oid"],
             name=row["typname"],
-            schema=schemas[row["typnamespace"]],
+            schema=schemas()[row["typnamespace"]],
             kind=TypeKind(row["typtype"]),
             category=row["typcategory"],
             preferred=row["typispreferred"],

@@ -124,11 +124,6 @@ def to_numeric(amount: str) -> str:
     return amount.replace("$", "").replace(",", "")
 
 
-def cents(amount: str) -> int:
-    """The cents of an amount, for sums."""
-    return amount_of(amount)
-
-
 def summed(total: str) -> str:
     """An amount of as many cents as the digits say."""
     return _in_range(int(total))

@@ -40,6 +40,7 @@ from headgate.expression.spark.value import (  # fmt: skip
 )
 from headgate.expression.spark.vectorised import call
 from headgate.types import registry, sortkey
+from headgate.types.base.money import amount_of
 
 Make = Callable[[Env], Column]
 _FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
@@ -156,7 +157,7 @@ def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average:
 def _money_sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool) -> Value:
     """sum(money): of its cents. What is out of range on the way only is summed here, and refused by PostgreSQL, as the rows come."""
     total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
-    taken = kept(call(money.cents, INT8, [value], raises=False).make)
+    taken = kept(call(amount_of, INT8, [value], raises=False).make)
     return call(money.summed, TEXT, [Value(TEXT, lambda env: env.over(total(taken(env).cast("decimal(19,0)"))).cast("string"))])
 
 

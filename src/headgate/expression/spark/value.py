@@ -29,7 +29,7 @@ from headgate.expression.node import Expression, TypeRef
 from headgate.types import registry, typmod
 
 FAILED = "\x01"
-MAX_PRECISION = 38
+MAX_PRECISION = typmod.MAX_PRECISION
 
 
 @dataclass(frozen=True)

@@ -155,6 +155,11 @@ def sent_singly(send: Callable[[str], bytes]) -> Sender:
     return lambda values, _encoding: pa.array([None if each is None else send(each) for each in values.to_pylist()], pa.large_binary())
 
 
+def singly(read: Reader, receive: Callable[[bytes], str], send: Callable[[str], bytes], key: Key, *, in_order: bool = False) -> BaseType:
+    """A type that is stored as its text, whose receive and send functions are those of one value."""
+    return BaseType(read=read, receive=received_singly(receive, read), send=sent_singly(send), key=key, in_order=in_order, in_bulk=False)
+
+
 def fixed_rows(rows: Bytes, mask: Mask | None) -> pa.LargeBinaryArray:
     """Rows of bytes as values of one width; a NULL takes none."""
     width = rows.shape[1]

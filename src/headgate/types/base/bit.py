@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.types import registry, text_column, typmod
-from headgate.types.base.base_type import BaseType, key_of_text, received_singly, sent_singly
+from headgate.types.base.base_type import BaseType, key_of_text, singly
 
 
 def read_bits(strings: pa.StringArray, oid: int, modifier: int) -> pa.StringArray:
@@ -60,9 +60,7 @@ def _bits(oid: int) -> BaseType:
     def read(strings: pa.StringArray, modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
         return read_bits(strings, oid, modifier)
 
-    return BaseType(
-        read=read, receive=received_singly(_receive, read), send=sent_singly(_send), key=key_of_text, in_order=True, in_bulk=False
-    )
+    return singly(read, _receive, _send, key_of_text, in_order=True)
 
 
 TYPES = {registry.BIT: _bits(registry.BIT), registry.VARBIT: _bits(registry.VARBIT)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,7 @@ from headgate.types.base.base_type import (
     Writer,
     fixed_rows,
     key_of_text,
-    received_singly,
-    sent_singly,
+    singly,
     whole_key,
 )
 from headgate.types.base.number import bytes_of, numbers
@@ -154,15 +154,7 @@ def _time(oid: int, receive: Callable[[bytes], str], send: Callable[[str], bytes
         return time_of_day.read_time(strings, oid, modifier, settings)
 
     plain = oid == registry.TIME
-    return BaseType(
-        read=read,
-        receive=received_singly(receive, read),
-        send=sent_singly(send),
-        key=key,
-        in_order=plain,
-        hashing=Hashing.LONG if plain else None,
-        in_bulk=False,
-    )
+    return replace(singly(read, receive, send, key, in_order=plain), hashing=Hashing.LONG if plain else None)
 
 
 def _read_interval(strings: pa.StringArray, modifier: int, settings: TextSettings) -> pa.StringArray:
@@ -191,14 +183,10 @@ TYPES = {
     ),
     registry.TIME: _time(registry.TIME, time_of_day.receive_time, time_of_day.send_time, key_of_text),
     registry.TIMETZ: _time(registry.TIMETZ, time_of_day.receive_timetz, time_of_day.send_timetz, _key_of_timetz),
-    registry.INTERVAL: BaseType(
-        read=_read_interval,
+    registry.INTERVAL: replace(
+        singly(_read_interval, interval.receive, interval.send, interval_key),
         write=lambda values, settings: interval_style.write_interval(values, settings.interval_style),
-        receive=received_singly(interval.receive, _read_interval),
-        send=sent_singly(interval.send),
         restyled=lambda settings: settings.interval_style != PLAIN.interval_style,
-        key=interval_key,
         one_text=False,
-        in_bulk=False,
     ),
 }

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from headgate.lsn import Lsn
 from headgate.types import normal_form, registry, text_column
-from headgate.types.base.base_type import BaseType, received_singly, sent_singly
+from headgate.types.base.base_type import singly
 
 
-def read_lsn(strings: pa.StringArray, _modifier: int = -1, _settings: text_column.TextSettings = text_column.PLAIN) -> pa.StringArray:
+def read_lsn(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
     """pg_lsn_in."""
     return text_column.read_normal(strings, text_column.matches(strings, normal_form.LSN), lsn_of)
 
@@ -38,6 +38,4 @@ def _key(text: str) -> bytes:
     return struct.pack(">Q", int(Lsn.parse(text)))
 
 
-TYPES = {
-    registry.PG_LSN: BaseType(read=read_lsn, receive=received_singly(_receive, read_lsn), send=sent_singly(_send), key=_key, in_bulk=False)
-}
+TYPES = {registry.PG_LSN: singly(read_lsn, _receive, _send, _key)}

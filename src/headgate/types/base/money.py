@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.types import registry, text_column
-from headgate.types.base.base_type import BaseType, received_singly, sent_singly, whole_key
+from headgate.types.base.base_type import singly, whole_key
 
 _NORMAL = r"\A-?\$(?:0|[1-9][0-9]{0,2}(?:,[0-9]{3}){0,4})\.[0-9]{2}\z"
 """What cash_out prints, up to 15 digits before the point; -$0.00 aside."""
@@ -64,12 +64,12 @@ def _receive(raw: bytes) -> str:
     return printed(cents)
 
 
-TYPES = {
-    registry.MONEY: BaseType(
-        read=_read,
-        receive=received_singly(_receive, _read),
-        send=sent_singly(lambda text: struct.pack(">q", amount_of(text))),
-        key=lambda text: whole_key(amount_of(text)),
-        in_bulk=False,
-    )
-}
+def _send(text: str) -> bytes:
+    return struct.pack(">q", amount_of(text))
+
+
+def _key(text: str) -> bytes:
+    return whole_key(amount_of(text))
+
+
+TYPES = {registry.MONEY: singly(_read, _receive, _send, _key)}

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.types import normal_form, registry, text_column
-from headgate.types.base.base_type import BaseType, Key, key_of_text, received_singly, sent_singly
+from headgate.types.base.base_type import BaseType, Key, key_of_text, singly
 
 _MAC = re.compile(
     r"\s*(?:([0-9a-f]{1,2})([:-])([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})\2([0-9a-f]{1,2})"
@@ -149,7 +149,7 @@ def _address(
     def read(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
         return read_address(strings, oid)
 
-    return BaseType(read=read, receive=received_singly(receive, read), send=sent_singly(send), key=key, in_order=in_order, in_bulk=False)
+    return singly(read, receive, send, key, in_order=in_order)
 
 
 TYPES = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from headgate.errors import PostgresError
 from headgate.settings.encoding import Encoding
 from headgate.types import buffers, registry, text_column
-from headgate.types.base.base_type import BaseType, Hashing, Key, Receiver, Sender, Wire, fixed_rows, key_of_text
+from headgate.types.base.base_type import BaseType, Hashing, Key, Reader, Receiver, Sender, Wire, Writer, fixed_rows, key_of_text
 from headgate.types.text_column import TextSettings
 
 _INTEGERS = {
@@ -271,51 +272,56 @@ def _key_of_single(text: str) -> bytes:
     return double_key(value if math.isinf(value) else struct.unpack(">f", struct.pack(">f", value))[0])
 
 
-def _integer(oid: int, code: str, hashing: Hashing) -> BaseType:
-    stored, _, _ = _INTEGERS[oid]
+def _number(
+    code: str, stored: pa.DataType, read: Reader, write: Writer, key: Key, hashing: Hashing | None, *, in_order: bool = True
+) -> BaseType:
+    """A type whose binary form is a number."""
     return BaseType(
-        read=lambda strings, _typmod, _settings: read_integer(strings, oid),
-        write=lambda values, _settings: write_integer(values),
+        read=read,
+        write=write,
         receive=received(code, stored),
         send=sent(code),
         stored=stored,
-        key=_integer_key,
-        in_order=True,
+        key=key,
+        in_order=in_order,
         hashing=hashing,
         code=code,
     )
+
+
+def _integer(oid: int, code: str, hashing: Hashing) -> BaseType:
+    stored, _, _ = _INTEGERS[oid]
+    return _number(code, stored, lambda strings, _typmod, _settings: read_integer(strings, oid), _write_integer, _integer_key, hashing)
 
 
 def _unsigned(name: str, hashing: Hashing | None = None) -> BaseType:
     """oid and its like. xid and cid have no order in PostgreSQL, but equality; rows with them are told apart by it."""
-    return BaseType(
-        read=lambda strings, _typmod, _settings: read_oid(strings, name),
-        write=lambda values, _settings: write_integer(values),
-        receive=received(">u4", pa.int64()),
-        send=sent(">u4"),
-        stored=pa.int64(),
-        key=_integer_key,
+    return _number(
+        ">u4",
+        pa.int64(),
+        lambda strings, _typmod, _settings: read_oid(strings, name),
+        _write_integer,
+        _integer_key,
+        hashing,
         in_order=name == "oid",
-        hashing=hashing,
-        code=">u4",
     )
+
+
+def _write_integer(values: pa.Array, _settings: TextSettings) -> pa.StringArray:
+    return write_integer(values)
 
 
 def _floating_point(oid: int, code: str, key: Key) -> BaseType:
     stored, _ = _FLOATS[oid]
-    return BaseType(
-        read=lambda strings, _typmod, _settings: read_float(strings, oid),
-        write=lambda values, settings: write_float(values, oid, settings.extra_float_digits),
-        receive=received(code, stored),
-        send=sent(code),
-        stored=stored,
-        restyled=_rounded,
-        key=key,
-        in_order=True,
-        one_text=False,
-        hashing=Hashing.DOUBLE,
-        code=code,
+    plain = _number(
+        code,
+        stored,
+        lambda strings, _typmod, _settings: read_float(strings, oid),
+        lambda values, settings: write_float(values, oid, settings.extra_float_digits),
+        key,
+        Hashing.DOUBLE,
     )
+    return replace(plain, restyled=_rounded, one_text=False)
 
 
 def _rounded(settings: TextSettings) -> bool:
@@ -323,16 +329,13 @@ def _rounded(settings: TextSettings) -> bool:
 
 
 TYPES = {
-    registry.BOOL: BaseType(
-        read=lambda strings, _typmod, _settings: read_bool(strings),
-        write=lambda values, _settings: write_bool(values),
-        receive=received("u1", pa.bool_()),
-        send=sent("u1"),
-        stored=pa.bool_(),
-        key=key_of_text,
-        in_order=True,
-        hashing=Hashing.WORD,
-        code="u1",
+    registry.BOOL: _number(
+        "u1",
+        pa.bool_(),
+        lambda strings, _typmod, _settings: read_bool(strings),
+        lambda values, _settings: write_bool(values),
+        key_of_text,
+        Hashing.WORD,
     ),
     registry.INT2: _integer(registry.INT2, ">i2", Hashing.WORD),
     registry.INT4: _integer(registry.INT4, ">i4", Hashing.WORD),

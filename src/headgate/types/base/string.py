@@ -22,8 +22,7 @@ from headgate.types.base.base_type import (
     Wire,
     fixed_rows,
     key_of_text,
-    received_singly,
-    sent_singly,
+    singly,
     text_received,
     text_sent,
 )
@@ -251,13 +250,7 @@ TYPES = {
     registry.NAME: _text(lambda strings, _modifier, _settings: read_name(strings)),
     registry.UNKNOWN: _text(_as_text, hashed=False),
     **dict.fromkeys((registry.XML, registry.REFCURSOR, registry.CSTRING), TEXT_LIKE),
-    registry.CHAR: BaseType(
-        read=_as_char,
-        receive=received_singly(_receive_char, _as_char),
-        send=sent_singly(_send_char),
-        key=_key_of_char,
-        in_bulk=False,
-    ),
+    registry.CHAR: singly(_as_char, _receive_char, _send_char, _key_of_char),
     registry.BYTEA: BaseType(
         read=lambda strings, _modifier, _settings: read_bytea(strings),
         write=lambda values, settings: write_bytea(values, settings.bytea_output),

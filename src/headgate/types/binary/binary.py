@@ -61,9 +61,7 @@ def _read(wire: Wire, oid: int, typmod: int, types: r.TypeRegistry) -> pa.Array:
         if described.receive is None:
             raise _no_form(oid, types)
         return described.receive(wire, typmod)
-    found = types.by_oid(oid)
-    if not found.is_array:
-        raise _no_form(oid, types)
+    found = _array(oid, types)
     values = [None if each is None else binary_array.receive(each, found, types, wire.encoding) for each in _values(wire)]
     texts = pa.array(values, pa.string())
     return text.read_text(texts, oid, typmod, registry=types) if typmod >= 0 else texts
@@ -81,6 +79,13 @@ def _described(oid: int, types: r.TypeRegistry) -> BaseType | None:
         return described
     found = types.find(oid)
     return TEXT_LIKE if found is None or found.kind is r.TypeKind.ENUM else None
+
+
+def _array(oid: int, types: r.TypeRegistry) -> r.PgType:
+    found = types.by_oid(oid)
+    if not found.is_array:
+        raise _no_form(oid, types)
+    return found
 
 
 def _no_form(oid: int, types: r.TypeRegistry) -> PostgresError:
@@ -101,9 +106,7 @@ def write_binary(
         if described.send is None:
             raise _no_form(oid, types)
         return described.send(array, encoding)
-    found = types.by_oid(oid)
-    if not found.is_array:
-        raise _no_form(oid, types)
+    found = _array(oid, types)
     return pa.array(
         [None if each is None else binary_array.send(each, found, types, encoding) for each in array.to_pylist()], pa.large_binary()
     )
