@@ -141,10 +141,18 @@ class Soak:
         until(lambda: _started(self.servers[place]), "a killed server does not start", PATIENCE)
 
     def kill_jvm(self) -> None:
+        """Of a node that has started: one whose virtual machine dies before that ends, and somebody else must start it."""
+        until(self.answers, "a node whose virtual machine was killed does not start", PATIENCE)
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a node that starts itself again has no pid file for a moment
             found = subprocess.run(["pgrep", "-P", str(self.servers[1].pid), "java"], capture_output=True, text=True).stdout.split()
             for each in found:
                 os.kill(int(each), signal.SIGKILL)
+
+    def answers(self) -> bool:
+        """Whether the node takes sessions."""
+        with contextlib.suppress(psycopg.Error), psycopg.connect(self.node.conninfo, connect_timeout=10):
+            return True
+        return False
 
     def stall(self) -> None:
         for proxy in self.proxies:
@@ -240,8 +248,9 @@ class Soak:
         return subprocess.run([*HEADGATE, "check", "-D", str(self.servers[1].data)], text=True).returncode
 
     def keep(self, folder: Path) -> None:
-        """Copies the node out of its small disk, which ends with the run."""
+        """Copies the node and its log out of its small disk, which ends with the run."""
         shutil.copytree(self.servers[1].data, folder, symlinks=True)
+        shutil.copy(self.servers[1].logfile, folder.with_suffix(".log"))
 
     def close(self) -> None:
         """Ends the disk."""

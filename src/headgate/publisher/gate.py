@@ -20,7 +20,7 @@ import pyarrow as pa
 from headgate.changes import filter as change_filter
 from headgate.changes import project
 from headgate.expression import columnwise
-from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, walk
 from headgate.pgoutput.encode import DELETE, INSERT, UPDATE
 from headgate.publisher.decoded import DecodedChanges, letters

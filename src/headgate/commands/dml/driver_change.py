@@ -18,7 +18,7 @@ from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.planner import Planner
-from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Expression, SetToDefault
 from headgate.sql.parser import walk
 from headgate.storage.delta.delta_table import FILE, ROW

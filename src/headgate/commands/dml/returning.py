@@ -17,7 +17,7 @@ from headgate.commands.query.driver import table_rows
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
 from headgate.commands.query.plan import Plan, PlanColumn, Source
 from headgate.commands.query.planner import Planner
-from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet

@@ -39,7 +39,7 @@ from headgate.expression.node import (
     walk,
 )
 from headgate.expression.spark import compiler, set_returning
-from headgate.expression.spark.call import FORMS
+from headgate.expression.spark.call import implementation
 from headgate.expression.spark.session_time import SessionTime
 from headgate.expression.spark.value import Env
 from headgate.sql.parser import parse, unwrap
@@ -186,7 +186,7 @@ class Evaluation:
         called = builtin.function(node.function)
         if called.name in _MOMENTS:
             return instant.constant(self.session.context, node.type, self.context, called.name)
-        if called.key in FORMS or called.retset:
+        if implementation(called.oid) is not None or called.retset:
             return None
         arguments = tuple(self.prepare(each) for each in node.args)
         if not all(isinstance(each, (Const, ArrayExpr)) for each in arguments):

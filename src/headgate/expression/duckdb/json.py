@@ -1,15 +1,16 @@
-"""JSON that functions build in DuckDB, in PostgreSQL's spelling (``{"a" : 1}``, ``[1, 2]``). Called by `call` and `aggregate`."""
+"""JSON that functions build in DuckDB, in PostgreSQL's spelling (``{"a" : 1}``, ``[1, 2]``).
+
+Forms of `implementation.json`; `aggregate` uses `value`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from headgate.expression import node as n
 from headgate.expression.duckdb import cast
 from headgate.expression.duckdb.value import NUMBERS, Env, base_of, element_of, raised, refuse
 from headgate.types import registry as t
-
-Builder = Callable[[n.Expression, Sequence[n.Expression], Sequence[str], Env], str]
 
 
 def value(node: n.Expression, sql: str, env: Env) -> str:
@@ -24,7 +25,8 @@ def value(node: n.Expression, sql: str, env: Env) -> str:
     return f"coalesce(CAST(to_json(CAST({cast.text(node, sql, env)} AS VARCHAR)) AS VARCHAR), 'null')"
 
 
-def _object(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+def built_object(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """json_build_object(key, value, …)."""
     if len(args) % 2 or (isinstance(node, n.FuncExpr) and node.variadic):
         raise refuse("json_build_object of such arguments", node)
     parts = []
@@ -36,19 +38,12 @@ def _object(node: n.Expression, operands: Sequence[n.Expression], args: Sequence
     return f"('{{' || {inside} || '}}')"
 
 
-def _array(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+def built_array(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """json_build_array(value, …)."""
     inside = " || ', ' || ".join(value(each, sql, env) for each, sql in zip(operands, args, strict=True)) or "''"
     return f"('[' || {inside} || ']')"
 
 
-def _single(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+def single(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """to_json(value)."""
     return f"CASE WHEN {args[0]} IS NOT NULL THEN {value(operands[0], args[0], env)} END"
-
-
-BUILDERS: dict[str, Builder] = {
-    "json_build_object": _object,
-    "json_build_array": _array,
-    "json_build_array_noargs": lambda *_: "'[]'",
-    "json_build_object_noargs": lambda *_: "'{}'",
-    "to_json": _single,
-}

@@ -1,18 +1,16 @@
 """Regular expressions in DuckDB, whose RE2 finds in some patterns what PostgreSQL's engine finds: the others are refused.
 
-Called by `call`. What must hold: of a pattern that is asked only whether it matches, it is enough that it describes the same strings; where
-the place of the match counts, it must have one way to match, as RE2 takes the first way and PostgreSQL the longest.
+Forms of `implementation.regex`. What must hold: of a pattern that is asked only whether it matches, it is enough that it describes the
+same strings; where the place of the match counts, it must have one way to match, as RE2 takes the first way and PostgreSQL the longest.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from headgate.expression import node as n
-from headgate.expression.duckdb.value import Env, quote, refuse
-
-Builder = Callable[[n.Expression, Sequence[n.Expression], Sequence[str], Env], str]
+from headgate.expression.duckdb.value import DuckdbForm, Env, quote, refuse
 
 _SET = r"\[\^?\]?(?:\[:(?:alpha|digit|alnum|upper|lower|space|punct|xdigit):\]|[^\[\]\\])*\]"
 _ATOM = rf"(?:[^\\\[\](){{}}|*+?^$]|\\[^\w\s]|\\[dw]|{_SET})"
@@ -42,7 +40,9 @@ def _pattern(node: n.Expression, env: Env, *, one_way: bool = False) -> str:
     return quote(text)
 
 
-def _matches(options: str, *, negated: bool) -> Builder:
+def matches(options: str = "", *, negated: bool = False) -> DuckdbForm:
+    """~ ~* !~ !~*, with RE2's options."""
+
     def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
         made = f"regexp_matches({args[0]}, {_pattern(operands[1], env)}, 's{options}')"
         return f"(NOT {made})" if negated else made
@@ -50,13 +50,13 @@ def _matches(options: str, *, negated: bool) -> Builder:
     return build
 
 
-def _extracted(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+def extracted(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """substring(text from pattern)."""
     pattern = _pattern(operands[1], env, one_way=True)
     return f"CASE WHEN regexp_matches({args[0]}, {pattern}, 's') THEN regexp_extract({args[0]}, {pattern}, 0, 's') END"
 
 
-def _replaced(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+def replaced(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """regexp_replace(text, pattern, replacement [, flags])."""
     pattern = _pattern(operands[1], env, one_way=True)
     replacement = _constant(operands[2], env)
@@ -64,14 +64,3 @@ def _replaced(node: n.Expression, operands: Sequence[n.Expression], args: Sequen
     if replacement is None or "\\" in replacement or not set(flags) <= {"g"} or (flags and re.search(r"[*]\$?'?\Z", pattern)):
         raise refuse("this form of regexp_replace", node)
     return f"regexp_replace({args[0]}, {pattern}, {args[2]}, 's{flags}')"
-
-
-BUILDERS: dict[str, Builder] = {
-    **{f"{kind}regexeq": _matches("", negated=False) for kind in ("text", "name", "bpchar")},
-    **{f"{kind}regexne": _matches("", negated=True) for kind in ("text", "name", "bpchar")},
-    **{f"{kind}icregexeq": _matches("i", negated=False) for kind in ("text", "name", "bpchar")},
-    **{f"{kind}icregexne": _matches("i", negated=True) for kind in ("text", "name", "bpchar")},
-    "textregexsubstr": _extracted,
-    "textregexreplace_noopt": _replaced,
-    "textregexreplace": _replaced,
-}

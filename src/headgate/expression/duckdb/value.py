@@ -94,6 +94,10 @@ class Env(Protocol):
         """The SQL of a subquery."""
 
 
+DuckdbForm = Callable[[n.Expression, Sequence[n.Expression], Sequence[str], Env], str]
+"""(the call, its operands, their SQL, what is around the query) → the call's SQL."""
+
+
 def quote(text: str) -> str:
     """A string literal."""
     if "\0" in text:

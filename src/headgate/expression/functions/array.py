@@ -1,6 +1,6 @@
 """Functions of arrays on their text form, value by value, as arrayfuncs.c and array_userfuncs.c do them.
 
-Called by `spark.functions.array` inside Arrow functions. An array is the text that array_out prints; an element the text of its type's
+Called by `implementation.array` inside Arrow functions. An array is the text that array_out prints; an element the text of its type's
 output function. A `Key` (see `headgate.types.order`) says which elements are equal and which is less. NULL is None; functions that
 PostgreSQL declares strict are never called with one.
 """

@@ -1,6 +1,6 @@
 """Functions of inet, cidr, macaddr and macaddr8 on their text forms, value by value, as network.c and mac.c do them.
 
-Called by `spark.functions.network` inside Arrow functions. An inet is what inet_out prints: the mask only where it is shorter than the
+Called by `implementation.network` inside Arrow functions. An inet is what inet_out prints: the mask only where it is shorter than the
 address; a cidr always has it.
 """
 

@@ -16,11 +16,11 @@ from pyspark.sql.types import StringType
 from headgate.expression.builtin import Function, function
 from headgate.expression.functions import money, numeric
 from headgate.expression.functions.datetime import interval
+from headgate.expression.implementation.numeric import exactly
 from headgate.expression.node import Aggregate
 from headgate.expression.spark import collecting_aggregate
 from headgate.expression.spark.collecting_aggregate import Ordering
 from headgate.expression.spark.comparison import by_key, equal_keys, in_stored_order, numeric_key
-from headgate.expression.spark.functions.numeric import exactly
 from headgate.expression.spark.value import (  # fmt: skip
     BOOL,
     DIGITS,

@@ -1,6 +1,6 @@
 """Elements of arrays: a value as the text that its type's output function prints, and back.
 
-Used by `spark.functions.array`. Elements are kept as text whatever their type, in the form that depends on no setting (timestamptz in UTC,
+Used by `implementation.array`. Elements are kept as text whatever their type, in the form that depends on no setting (timestamptz in UTC,
 dates in ISO), while a value of the same type on its own may be a number or a date.
 """
 

@@ -1,7 +1,7 @@
 """The call of a function over planned arguments: which functions are compiled, and how a call treats NULL, errors and collations.
 
-Called by `compiler`. The functions stand in the tables of the families (`spark.functions.integer`, `spark.functions.numeric`,
-`spark.functions.text`, …) by the key of their implementation, with what a call must know of them (`form`); `FORMS` is all of them.
+Called by `compiler`. How a call of a function is made, and what a call must know of it, stands with the function
+(`expression.implementation`).
 """
 
 from __future__ import annotations
@@ -14,60 +14,20 @@ from pyspark.sql import functions as F
 from headgate.errors import not_supported
 from headgate.expression import builtin
 from headgate.expression import node as n
-from headgate.expression.spark import cast
+from headgate.expression.implementation.implementation import Implementation, Raises
+from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.spark.common_subexpression import once
-from headgate.expression.spark.comparison import C_COLLATIONS, COMPARISONS
-from headgate.expression.spark.form import Builder, Form, Raises
-from headgate.expression.spark.functions import (
-    array,
-    bytea,
-    enum_type,
-    extract,
-    floating_point,
-    formatting,
-    integer,
-    json,
-    money,
-    network,
-    number_cast,
-    numeric,
-    regex,
-    string,
-    system,
-    text,
-    time_of_day,
-    time_zone,
-    timestamp,
-)
+from headgate.expression.spark.comparison import C_COLLATIONS
 from headgate.expression.spark.value import Make, Value, after, missing, refuse, settle, spark_type
 from headgate.types import registry
 
-_BUILDERS: dict[str, Builder] = {
-    **COMPARISONS,
-    **integer.BUILDERS,
-    **floating_point.BUILDERS,
-    **numeric.BUILDERS,
-    **text.BUILDERS,
-    **regex.BUILDERS,
-    **time_of_day.BUILDERS,
-    **extract.BUILDERS,
-    **timestamp.BUILDERS,
-    **time_zone.BUILDERS,
-    **formatting.BUILDERS,
-    **cast.BUILDERS,
-    **number_cast.BUILDERS,
-    **string.BUILDERS,
-    **array.BUILDERS,
-    **json.BUILDERS,
-    **money.BUILDERS,
-    **network.BUILDERS,
-    **bytea.BUILDERS,
-    **system.BUILDERS,
-    **enum_type.BUILDERS,
-}
-FORMS = {key: each if isinstance(each, Form) else Form(each) for key, each in _BUILDERS.items()}
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
-_ORDER_FREE = frozenset({"texteq", "textne", "bpchareq", "bpcharne", "nameeq", "namene", "textcat", "textlen", "textlike", "textnlike"})
+
+
+def implementation(function: int) -> Implementation | None:
+    """What a node has of a function (by oid); None where Spark has no form of it."""
+    known = IMPLEMENTATIONS.get(builtin.function(function).key)
+    return known if known is not None and known.spark is not None else None
 
 
 def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value]) -> Value:
@@ -80,11 +40,11 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     that 1 + 1 + 1 + … stays as long as it is.
     """
     found = builtin.function(function)
-    form = FORMS.get(found.key)
-    if form is None:
+    known = implementation(function)
+    if known is None or known.spark is None:
         shown = registry.format_type
         raise refuse(f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
-    value = form(node, args)
+    value = known.spark(node, args)
     if not found.strict:
         return value
     raisers = [place for place, operand in enumerate(operands) if may_raise(operand)]
@@ -93,15 +53,15 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         made = Value(value.rep, lambda env: F.lit(None).cast(spark_type(value.rep)), is_null=True)
     elif value.rep.name == "digits" or value.raw is not None:
         return value
-    elif form.null_first:
+    elif known.null_first:
         made = _looked_at(value, [settle(each) for each in args])
-    elif raisers and (form.right_first or any(may_be_null[: raisers[-1]])):
+    elif raisers and (known.right_first or any(may_be_null[: raisers[-1]])):
         made = _looked_at(value, [settle(args[place]) for place in raisers])
     else:
         made = value
     fixed = [settle(args[place]) for place in raisers if not varies(operands[place])]
     usual = after(fixed, made) if fixed and len(args) > 1 and any(may_be_null) else made
-    return usual if usual.is_null else once(form, node, operands, args, usual)
+    return usual if usual.is_null else once(known.spark, node, operands, args, usual)
 
 
 def _looked_at(value: Value, watched: Sequence[Make]) -> Value:
@@ -124,8 +84,8 @@ def _never_null(operand: n.Expression) -> bool:
 
 def is_silent(function: int) -> bool:
     """Whether a function never raises, whatever its operands are."""
-    form = FORMS.get(builtin.function(function).key)
-    return form is not None and form.raises is Raises.NEVER
+    known = implementation(function)
+    return known is not None and known.raises is Raises.NEVER
 
 
 def may_raise(operand: n.Expression) -> bool:
@@ -133,8 +93,8 @@ def may_raise(operand: n.Expression) -> bool:
     for each in n.walk(operand):
         if isinstance(each, (n.FuncExpr, n.OpExpr, n.ScalarArrayOp)):
             function = each.function if isinstance(each, n.FuncExpr) else builtin.operator(each.operator).function
-            form = FORMS.get(builtin.function(function).key)
-            if form is None or form.may_raise(each.args):
+            known = implementation(function)
+            if known is None or known.may_raise(each.args):
                 return True
         elif isinstance(each, (n.CoerceViaIO, n.ArrayCoerce, n.DomainCoerce)) or (isinstance(each, n.ArrayExpr) and each.nested):
             return True
@@ -148,7 +108,8 @@ def varies(operand: n.Expression) -> bool:
 
 def check_collation(node: n.Expression, function: int, args: Sequence[n.Expression]) -> None:
     """0A000 for a function that depends on the order of characters, over text whose order is not that of its bytes."""
-    if builtin.function(function).key in _ORDER_FREE:
+    known = implementation(function)
+    if known is not None and known.any_collation:
         return
     for each in args:
         if each.type.collation not in C_COLLATIONS:

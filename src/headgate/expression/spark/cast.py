@@ -16,12 +16,12 @@ from pyspark.sql.types import StringType
 
 from headgate.errors import PostgresError
 from headgate.expression.functions import numeric
+from headgate.expression.implementation import enum_type
+from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_timestamp, timestamp_to_date
+from headgate.expression.implementation.implementation import Implementation, Raises, SparkForm, Table, silent
+from headgate.expression.implementation.numeric import exactly, spark_decimal
 from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef, operands
 from headgate.expression.spark import session_time
-from headgate.expression.spark.form import Builder, Form, Raises, silent
-from headgate.expression.spark.functions import enum_type
-from headgate.expression.spark.functions.infinity import date_to_timestamp, infinite_timestamp, timestamp_to_date
-from headgate.expression.spark.functions.numeric import exactly, spark_decimal
 from headgate.expression.spark.literal import to_timestamp
 from headgate.expression.spark.value import (
     BOOL,
@@ -199,7 +199,7 @@ def _to_char(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, make)
 
 
-def _moment_precision(rep: Rep) -> Builder:
+def _moment_precision(rep: Rep) -> SparkForm:
     """timestamp(n): rounds to n digits of seconds, halves away from zero as PostgreSQL counts from 2000."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -362,22 +362,19 @@ def _type_name(oid: int) -> Value:
     return Value(TEXT, lambda env: F.lit(shown))
 
 
-BUILDERS: dict[str, Builder] = {
-    "i2toi4": silent(_small_to_integer),
+IMPLEMENTATIONS: Table = {
+    "i2toi4": silent(_small_to_integer, arrow=lambda value: pc.cast(value, pa.int32())),
     "numeric": _to_precision,
     "varchar": _to_varchar,
     "bpchar": _to_char,
-    "rtrim1": Form(lambda node, args: Value(TEXT, lambda env: F.rtrim(args[0].make(env))), Raises.NEVER, null_first=True),
+    "rtrim1": Implementation(
+        lambda node, args: Value(TEXT, lambda env: F.rtrim(args[0].make(env))), Raises.NEVER, null_first=True, duckdb="rtrim({0}, ' ')"
+    ),
     "booltext": silent(lambda node, args: Value(TEXT, lambda env: args[0].make(env).cast("string"))),
     "int4_bool": silent(lambda node, args: Value(BOOL, lambda env: args[0].make(env) != 0)),
     "date_timestamp": lambda node, args: Value(TIMESTAMP, lambda env: date_to_timestamp(args[0].make(env))),
     "timestamp_date": lambda node, args: Value(DATE, lambda env: timestamp_to_date(args[0].make(env))),
     "timestamp_scale": _moment_precision(TIMESTAMP),
     "timestamptz_scale": _moment_precision(TIMESTAMPTZ),
-    "text_name": _name,
-    "bpchar_name": lambda node, args: _name(node, [Value(TEXT, lambda env: F.rtrim(args[0].make(env)))]),
     "name_text": lambda node, args: args[0],
-    "anytextcat": _joined,
-    "textanycat": _joined,
-    "pg_typeof": lambda node, args: _type_name(operands(node)[0].type.oid),
 }

@@ -21,14 +21,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression import node as n
-from headgate.expression.spark.form import Builder
+from headgate.expression.implementation.implementation import SparkForm
 from headgate.expression.spark.value import Env, PythonInside, Value, without_python
 
 LONG = 1500
 """Characters of a Column's text from which on an operand is not repeated."""
 
 
-def once(builder: Builder, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value], usual: Value) -> Value:
+def once(builder: SparkForm, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value], usual: Value) -> Value:
     """The call with its operands bound where one of them is long; `usual`: the call as it is otherwise."""
     places = [place for place, each in enumerate(operands) if not isinstance(each, (n.Const, n.ColumnRef)) and args[place].constant is None]
     if not places:

@@ -1,12 +1,12 @@
-"""Comparison: = <> < <= > >= of every compiled type, and the keys by which values order, group and join.
+"""How values compare in Spark: the tests of two Columns, and the keys by which values order, group and join.
 
-The tables of `call` take `COMPARISONS` (by the name of PostgreSQL's C function). Strings compare by bytes, char(n) without
+Called by `compiler`, its families and `implementation.comparison`, which has the operators. Strings compare by bytes, char(n) without
 its trailing blanks, NaN equals NaN and is the greatest, numeric compares by value whatever its scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 
 import pyarrow as pa
@@ -14,9 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType
 
-from headgate.expression.node import Expression, TypeRef
-from headgate.expression.spark.form import Builder, silent
-from headgate.expression.spark.functions.infinity import compared
+from headgate.expression.node import TypeRef
 from headgate.expression.spark.value import (
     BOOL,
     BYTES,
@@ -156,90 +154,3 @@ def less(left: Value, right: Value, oid: int) -> Value:
     if left.rep.name in ("decimal", "digits"):
         return numeric_test("lt", left, right)
     return Value(BOOL, lambda env: left.make(env) < right.make(env))
-
-
-def _plain(name: str) -> Builder:
-    test = TESTS[name]
-    return lambda node, args: Value(BOOL, lambda env: test(args[0].make(env), args[1].make(env)))
-
-
-def _as(name: str, left: str | None, right: str | None) -> Builder:
-    """A comparison after widening either side to a Spark type."""
-    test = TESTS[name]
-
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        def make(env: Env) -> Column:
-            a, b = args[0].make(env), args[1].make(env)
-            return test(a.cast(left) if left else a, b.cast(right) if right else b)
-
-        return Value(BOOL, make)
-
-    return builder
-
-
-def _date_with_timestamp(name: str, *, flipped: bool) -> Builder:
-    test = TESTS[name]
-
-    def builder(node: Expression, args: Sequence[Value]) -> Value:
-        day, moment = (args[1], args[0]) if flipped else (args[0], args[1])
-        return Value(BOOL, lambda env: compared(test, day.make(env), moment.make(env), flipped=flipped))
-
-    return builder
-
-
-def _blank_padded(name: str) -> Builder:
-    test = TESTS[name]
-    return lambda node, args: Value(BOOL, lambda env: test(F.rtrim(args[0].make(env)), F.rtrim(args[1].make(env))))
-
-
-def _keyed(name: str, oid: int) -> Builder:
-    test = TESTS[name]
-    return lambda node, args: Value(BOOL, lambda env: test(*(by_key(each, oid).make(env) for each in args)))
-
-
-def _numeric(name: str) -> Builder:
-    return lambda node, args: numeric_test(name, args[0], args[1])
-
-
-def _table() -> dict[str, Builder]:
-    table: dict[str, Builder] = {}
-    for name in TESTS:
-        for family in (
-            "int2",
-            "int4",
-            "int8",
-            "oid",
-            "bool",
-            "bytea",
-            "uuid_",
-            "date_",
-            "timestamp_",
-            "text_",
-            "name",
-            "float4",
-            "float8",
-            "time_",
-            "macaddr_",
-            "macaddr8_",
-            "bit",
-        ):
-            table[f"{family}{name}"] = _plain(name)
-        table[f"text{name}"] = _plain(name)
-        for one, other in (("2", "4"), ("4", "2"), ("2", "8"), ("8", "2"), ("4", "8"), ("8", "4")):
-            wide = "bigint" if "8" in (one, other) else "int"
-            table[f"int{one}{other}{name}"] = _as(name, wide, wide)
-        table[f"float48{name}"] = table[f"float84{name}"] = _as(name, "double", "double")
-        table[f"date_{name}_timestamp"] = _date_with_timestamp(name, flipped=False)
-        table[f"timestamp_{name}_date"] = _date_with_timestamp(name, flipped=True)
-        table[f"char{name}"] = _plain(name) if name in ("eq", "ne") else _keyed(name, registry.CHAR)
-        table[f"pg_lsn_{name}"] = _keyed(name, registry.PG_LSN)
-        table[f"cash_{name}"] = _keyed(name, registry.MONEY)
-        table[f"timetz_{name}"] = _keyed(name, registry.TIMETZ)
-        table[f"interval_{name}"] = _keyed(name, registry.INTERVAL)
-        table[f"bpchar{name}"] = _blank_padded(name)
-        table[f"numeric_{name}"] = _numeric(name)
-        table[f"nametext{name}"] = table[f"textname{name}"] = table[f"name{name}text"] = table[f"text{name}name"] = _plain(name)
-    return table
-
-
-COMPARISONS: dict[str, Builder] = {key: silent(build) for key, build in _table().items()}

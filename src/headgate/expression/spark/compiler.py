@@ -2,7 +2,7 @@
 
 The public functions: `compile` (a Column in the storage type of the expression's type), `check` (the refusal alone, without
 Spark), `condition`, `sort_key` (ORDER BY). One short function per node; what an operator or a function means is looked up by
-`call` in the tables of the families (`spark.functions.integer`, `spark.functions.numeric`, `spark.functions.text`, …).
+`call` in the tables of the families (`implementation.integer`, `implementation.numeric`, `implementation.text`, …).
 
 What must hold: nothing is evaluated approximately; errors are PostgreSQL's (see `failure`); a value that a CASE, COALESCE, AND
 or OR leaves out cannot fail. The session is expected to run with ANSI mode on and in UTC, as `headgate.storage.spark.spark_session` makes
@@ -24,12 +24,12 @@ from pyspark.sql import functions as F
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression import node as n
+from headgate.expression.implementation import array as compile_array
+from headgate.expression.implementation import json
 from headgate.expression.spark import aggregate, cast, conditional, domain, literal, row_value, set_returning, window
-from headgate.expression.spark.call import FORMS, apply, by_operator, check_collation, is_silent, may_raise
+from headgate.expression.spark.call import apply, by_operator, check_collation, implementation, is_silent, may_raise
 from headgate.expression.spark.collecting_aggregate import Ordering
 from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys
-from headgate.expression.spark.functions import array as compile_array
-from headgate.expression.spark.functions import json
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
 from headgate.interruption import look
@@ -125,7 +125,7 @@ def supported() -> dict[str, list[str]]:
     tables = builtin.builtins()
     listed: dict[str, list[str]] = {"operators": [], "functions": [], "aggregates": []}
     for operator in tables.operators.values():
-        if tables.functions[operator.function].key in FORMS:
+        if implementation(operator.function) is not None:
             left = f"{format_type(operator.left)} " if operator.left else ""
             listed["operators"].append(f"{left}{operator.name} {format_type(operator.right)}")
     for function in tables.functions.values():
@@ -133,7 +133,7 @@ def supported() -> dict[str, list[str]]:
         if function.kind == "a":
             if aggregate.compiled(function):
                 listed["aggregates"].append(shown)
-        elif function.key in FORMS:
+        elif implementation(function.oid) is not None:
             listed["functions"].append(shown)
     return {kind: sorted(set(each)) for kind, each in listed.items()}
 
@@ -194,7 +194,7 @@ def _call(node: n.FuncExpr) -> Value:
 def _operation(node: n.OpExpr) -> Value:
     operator = builtin.operator(node.operator)
     check_collation(node, operator.function, node.args)
-    if builtin.function(operator.function).key not in FORMS:
+    if implementation(operator.function) is None:
         left = f"{registry.format_type(operator.left)} " if operator.left else ""
         raise refuse(f"operator {left}{operator.name} {registry.format_type(operator.right)}")
     return apply(operator.function, node, node.args, [plan(each) for each in node.args])

@@ -1,6 +1,6 @@
 """Rows as values: ``ROW(…)`` and whole rows of tables, as text, as json, as what they are ordered by, and whether they are NULL.
 
-Called by `compiler` and `spark.functions.json`. A row is held as the text that record_out prints; its fields stay at hand, planned.
+Called by `compiler` and `implementation.json`. A row is held as the text that record_out prints; its fields stay at hand, planned.
 """
 
 from __future__ import annotations

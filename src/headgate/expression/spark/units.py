@@ -1,7 +1,7 @@
 """The fields of EXTRACT, date_part and date_trunc as PostgreSQL spells them (DecodeUnits and DecodeSpecial of datetime.c).
 
-Words count to their tenth letter, in any case. Called by `spark.functions.extract`, `spark.functions.timestamp` and
-`spark.functions.time_of_day`.
+Words count to their tenth letter, in any case. Called by `implementation.datetime.extract`, `implementation.datetime.timestamp` and
+`implementation.datetime.time_of_day`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Functions that Spark has no exact expression for: Python run over Arrow columns, in Spark's workers or, for constants, at once.
 
-The families register such a function in their BUILDERS with `scalar` (one value at a time) or `batch` (Arrow array to Arrow array),
+The families register such a function in their IMPLEMENTATIONS with `scalar` (one value at a time) or `batch` (Arrow array to Arrow array),
 or call `call` and `call_batch` from a builder of their own. The function is a plain module-level one (workers import it by name);
 it gets and gives *plain* values:
 
@@ -33,8 +33,8 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Flo
 
 from headgate.errors import PostgresError
 from headgate.expression import failure
+from headgate.expression.implementation.implementation import SparkForm
 from headgate.expression.spark.common_subexpression import bound
-from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import FAILED, SPARK, Env, Make, Rep, Value, arrow_function, as_text, fail, raising, spark_type
 from headgate.types import buffers, registry
 from headgate.types.text import text
@@ -60,13 +60,13 @@ _RESULTS: dict[str, DataType] = {
 }  # fmt: skip
 
 
-def scalar(function: Callable[..., Any], result: Rep, *, strict: bool = True, raises: bool = True) -> Builder:
-    """The builder of a call of `function` for each row, for a BUILDERS table."""
+def scalar(function: Callable[..., Any], result: Rep, *, strict: bool = True, raises: bool = True) -> SparkForm:
+    """The builder of a call of `function` for each row, for a IMPLEMENTATIONS table."""
     return lambda node, args: call(function, result, args, strict=strict, raises=raises)
 
 
-def batch(function: Callable[..., pa.Array], result: Rep, *, strict: bool = True, raises: bool = True) -> Builder:
-    """The builder of a call of `function` on whole Arrow arrays of plain values, for a BUILDERS table."""
+def batch(function: Callable[..., pa.Array], result: Rep, *, strict: bool = True, raises: bool = True) -> SparkForm:
+    """The builder of a call of `function` on whole Arrow arrays of plain values, for a IMPLEMENTATIONS table."""
     return lambda node, args: call_batch(function, result, args, strict=strict, raises=raises)
 
 

@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 
 from headgate.commands.query.plan import PlanColumn, reference
 from headgate.expression import builtin, rewriting
+from headgate.expression.implementation.system import VOLATILE
 from headgate.expression.node import Expression, FuncExpr, walk
-from headgate.expression.spark.functions.system import VOLATILE
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner

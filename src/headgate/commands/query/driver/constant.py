@@ -19,7 +19,7 @@ from headgate.errors import PostgresError
 from headgate.expression import columnwise
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
-from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Expression
 from headgate.expression.node import walk as expressions
 from headgate.expression.spark import compiler

@@ -24,7 +24,7 @@ from headgate.commands.query.plan import PlanColumn
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.expression.binding import binder
-from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import unwrap, walk

@@ -24,7 +24,7 @@ from headgate.errors import PostgresError
 from headgate.expression import columnwise
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import ScopeTable
-from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Expression
 from headgate.expression.node import walk as expressions
 from headgate.types import buffers

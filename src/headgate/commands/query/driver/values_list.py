@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headgate.catalog.relation.relation import Column
 from headgate.expression import columnwise
-from headgate.expression.columnwise import NotColumnwise
+from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import Const, Expression, TypeRef
 from headgate.types import registry
 from headgate.types.storage import arrow_type

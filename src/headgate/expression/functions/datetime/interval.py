@@ -1,6 +1,6 @@
 """Intervals in PostgreSQL's own terms, one at a time on their stored text: arithmetic, justify_*, make_interval, date_trunc (timestamp.c).
 
-Called through `vectorised` from `spark.functions.time_of_day`. Overflow is 22008 "interval out of range".
+Called through `vectorised` from `implementation.datetime.time_of_day`. Overflow is 22008 "interval out of range".
 """
 
 from __future__ import annotations

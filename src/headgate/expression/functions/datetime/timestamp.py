@@ -1,7 +1,7 @@
 """Timestamps in PostgreSQL's own terms, one at a time in microseconds since 1970: ± interval, age, date_bin, make_* (timestamp.c).
 
-Called through `vectorised` from `spark.functions.timestamp` and `spark.functions.time_zone`; intervals are their stored text. What leaves
-the years that PostgreSQL has is 22008; what only the stored form has not (after 294247-01-10) is refused with 0A000.
+Called through `vectorised` from `implementation.datetime.timestamp` and `implementation.datetime.time_zone`; intervals are their stored
+text. What leaves the years that PostgreSQL has is 22008; what only the stored form has not (after 294247-01-10) is refused with 0A000.
 """
 
 from __future__ import annotations

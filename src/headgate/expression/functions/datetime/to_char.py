@@ -1,7 +1,7 @@
 """to_char of timestamps and intervals: a format's words and what each prints (DCH_to_char of formatting.c), in English.
 
-Called through `vectorised` from `spark.functions.formatting`. A format is read once per worker. What PostgreSQL takes from the locale
-(``TM``) is as in its C locale.
+Called through `vectorised` from `implementation.datetime.formatting`. A format is read once per worker. What PostgreSQL takes from the
+locale (``TM``) is as in its C locale.
 """
 
 from __future__ import annotations

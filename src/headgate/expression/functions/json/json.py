@@ -1,6 +1,6 @@
 """Functions of json (not jsonb) on its text as it is written: blanks, repeated keys and the order of keys stay.
 
-Called by `spark.functions.json` inside Arrow functions and by `functions.set_returning`; what is a jsonb's stands in `jsonb`.
+Called by `implementation.json` inside Arrow functions and by `functions.set_returning`; what is a jsonb's stands in `jsonb`.
 """
 
 from __future__ import annotations

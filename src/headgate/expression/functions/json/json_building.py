@@ -1,6 +1,6 @@
 """Values of any type as json and jsonb: to_json, to_jsonb, json_build_object and their like, value by value (json.c, jsonb.c).
 
-Called by `spark.functions.json` inside Arrow functions. A value comes as the text of its type's output function together with the
+Called by `implementation.json` inside Arrow functions. A value comes as the text of its type's output function together with the
 type's oid, which says how it is written: a number bare, a boolean as a word, json as it is, an array as an array, all else quoted.
 jsonb_object alone takes names and values from arrays of text.
 """

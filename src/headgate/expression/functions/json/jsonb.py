@@ -1,6 +1,6 @@
 """Functions of jsonb on its text form, value by value, as jsonb_op.c, jsonb_util.c and jsonfuncs.c do them.
 
-Called by `spark.functions.json` and `functions.set_returning` inside Arrow functions; what makes another jsonb of one stands in
+Called by `implementation.json` and `functions.set_returning` inside Arrow functions; what makes another jsonb of one stands in
 `jsonb_modification`. A jsonb is the text that jsonb_out prints; it is loaded as dict, list, str, `Number`, bool or None (JSON's null; SQL's
 NULL never comes in, and is None only as a result). Texts that occur again and again, the constants first of all, are loaded once.
 """

@@ -1,6 +1,6 @@
 """Functions that make another jsonb of a jsonb, value by value: ||, -, #-, jsonb_set, jsonb_insert, jsonb_strip_nulls (jsonfuncs.c).
 
-Called by `spark.functions.json` inside Arrow functions, on texts as `jsonb` takes them. A loaded value is shared, so nothing is
+Called by `implementation.json` inside Arrow functions, on texts as `jsonb` takes them. A loaded value is shared, so nothing is
 changed in place.
 """
 

@@ -9,12 +9,14 @@ from decimal import Decimal
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
+from headgate.expression.duckdb import number
+from headgate.expression.duckdb import text as duckdb_text
 from headgate.expression.functions import hashing, network, numeric
+from headgate.expression.implementation.implementation import Implementation, Table
 from headgate.expression.node import Expression, FuncExpr, OpExpr, TypeRef
 from headgate.expression.spark import session_time
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.cast import printed
-from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, INT8, TEXT, Make, Value, settle
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.lsn import Lsn
@@ -119,12 +121,12 @@ def _random_uuid(node: Expression, args: Sequence[Value]) -> Value:
 
 VOLATILE = frozenset({"drandom", "gen_random_uuid"})
 """Functions that give another value for each row: a query puts them into a column first (`commands.query.clause.volatile_call`)."""
-BUILDERS: dict[str, Builder] = {
-    "drandom": _random,
-    "gen_random_uuid": _random_uuid,
-    "pg_typeof": _type_name,
-    "anytextcat/2776,25": _joined,
-    "textanycat/25,2776": _joined,
+IMPLEMENTATIONS: Table = {
+    "drandom": Implementation(_random, duckdb="random()"),
+    "gen_random_uuid": Implementation(_random_uuid, duckdb="CAST(uuid() AS VARCHAR)"),
+    "pg_typeof": Implementation(_type_name, duckdb=lambda node, operands, args, env: f"CAST({operands[0].type.oid} AS UINTEGER)"),
+    "anytextcat/2776,25": Implementation(_joined, duckdb=duckdb_text.beside),
+    "textanycat/25,2776": Implementation(_joined, duckdb=duckdb_text.beside),
     "hashtext": scalar(hashing.of_text, INT4, raises=False),
     "hashint4": scalar(hashing.of_integer, INT4, raises=False),
     "hashint2": scalar(hashing.of_integer, INT4, raises=False),
@@ -135,8 +137,10 @@ BUILDERS: dict[str, Builder] = {
     "i4tochar": scalar(integer_to_char, TEXT),
     "text_char": scalar(text_to_char, TEXT, raises=False),
     "char_text": lambda node, args: args[0],
-    "pg_lsn_mi": scalar(lsn_difference, DIGITS),
-    "pg_lsn_pli": scalar(lsn_plus, TEXT),
-    "pg_lsn_mii": scalar(lsn_minus, TEXT),
+    "pg_lsn_mi": Implementation(
+        scalar(lsn_difference, DIGITS), duckdb="CAST(CAST({0} AS HUGEINT) - CAST({1} AS HUGEINT) AS DECIMAL(38,0))"
+    ),
+    "pg_lsn_pli": Implementation(scalar(lsn_plus, TEXT), duckdb=number.moved("+")),
+    "pg_lsn_mii": Implementation(scalar(lsn_minus, TEXT), duckdb=number.moved("-")),
     "numeric_pl_pg_lsn/1700,3220": scalar(numeric_plus_lsn, TEXT),
 }

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import functions as F
 
 from headgate.expression.functions.datetime import interval, time_of_day, timestamp
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Const, Expression, FuncExpr
-from headgate.expression.spark.form import Builder, right_first
 from headgate.expression.spark.units import truncation_unit
 from headgate.expression.spark.value import BOOL, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Value, raising
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import order, registry
 
 
-def _modified(function: Callable[[int, str], str]) -> Builder:
+def _modified(function: Callable[[int, str], str]) -> SparkForm:
     """A cast to the type's own modifier."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -51,15 +51,17 @@ def compared(oid: int, one: str, other: str) -> int:
     return (a > b) - (a < b)
 
 
-def _order(oid: int) -> Builder:
+def _order(oid: int) -> SparkForm:
     return lambda node, args: call(compared, INT4, args, given=(oid,))
 
 
-BUILDERS: dict[str, Builder] = {
+plus_interval = scalar(time_of_day.plus, TEXT)
+
+IMPLEMENTATIONS: Table = {
     "time_cmp": _order(registry.TIME),
     "timetz_cmp": _order(registry.TIMETZ),
     "interval_cmp": _order(registry.INTERVAL),
-    "time_pl_interval": scalar(time_of_day.plus, TEXT),
+    "time_pl_interval": plus_interval,
     "time_mi_interval": scalar(time_of_day.minus, TEXT),
     "timetz_pl_interval": scalar(time_of_day.zoned_plus, TEXT),
     "timetz_mi_interval": scalar(time_of_day.zoned_minus, TEXT),
@@ -78,12 +80,12 @@ BUILDERS: dict[str, Builder] = {
     "timetzdate_pl/1266,1082": scalar(time_of_day.zoned_on_date_flipped, TIMESTAMPTZ),
     "timetz_izone": scalar(time_of_day.at_offset, TEXT),
     "make_time": scalar(timestamp.made_time, TEXT),
-    "interval_pl": scalar(interval.plus, TEXT),
-    "interval_mi": scalar(interval.minus, TEXT),
-    "interval_um": scalar(interval.negated, TEXT),
+    "interval_pl": Implementation(scalar(interval.plus, TEXT), duckdb="({0} + {1})"),
+    "interval_mi": Implementation(scalar(interval.minus, TEXT), duckdb="({0} - {1})"),
+    "interval_um": Implementation(scalar(interval.negated, TEXT), duckdb="(-{0})"),
     "interval_mul": scalar(interval.times, TEXT),
     "mul_d_interval": scalar(interval.times_span, TEXT),
-    "interval_div": right_first(scalar(interval.over, TEXT)),
+    "interval_div": Implementation(scalar(interval.over, TEXT), right_first=True),
     "interval_justify_hours": scalar(interval.justify_hours, TEXT),
     "interval_justify_days": scalar(interval.justify_days, TEXT),
     "interval_justify_interval": scalar(interval.justify_interval, TEXT),

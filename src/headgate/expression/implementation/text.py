@@ -9,16 +9,29 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
 from headgate.expression import failure
+from headgate.expression.duckdb import text as duckdb
 from headgate.expression.functions import size_limit
 from headgate.expression.functions.regex import similar
+from headgate.expression.implementation.implementation import (
+    ArrowForm,
+    Guarded,
+    Implementation,
+    NotColumnwise,
+    Raises,
+    SparkForm,
+    Table,
+    silent,
+)
 from headgate.expression.node import Expression
-from headgate.expression.spark.form import Builder, Form, Raises, silent
 from headgate.expression.spark.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, after, raising, refuse, settle
 from headgate.expression.spark.vectorised import call, scalar
 
@@ -27,7 +40,7 @@ _MOST_PADDED = (size_limit.ALLOCATED - size_limit.HEADER) // 4
 """Characters: PostgreSQL takes each for one of four bytes."""
 
 
-def _map(rep: Rep, function: Callable[..., Column]) -> Builder:
+def _map(rep: Rep, function: Callable[..., Column]) -> SparkForm:
     return lambda node, args: Value(rep, lambda env: function(*(each.make(env) for each in args)))
 
 
@@ -207,7 +220,7 @@ def _quoted(text: str) -> str:
     return re.sub(r"[^\w\s]|_", lambda found: "\\" + found[0] if found[0].isascii() else found[0], text)
 
 
-def _like(*, negated: bool, fold: bool = False) -> Builder:
+def _like(*, negated: bool, fold: bool = False) -> SparkForm:
     exact = {
         (False, False): similar.like,
         (True, False): similar.not_like,
@@ -266,49 +279,138 @@ def _checked(size: Column, most: int, made: Callable[[Column], Column]) -> Colum
     return F.when(size > most, raising("54000", "requested length too large")).when(~fits, raising("53200", shown)).otherwise(made(fits))
 
 
-BUILDERS: dict[str, Builder] = {
-    "lower": silent(_map(TEXT, lower)),
-    "upper": silent(_map(TEXT, upper)),
-    "textlen": silent(_map(INT4, F.length)),
+def _by_words(*, negated: bool) -> ArrowForm:
+    """LIKE of a pattern that is a word with % at its ends."""
+
+    def evaluate(value: Any, pattern: Any) -> Any:
+        if not isinstance(pattern, pa.Scalar) or not pattern.is_valid:
+            raise NotColumnwise("LIKE of a pattern that is no constant")
+        words = str(pattern.as_py())
+        middle = words.strip("%")
+        if not middle or any(each in middle for each in "%_\\"):
+            raise NotColumnwise(words)
+        before, behind = words.startswith("%"), words.endswith("%")
+        if before and behind:
+            found = pc.match_substring(value, middle)
+        elif before or behind:
+            found = (pc.ends_with if before else pc.starts_with)(value, middle)
+        else:
+            found = pc.equal(value, pa.scalar(middle, value.type))
+        return pc.invert(found) if negated else found
+
+    return evaluate
+
+
+IMPLEMENTATIONS: Table = {
+    "lower": silent(
+        _map(TEXT, lower), arrow=pc.ascii_lower, duckdb="translate({0}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
+    ),
+    "upper": silent(
+        _map(TEXT, upper), arrow=pc.ascii_upper, duckdb="translate({0}, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')"
+    ),
+    "textlen": silent(
+        _map(INT4, F.length),
+        arrow=lambda value: pc.cast(pc.utf8_length(value), pa.int32()),
+        duckdb="CAST(length({0}) AS INTEGER)",
+        any_collation=True,
+    ),
     "bpcharlen": silent(_length_of_padded),
-    "textoctetlen": silent(_map(INT4, F.octet_length)),
-    "bpcharoctetlen": Form(_map(INT4, F.octet_length), null_first=True),
-    "bit_length/25": Form(_map(INT4, lambda a: F.octet_length(a) * F.lit(8)), null_first=True),
-    "text_substr": Form(_map(TEXT, _substring), null_first=True),
-    "text_substr_no_len": Form(_map(TEXT, _substring), null_first=True),
-    "text_left": Form(_map(TEXT, _left), Raises.NEVER, null_first=True),
-    "text_right": Form(_map(TEXT, _right), Raises.NEVER, null_first=True),
-    "textpos": silent(_map(INT4, _position)),
-    "btrim": Form(_map(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True),
-    "btrim1": Form(_map(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True),
-    "ltrim": Form(_map(TEXT, _trim(F.ltrim)), Raises.NEVER, null_first=True),
-    "ltrim1": Form(_map(TEXT, _trim(F.ltrim)), Raises.NEVER, null_first=True),
-    "rtrim": Form(_map(TEXT, _trim(F.rtrim)), Raises.NEVER, null_first=True),
-    "replace_text": Form(_map(TEXT, _replace), Raises.NEVER, null_first=True),
-    "textcat": silent(_map(TEXT, F.concat)),
-    "text_reverse": silent(_map(TEXT, F.reverse)),
-    "repeat": Form(_map(TEXT, _repeat), null_first=True),
-    "lpad": Form(_map(TEXT, _pad("lpad")), null_first=True),
-    "rpad": Form(_map(TEXT, _pad("rpad")), null_first=True),
-    "lpad/25,23": Form(_map(TEXT, _pad("lpad")), null_first=True),
-    "rpad/25,23": Form(_map(TEXT, _pad("rpad")), null_first=True),
-    "split_part": Form(_map(TEXT, _split_part), null_first=True),
-    "text_starts_with": silent(_map(BOOL, F.startswith)),
-    "md5_text": silent(_map(TEXT, F.md5)),
-    "ascii": Form(_map(INT4, _ascii), null_first=True),
-    "chr": Form(_map(TEXT, _chr), null_first=True),
-    "textoverlay": Form(_map(TEXT, _overlay), null_first=True),
-    "textoverlay_no_len": Form(_map(TEXT, _overlay), null_first=True),
-    "textlike": Form(_like(negated=False), Raises.BY_PATTERN),
-    "textnlike": Form(_like(negated=True), Raises.BY_PATTERN),
-    "namelike": Form(_like(negated=False), null_first=True),
-    "namenlike": Form(_like(negated=True), null_first=True),
-    "texticlike": Form(_like(negated=False, fold=True), Raises.BY_PATTERN),
-    "texticnlike": Form(_like(negated=True, fold=True), Raises.BY_PATTERN),
+    "textoctetlen": silent(_map(INT4, F.octet_length), duckdb="CAST(strlen({0}) AS INTEGER)"),
+    "bpcharoctetlen": Implementation(_map(INT4, F.octet_length), null_first=True),
+    "bit_length/25": Implementation(_map(INT4, lambda a: F.octet_length(a) * F.lit(8)), null_first=True),
+    "text_substr": Implementation(
+        _map(TEXT, _substring),
+        null_first=True,
+        duckdb=Guarded(
+            "CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed>"
+            " ELSE substr({0}, greatest({1}, 1), greatest(CAST({1} AS BIGINT) + {2} - greatest({1}, 1), 0)) END"
+        ),
+    ),
+    "text_substr_no_len": Implementation(_map(TEXT, _substring), null_first=True, duckdb=Guarded("substr({0}, greatest({1}, 1))")),
+    "text_left": Implementation(_map(TEXT, _left), Raises.NEVER, null_first=True, duckdb="left({0}, {1})"),
+    "text_right": Implementation(_map(TEXT, _right), Raises.NEVER, null_first=True, duckdb="right({0}, {1})"),
+    "textpos": silent(_map(INT4, _position), duckdb="CAST(instr({0}, {1}) AS INTEGER)"),
+    "btrim": Implementation(_map(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, {1})"),
+    "btrim1": Implementation(_map(TEXT, _trim(F.btrim)), Raises.NEVER, null_first=True, duckdb="trim({0}, ' ')"),
+    "ltrim": Implementation(_map(TEXT, _trim(F.ltrim)), Raises.NEVER, null_first=True, duckdb="ltrim({0}, {1})"),
+    "ltrim1": Implementation(_map(TEXT, _trim(F.ltrim)), Raises.NEVER, null_first=True, duckdb="ltrim({0}, ' ')"),
+    "rtrim": Implementation(_map(TEXT, _trim(F.rtrim)), Raises.NEVER, null_first=True, duckdb="rtrim({0}, {1})"),
+    "replace_text": Implementation(_map(TEXT, _replace), Raises.NEVER, null_first=True, duckdb="replace({0}, {1}, {2})"),
+    "textcat": silent(
+        _map(TEXT, F.concat),
+        arrow=lambda one, other: pc.binary_join_element_wise(one, other, ""),
+        duckdb="({0} || {1})",
+        any_collation=True,
+    ),
+    "text_reverse": silent(
+        _map(TEXT, F.reverse),
+        duckdb="CASE WHEN strlen({0}) = length({0}) THEN reverse({0}) WHEN {0} IS NOT NULL"
+        " THEN <0A000 reverse of text that is not plain ASCII is not supported here> END",
+    ),
+    "repeat": Implementation(
+        _map(TEXT, _repeat), null_first=True, duckdb="repeat({0}, hg.fitting({1}, strlen({0}) * CAST({1} AS BIGINT), 1073741819))"
+    ),
+    "lpad": Implementation(
+        _map(TEXT, _pad("lpad")),
+        null_first=True,
+        duckdb=Guarded("CASE WHEN {2} = '' THEN left({0}, greatest({1}, 0)) ELSE lpad({0}, hg.fitting({1}, {1}, 268435454), {2}) END"),
+    ),
+    "rpad": Implementation(
+        _map(TEXT, _pad("rpad")),
+        null_first=True,
+        duckdb=Guarded("CASE WHEN {2} = '' THEN left({0}, greatest({1}, 0)) ELSE rpad({0}, hg.fitting({1}, {1}, 268435454), {2}) END"),
+    ),
+    "lpad/25,23": Implementation(
+        _map(TEXT, _pad("lpad")), null_first=True, duckdb=Guarded("lpad({0}, hg.fitting({1}, {1}, 268435454), ' ')")
+    ),
+    "rpad/25,23": Implementation(
+        _map(TEXT, _pad("rpad")), null_first=True, duckdb=Guarded("rpad({0}, hg.fitting({1}, {1}, 268435454), ' ')")
+    ),
+    "split_part": Implementation(
+        _map(TEXT, _split_part),
+        null_first=True,
+        duckdb=Guarded(
+            "CASE WHEN {2} = 0 THEN <22023 field position must not be zero> WHEN {1} = '' THEN CASE"
+            " WHEN {2} IN (1, -1) THEN {0} ELSE '' END ELSE split_part({0}, {1}, {2}) END"
+        ),
+    ),
+    "text_starts_with": silent(_map(BOOL, F.startswith), duckdb="starts_with({0}, {1})"),
+    "md5_text": silent(_map(TEXT, F.md5), duckdb="md5({0})"),
+    "ascii": Implementation(_map(INT4, _ascii), null_first=True, duckdb="ascii({0})"),
+    "chr": Implementation(
+        _map(TEXT, _chr),
+        null_first=True,
+        duckdb=Guarded(
+            "CASE WHEN {0} < 0 THEN <54000 character number must be positive> WHEN {0} = 0"
+            " THEN <54000 null character not permitted> WHEN {0} > 1114111 OR {0} BETWEEN 55296 AND 57343"
+            " THEN <54000 requested character not valid for encoding> ELSE chr({0}) END"
+        ),
+    ),
+    "textoverlay": Implementation(_map(TEXT, _overlay), null_first=True),
+    "textoverlay_no_len": Implementation(_map(TEXT, _overlay), null_first=True),
+    "textlike": Implementation(
+        _like(negated=False), Raises.BY_PATTERN, arrow=_by_words(negated=False), duckdb=duckdb.like(), any_collation=True
+    ),
+    "textnlike": Implementation(
+        _like(negated=True), Raises.BY_PATTERN, arrow=_by_words(negated=True), duckdb=duckdb.like(negated=True), any_collation=True
+    ),
+    "namelike": Implementation(_like(negated=False), null_first=True, duckdb=duckdb.like()),
+    "namenlike": Implementation(_like(negated=True), null_first=True, duckdb=duckdb.like(negated=True)),
+    "texticlike": Implementation(_like(negated=False, fold=True), Raises.BY_PATTERN, duckdb=duckdb.like(folded=True)),
+    "texticnlike": Implementation(_like(negated=True, fold=True), Raises.BY_PATTERN, duckdb=duckdb.like(folded=True, negated=True)),
     "like_escape": silent(scalar(similar.like_escape, TEXT)),
-    "byteaoctetlen": Form(_map(INT4, F.octet_length), null_first=True),
-    "byteacat": Form(_map(BYTES, F.concat), null_first=True),
-    "bytea_substr": Form(_map(BYTES, _bytes_substring), null_first=True),
-    "bytea_substr_no_len": Form(_map(BYTES, _bytes_substring), null_first=True),
-    "md5_bytea": Form(_map(TEXT, F.md5), null_first=True),
+    "byteaoctetlen": Implementation(_map(INT4, F.octet_length), null_first=True, duckdb="CAST(octet_length({0}) AS INTEGER)"),
+    "byteacat": Implementation(_map(BYTES, F.concat), null_first=True),
+    "bytea_substr": Implementation(
+        _map(BYTES, _bytes_substring),
+        null_first=True,
+        duckdb=Guarded(
+            "CASE WHEN {2} < 0 THEN <22011 negative substring length not allowed>"
+            " ELSE hg.bytes_from({0}, {1}, CAST({1} AS BIGINT) + {2} - 1) END"
+        ),
+    ),
+    "bytea_substr_no_len": Implementation(
+        _map(BYTES, _bytes_substring), null_first=True, duckdb=Guarded("hg.bytes_from({0}, {1}, octet_length({0}))")
+    ),
+    "md5_bytea": Implementation(_map(TEXT, F.md5), null_first=True),
 }

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from headgate.expression.functions.datetime import to_char, to_timestamp
+from headgate.expression.implementation.implementation import Table
 from headgate.expression.node import Expression
-from headgate.expression.spark.form import Builder
 from headgate.expression.spark.session_time import session_zone
 from headgate.expression.spark.value import DATE, TEXT, TIMESTAMPTZ, Value
 from headgate.expression.spark.vectorised import call, scalar
@@ -35,7 +35,7 @@ def timestamptz_text(timezone: str, micros: int, form: str) -> str | None:
     return to_char.show(to_char.fields_of(micros + offset * 1_000_000, offset, own.abbreviations[int(own.places(seconds)[0])]), form)
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     "timestamp_to_char": scalar(to_char.timestamp_text, TEXT),
     "timestamptz_to_char": _timestamptz,
     "to_date": scalar(to_timestamp.to_date, DATE),

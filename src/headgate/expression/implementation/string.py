@@ -1,6 +1,6 @@
 """Strings beyond what Spark has: quoting, format, concat of values of any type, normal forms, encodings, bytewise comparison.
 
-The tables of `spark.call` take BUILDERS; the functions stand in `functions.string`.
+The tables of `spark.call` take IMPLEMENTATIONS; the functions stand in `functions.string`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
+from headgate.expression.duckdb import text as duckdb
 from headgate.expression.functions import string
 from headgate.expression.functions.regex import similar
+from headgate.expression.implementation import text as compile_text
+from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr, OpExpr
 from headgate.expression.spark import session_time
 from headgate.expression.spark.cast import printed
 from headgate.expression.spark.comparison import TESTS
-from headgate.expression.spark.form import Builder
-from headgate.expression.spark.functions import text as compile_text
 from headgate.expression.spark.value import BOOL, BYTES, TEXT, Env, Value
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
@@ -39,7 +40,7 @@ def _output(value: Value, operand: Expression) -> Value:
     return printed(value, operand.type)
 
 
-def _spreading(function: Callable[..., Any], spread: Callable[..., Any], native: Builder | None = None) -> Builder:
+def _spreading(function: Callable[..., Any], spread: Callable[..., Any], native: SparkForm | None = None) -> SparkForm:
     """A function of VARIADIC "any": over the arguments, or over the elements of an array given as VARIADIC.
 
     `native` is Spark's own, for arguments that Spark prints as PostgreSQL does.
@@ -79,7 +80,7 @@ def _unpadded(value: Value) -> Value:
     return Value(TEXT, lambda env: F.rtrim(value.make(env)))
 
 
-def _bytewise(test: str) -> Builder:
+def _bytewise(test: str) -> SparkForm:
     """~<~ and its like: the order of the bytes, which is that of the C collation."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -89,7 +90,7 @@ def _bytewise(test: str) -> Builder:
     return builder
 
 
-def _bytewise_padded(test: str) -> Builder:
+def _bytewise_padded(test: str) -> SparkForm:
     """The same of char(n), without trailing blanks."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -99,7 +100,7 @@ def _bytewise_padded(test: str) -> Builder:
     return builder
 
 
-def _chosen(*, larger: bool) -> Builder:
+def _chosen(*, larger: bool) -> SparkForm:
     """text_larger and text_smaller."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -123,29 +124,39 @@ def cut_to_name(text: str) -> str:
     return text.encode()[:63].decode(errors="ignore")
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     "initcap": scalar(string.initcap, TEXT, raises=False),
-    "translate": _translate,
-    "quote_ident": scalar(string.quote_ident, TEXT, raises=False),
-    "quote_literal": scalar(string.quote_literal, TEXT, raises=False),
-    "quote_nullable": scalar(string.quote_nullable, TEXT, strict=False, raises=False),
+    "translate": Implementation(_translate, duckdb="translate({0}, {1}, {2})"),
+    "quote_ident": Implementation(scalar(string.quote_ident, TEXT, raises=False), duckdb="hg.quote_ident({0})"),
+    "quote_literal": Implementation(scalar(string.quote_literal, TEXT, raises=False), duckdb="hg.quote_literal({0})"),
+    "quote_nullable": Implementation(
+        scalar(string.quote_nullable, TEXT, strict=False, raises=False), duckdb="coalesce(hg.quote_literal({0}), 'NULL')"
+    ),
     "unistr": scalar(string.unistr, TEXT),
     "unicode_normalize_func": scalar(string.normalized, TEXT),
     "unicode_is_normalized": scalar(string.is_normalized, BOOL),
     "pg_convert_to": scalar(string.to_encoding, BYTES),
-    "pg_convert_from": scalar(string.from_encoding, TEXT),
-    "text_concat": _spreading(string.concat, string.concat_spread, compile_text.concat),
-    "text_concat_ws": _spreading(string.concat_between, string.concat_between_spread, compile_text.concat_ws),
-    "text_format": _spreading(string.format_text, string.format_spread),
-    "text_format_nv": scalar(string.format_text, TEXT, strict=False),
-    "textanycat/25,2776": _joined,
-    "anytextcat/2776,25": _joined,
+    "pg_convert_from": Implementation(
+        scalar(string.from_encoding, TEXT),
+        duckdb=Guarded(
+            "CASE WHEN regexp_matches(hex({0}), '^(..)*00')"
+            ' THEN <22021 invalid byte sequence for encoding "UTF8": 0x00>'
+            " WHEN lower(replace({1}, '-', '')) IN ('utf8', 'unicode') THEN decode({0})"
+            " ELSE error('unrecognized encoding: \"' || {1} || '\"') END"
+        ),
+    ),
+    "text_concat": Implementation(_spreading(string.concat, string.concat_spread, compile_text.concat), duckdb=duckdb.concat),
+    "text_concat_ws": Implementation(
+        _spreading(string.concat_between, string.concat_between_spread, compile_text.concat_ws), duckdb=duckdb.concat_ws
+    ),
+    "text_format": Implementation(_spreading(string.format_text, string.format_spread), duckdb=duckdb.format_text),
+    "text_format_nv": Implementation(scalar(string.format_text, TEXT, strict=False), duckdb=duckdb.format_text),
     "text_name": scalar(cut_to_name, TEXT, raises=False),
     "bpchar_name": lambda node, args: call(cut_to_name, TEXT, [_unpadded(args[0])], raises=False),
     "text_larger": _chosen(larger=True),
     "text_smaller": _chosen(larger=False),
-    "nameiclike": scalar(similar.ilike, BOOL),
-    "nameicnlike": scalar(similar.not_ilike, BOOL),
+    "nameiclike": Implementation(scalar(similar.ilike, BOOL), duckdb=duckdb.like(folded=True)),
+    "nameicnlike": Implementation(scalar(similar.not_ilike, BOOL), duckdb=duckdb.like(folded=True, negated=True)),
     **{f"text_pattern_{name}": _bytewise(name) for name in ("lt", "le", "gt", "ge")},
     **{f"bpchar_pattern_{name}": _bytewise_padded(name) for name in ("lt", "le", "gt", "ge")},
 }

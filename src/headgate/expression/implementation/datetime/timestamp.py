@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression.duckdb.datetime import date_trunc, in_range
 from headgate.expression.functions.datetime import timestamp
+from headgate.expression.implementation.datetime import time_of_day
+from headgate.expression.implementation.datetime.extract import DAY, NAMES, big, isodow, micros_of, whole
+from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_date, infinite_timestamp, too_late
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import by_key
-from headgate.expression.spark.form import Builder
-from headgate.expression.spark.functions import time_of_day
-from headgate.expression.spark.functions.extract import DAY, NAMES, big, isodow, micros_of, whole
-from headgate.expression.spark.functions.infinity import date_to_timestamp, infinite_date, infinite_timestamp, too_late
 from headgate.expression.spark.session_time import local_now
 from headgate.expression.spark.units import Unit, truncation_unit
 from headgate.expression.spark.value import BOOL, DATE, INT4, TEXT, TIMESTAMP, TIMESTAMPTZ, Env, Value, after, raising, settle
@@ -53,7 +54,7 @@ def midnight(value: Value) -> Make:
     return lambda env: date_to_timestamp(value.make(env))
 
 
-def _date_plus(sign: int) -> Builder:
+def _date_plus(sign: int) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         flipped = args[0].rep != DATE
         day, count = (args[1], args[0]) if flipped else (args[0], args[1])
@@ -115,7 +116,7 @@ def usual_span(span: Interval) -> bool:
     return abs(span.months) < 12_000_000 and abs(span.days) < 100_000_000 and abs(span.micros) < 2**62
 
 
-def _plus_interval(sign: int, *, flipped: bool = False) -> Builder:
+def _plus_interval(sign: int, *, flipped: bool = False) -> SparkForm:
     """timestamp or date ± interval: a usual constant in Spark, any other in Python."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -214,11 +215,11 @@ def overlap(first: Make, first_end: Make, second: Make, second_end: Make) -> Val
     return Value(BOOL, lambda env: bound([each(env) for each in (first, first_end, second, second_end)], overlaps))
 
 
-def _overlaps(oid: int) -> Builder:
+def _overlaps(oid: int) -> SparkForm:
     return lambda node, args: overlap(*(_key(each, oid) for each in args))
 
 
-def _overlaps_spans(plus: Builder, *places: int) -> Builder:
+def _overlaps_spans(plus: SparkForm, *places: int) -> SparkForm:
     """OVERLAPS where the ends at `places` are given as intervals."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -229,7 +230,7 @@ def _overlaps_spans(plus: Builder, *places: int) -> Builder:
     return builder
 
 
-def overlaps_spans(plus: Builder, kind: int) -> dict[str, Builder]:
+def overlaps_spans(plus: SparkForm, kind: int) -> Table:
     """The three forms of OVERLAPS with intervals for one type (by oid)."""
     return {
         f"overlaps/{kind},1186,{kind},1186": _overlaps_spans(plus, 1, 3),
@@ -251,32 +252,32 @@ def _order(node: Expression, args: Sequence[Value]) -> Value:
     return Value(INT4, make)
 
 
-BUILDERS: dict[str, Builder] = {
-    "date_pli": _date_plus(1),
-    "date_mii": _date_plus(-1),
+IMPLEMENTATIONS: Table = {
+    "date_pli": Implementation(_date_plus(1), duckdb="CAST({0} + {1} AS DATE)"),
+    "date_mii": Implementation(_date_plus(-1), duckdb="CAST({0} - {1} AS DATE)"),
     "integer_pl_date/23,1082": _date_plus(1),
-    "date_mi": _date_minus_date,
+    "date_mi": Implementation(_date_minus_date, duckdb="CAST(date_diff('day', {1}, {0}) AS INTEGER)"),
     "date_cmp": _order,
     "timestamp_cmp": _order,
-    "timestamp_trunc": _truncate,
+    "timestamp_trunc": Implementation(_truncate, duckdb=date_trunc),
     "timestamp_bin": scalar(timestamp.binned, TIMESTAMP),
     "timestamptz_bin": scalar(timestamp.binned, TIMESTAMPTZ),
     "make_date": scalar(timestamp.made_date, DATE),
     "make_timestamp": scalar(timestamp.made_timestamp, TIMESTAMP),
-    "timestamp_pl_interval": _plus_interval(1),
-    "timestamp_mi_interval": _plus_interval(-1),
+    "timestamp_pl_interval": Implementation(_plus_interval(1), duckdb=in_range("{0} + {1}")),
+    "timestamp_mi_interval": Implementation(_plus_interval(-1), duckdb=in_range("{0} - {1}")),
     "date_pl_interval": _plus_interval(1),
     "date_mi_interval": _plus_interval(-1),
-    "interval_pl_timestamp/1186,1114": _plus_interval(1, flipped=True),
+    "interval_pl_timestamp/1186,1114": Implementation(_plus_interval(1, flipped=True), duckdb=in_range("{1} + {0}")),
     "interval_pl_date/1186,1082": _plus_interval(1, flipped=True),
-    "timestamp_mi": scalar(timestamp.minus_moment, TEXT),
+    "timestamp_mi": Implementation(scalar(timestamp.minus_moment, TEXT), duckdb="({0} - {1})"),
     "timestamp_age": scalar(timestamp.age, TEXT),
     "age/1114": _age_today,
     "overlaps_timestamp": _overlaps(registry.TIMESTAMP),
     "overlaps_time": _overlaps(registry.TIME),
     "overlaps_timetz": _overlaps(registry.TIMETZ),
     **overlaps_spans(_plus_interval(1), 1114),
-    **overlaps_spans(time_of_day.BUILDERS["time_pl_interval"], 1083),
+    **overlaps_spans(time_of_day.plus_interval, 1083),
     "date_finite": _is_finite,
     "timestamp_finite": _is_finite,
 }

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.expression.functions import bytea, send
+from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr
-from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import BOOL, BYTES, INT4, INT8, TEXT, Value
 from headgate.expression.spark.vectorised import call, call_batch, scalar
 
 
-def _digest(name: str) -> Builder:
+def _digest(name: str) -> SparkForm:
     return lambda node, args: call(bytea.digest, BYTES, args, given=(name,), raises=False)
 
 
@@ -21,14 +21,25 @@ def _sent(node: Expression, args: Sequence[Value]) -> Value:
 
 
 _SENT = (
-    "int2send", "int4send", "int8send", "oidsend", "float4send", "float8send", "boolsend", "byteasend", "textsend", "varcharsend",
+    "oidsend", "float4send", "float8send", "boolsend", "byteasend", "textsend", "varcharsend",
     "namesend", "numeric_send", "date_send", "time_send", "timetz_send", "timestamp_send", "timestamptz_send", "interval_send", "uuid_send",
     "json_send", "jsonb_send", "macaddr_send", "inet_send", "cidr_send", "bit_send", "varbit_send",
 )  # fmt: skip
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     **dict.fromkeys(_SENT, _sent),
-    "byteaGetByte": scalar(bytea.get_byte, INT4),
+    "int2send": Implementation(_sent, duckdb="unhex(printf('%04X', CAST({0} AS INTEGER) & 65535))"),
+    "int4send": Implementation(_sent, duckdb="unhex(printf('%08X', CAST({0} AS BIGINT) & 4294967295))"),
+    "int8send": Implementation(
+        _sent, duckdb="unhex(printf('%016X', CAST((CAST({0} AS HUGEINT) + 18446744073709551616) % 18446744073709551616 AS UBIGINT)))"
+    ),
+    "byteaGetByte": Implementation(
+        scalar(bytea.get_byte, INT4),
+        duckdb=Guarded(
+            "CASE WHEN {1} < 0 OR {1} >= octet_length({0}) THEN <2202E index out of valid range>"
+            " ELSE CAST('0x' || substr(hex({0}), 2 * {1} + 1, 2) AS INTEGER) END"
+        ),
+    ),
     "byteaSetByte": scalar(bytea.set_byte, BYTES),
     "byteaGetBit": scalar(bytea.get_bit, INT4),
     "byteaSetBit": scalar(bytea.set_bit, BYTES),
@@ -46,7 +57,7 @@ BUILDERS: dict[str, Builder] = {
     "sha256_bytea": _digest("sha256"),
     "sha384_bytea": _digest("sha384"),
     "sha512_bytea": _digest("sha512"),
-    "binary_encode": scalar(bytea.encode, TEXT),
+    "binary_encode": Implementation(scalar(bytea.encode, TEXT), duckdb=Guarded("hg.encode({0}, lower({1}))")),
     "binary_decode": scalar(bytea.decode, BYTES),
     "bit_length/17": scalar(bytea.bit_length, INT4, raises=False),
 }

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression.duckdb import number
 from headgate.expression.functions import floating_point
+from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
 from headgate.expression.node import Expression
-from headgate.expression.spark.form import Builder, right_first
 from headgate.expression.spark.value import FLOAT4, FLOAT8, INT4, SPARK, Env, Rep, Value, raising
 from headgate.expression.spark.vectorised import scalar
 
@@ -39,7 +40,7 @@ def _typed(rep: Rep, args: Sequence[Value], env: Env) -> list[Column]:
     return [each.make(env) if each.rep == rep else each.make(env).cast(SPARK[rep.name]) for each in args]
 
 
-def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> Builder:
+def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = _typed(rep, args, env)
         made = operation(a, b).cast(SPARK[rep.name])
@@ -48,7 +49,7 @@ def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> Builder:
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
-def _product(rep: Rep) -> Builder:
+def _product(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = _typed(rep, args, env)
         made = (a * b).cast(SPARK[rep.name])
@@ -59,7 +60,7 @@ def _product(rep: Rep) -> Builder:
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
-def _quotient(rep: Rep) -> Builder:
+def _quotient(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = _typed(rep, args, env)
         made = F.try_divide(a.cast("double"), b.cast("double")).cast(SPARK[rep.name])
@@ -76,11 +77,11 @@ def _quotient(rep: Rep) -> Builder:
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
-def _map(rep: Rep, function: Callable[[Column], Column]) -> Builder:
+def _map(rep: Rep, function: Callable[[Column], Column]) -> SparkForm:
     return lambda node, args: Value(rep, lambda env: function(args[0].make(env)).cast(SPARK[rep.name]))
 
 
-def _whole(function: Callable[[Column], Column]) -> Builder:
+def _whole(function: Callable[[Column], Column]) -> SparkForm:
     """ceil and floor: beyond 2^52 a double is whole, and Spark's bigint result would saturate; -0 stays -0."""
 
     def make(value: Value, env: Env) -> Column:
@@ -121,18 +122,19 @@ def _truncated(node: Expression, args: Sequence[Value]) -> Value:
     return Value(FLOAT8, make)
 
 
-def _families() -> dict[str, Builder]:
-    table: dict[str, Builder] = {}
+def _families() -> Table:
+    table: Table = {}
     pairs = {"float4": FLOAT4, "float8": FLOAT8, "float48": FLOAT8, "float84": FLOAT8}
     for prefix, rep in pairs.items():
-        table[f"{prefix}pl"] = _sum(rep, lambda a, b: a + b)
-        table[f"{prefix}mi"] = _sum(rep, lambda a, b: a - b)
-        table[f"{prefix}mul"] = _product(rep)
-        table[f"{prefix}div"] = right_first(_quotient(rep))
+        table[f"{prefix}pl"] = Implementation(_sum(rep, lambda a, b: a + b), duckdb=number.floating("+"))
+        table[f"{prefix}mi"] = Implementation(_sum(rep, lambda a, b: a - b), duckdb=number.floating("-"))
+        table[f"{prefix}mul"] = Implementation(_product(rep), duckdb=number.floating("*"))
+        table[f"{prefix}div"] = Implementation(_quotient(rep), right_first=True, duckdb=number.floating("/"))
     for prefix, rep in (("float4", FLOAT4), ("float8", FLOAT8)):
         table[f"{prefix}um"] = _map(rep, lambda a: -a)
         table[f"{prefix}abs"] = _map(rep, F.abs)
         table[f"{prefix}up"] = lambda node, args: args[0]
+    table["float8abs"] = Implementation(_map(FLOAT8, F.abs), duckdb="abs({0})")
     return table
 
 
@@ -147,15 +149,17 @@ _LIBRARY: dict[str, Callable[..., float]] = {
     floating_point.tangent_degrees, "dcotd": floating_point.cotangent_degrees, "dasind": floating_point.arc_sine_degrees, "dacosd":
     floating_point.arc_cosine_degrees, "datand": floating_point.arc_tangent_degrees, "datan2d": floating_point.arc_tangent_2_degrees,
 }  # fmt: skip
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     **_families(),
     "dround": _map(FLOAT8, F.rint),
-    "dceil": _whole(F.ceil),
-    "dfloor": _whole(F.floor),
+    "dceil": Implementation(_whole(F.ceil), duckdb="ceil({0})"),
+    "dfloor": Implementation(_whole(F.floor), duckdb="floor({0})"),
     "dtrunc": _truncated,
-    "dsqrt": _root,
-    "dsign": _sign,
-    "dpi": lambda node, args: Value(FLOAT8, lambda env: F.lit(math.pi)),
+    "dsqrt": Implementation(
+        _root, duckdb=Guarded("CASE WHEN {0} < 0 THEN <2201F cannot take square root of a negative number> ELSE sqrt({0}) END")
+    ),
+    "dsign": Implementation(_sign, duckdb="CAST(sign({0}) AS DOUBLE)"),
+    "dpi": Implementation(lambda node, args: Value(FLOAT8, lambda env: F.lit(math.pi)), duckdb="pi()"),
     **{key: scalar(function, FLOAT8) for key, function in _LIBRARY.items()},
     "width_bucket_float8": scalar(floating_point.bucket, INT4),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from headgate.expression.duckdb import json as duckdb
 from headgate.expression.functions import array, numeric
 from headgate.expression.functions.json import json, json_building, jsonb, jsonb_modification
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr
 from headgate.expression.spark import row_value
 from headgate.expression.spark.array_element import key
-from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import BOOL, DIGITS, FLOAT8, INT2, INT4, INT8, TEXT, Value, refuse
 from headgate.expression.spark.vectorised import call, scalar
 from headgate.types import registry
@@ -22,7 +23,7 @@ def _ordered(test: str, left: str, right: str) -> bool:
     return array.TESTS[test](order(left), order(right))
 
 
-def _comparison(test: str) -> Builder:
+def _comparison(test: str) -> SparkForm:
     return lambda node, args: call(_ordered, BOOL, args, given=(test,), raises=False)
 
 
@@ -34,7 +35,7 @@ def _to_double(text: str) -> float:
     return float(numeric.to_double(jsonb.to_numeric("double precision", text)))
 
 
-def _integer(bits: int, target: str) -> Builder:
+def _integer(bits: int, target: str) -> SparkForm:
     rep = {16: INT2, 32: INT4, 64: INT8}[bits]
     return lambda node, args: call(_to_integer, rep, args, given=(bits, target))
 
@@ -48,7 +49,7 @@ def subscripted(document: Value, steps: Sequence[Value | None]) -> Value:
     return call(_at, TEXT, [document, *(each for each in steps if each is not None)], raises=False)
 
 
-def _built(function: Callable[..., str]) -> Builder:
+def _built(function: Callable[..., str]) -> SparkForm:
     """A function of values of any types, called with their types first."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -62,7 +63,7 @@ def _built(function: Callable[..., str]) -> Builder:
     return builder
 
 
-def _written(function: Callable[..., str]) -> Builder:
+def _written(function: Callable[..., str]) -> SparkForm:
     """A function of one value of any type, NULL for NULL, and maybe of a flag."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -73,7 +74,7 @@ def _written(function: Callable[..., str]) -> Builder:
     return builder
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     "jsonb_eq": _comparison("="),
     "jsonb_ne": _comparison("<>"),
     "jsonb_lt": _comparison("<"),
@@ -112,17 +113,17 @@ BUILDERS: dict[str, Builder] = {
     "jsonb_int4": _integer(32, "integer"),
     "jsonb_int8": _integer(64, "bigint"),
     "jsonb_float8": scalar(_to_double, FLOAT8),
-    "to_json": _written(json_building.to_json),
+    "to_json": Implementation(_written(json_building.to_json), duckdb=duckdb.single),
     "to_jsonb": _written(json_building.to_jsonb),
     "array_to_json": _written(json_building.array_to_json),
     "array_to_json_pretty": _written(json_building.array_to_json),
     "row_to_json": _written(json_building.to_json),
-    "json_build_array": _built(json_building.build_array),
-    "json_build_array_noargs": _built(json_building.build_array),
+    "json_build_array": Implementation(_built(json_building.build_array), duckdb=duckdb.built_array),
+    "json_build_array_noargs": Implementation(_built(json_building.build_array), duckdb="'[]'"),
     "jsonb_build_array": _built(json_building.build_array_binary),
     "jsonb_build_array_noargs": _built(json_building.build_array_binary),
-    "json_build_object": _built(json_building.build_object),
-    "json_build_object_noargs": _built(json_building.build_object),
+    "json_build_object": Implementation(_built(json_building.build_object), duckdb=duckdb.built_object),
+    "json_build_object_noargs": Implementation(_built(json_building.build_object), duckdb="'{}'"),
     "jsonb_build_object": _built(json_building.build_object_binary),
     "jsonb_build_object_noargs": _built(json_building.build_object_binary),
     "json_object_field": scalar(json.field, TEXT, raises=False),

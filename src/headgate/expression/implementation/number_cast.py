@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.functions import numeric
+from headgate.expression.implementation.floating_point import is_infinite
+from headgate.expression.implementation.implementation import ArrowForm, Implementation, NotColumnwise, SparkForm, Table, silent
+from headgate.expression.implementation.integer import narrowed, out_of_range
+from headgate.expression.implementation.numeric import exactly, spark_decimal
 from headgate.expression.node import Expression
-from headgate.expression.spark.form import Builder, silent
-from headgate.expression.spark.functions.floating_point import is_infinite
-from headgate.expression.spark.functions.integer import narrowed, out_of_range
-from headgate.expression.spark.functions.numeric import exactly, spark_decimal
 from headgate.expression.spark.value import FLOAT4, FLOAT8, INT2, INT4, INT8, SPARK, Env, Rep, Value, decimal, raising, settle
 
 
-def _cast(rep: Rep) -> Builder:
+def _cast(rep: Rep) -> SparkForm:
     return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(SPARK[rep.name]), constant=None)
 
 
-def _narrow(rep: Rep) -> Builder:
+def _narrow(rep: Rep) -> SparkForm:
     return lambda node, args: Value(rep, lambda env: narrowed(args[0].make(env).cast("bigint"), rep))
 
 
-def _integer_to_numeric(digits: int) -> Builder:
+def _integer_to_numeric(digits: int) -> SparkForm:
     rep = decimal(digits, 0)
     return lambda node, args: Value(rep, lambda env: args[0].make(env).cast(spark_decimal(rep)), constant=args[0].constant)
 
 
-def _float_to_integer(rep: Rep, bits: int) -> Builder:
+def _float_to_integer(rep: Rep, bits: int) -> SparkForm:
     limit = float(2 ** (bits - 1))
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -44,7 +47,7 @@ def _float_to_integer(rep: Rep, bits: int) -> Builder:
     return builder
 
 
-def _numeric_to_integer(rep: Rep, bits: int) -> Builder:
+def _numeric_to_integer(rep: Rep, bits: int) -> SparkForm:
     def to_whole(shown: str) -> str:
         return numeric.to_integer(shown, bits)
 
@@ -65,7 +68,7 @@ def _numeric_to_integer(rep: Rep, bits: int) -> Builder:
     return builder
 
 
-def _numeric_to(rep: Rep, read: Callable[[str], str]) -> Builder:
+def _numeric_to(rep: Rep, read: Callable[[str], str]) -> SparkForm:
     """numeric_float8, numeric_float4: read from the text at once, float4 not by way of a double."""
     kind = SPARK[rep.name]
 
@@ -79,7 +82,7 @@ def _numeric_to(rep: Rep, read: Callable[[str], str]) -> Builder:
     return builder
 
 
-def _float_to_numeric(digits: int) -> Builder:
+def _float_to_numeric(digits: int) -> SparkForm:
     def to_digits(value: float) -> str:
         return numeric.from_double(value, digits)
 
@@ -101,20 +104,32 @@ def _double_to_float(node: Expression, args: Sequence[Value]) -> Value:
     return Value(FLOAT4, make)
 
 
-BUILDERS: dict[str, Builder] = {
-    "int24": _cast(INT4),
+def _in_arrow(kind: pa.DataType) -> ArrowForm:
+    return lambda value: pc.cast(value, kind)
+
+
+def _double(value: pa.Scalar) -> pa.Scalar:
+    """A numeric constant as a double; what has none is an error of PostgreSQL's."""
+    exact = value.as_py()
+    found = float(exact)
+    if math.isinf(found) or (found == 0 and exact != 0):
+        raise NotColumnwise("numeric that is out of range for a double")
+    return pa.scalar(found, pa.float64())
+
+
+IMPLEMENTATIONS: Table = {
     "i4toi2": _narrow(INT2),
-    "int28": silent(_cast(INT8)),
-    "int48": silent(_cast(INT8)),
+    "int28": silent(_cast(INT8), arrow=_in_arrow(pa.int64())),
+    "int48": silent(_cast(INT8), arrow=_in_arrow(pa.int64())),
     "int82": _narrow(INT2),
     "int84": _narrow(INT4),
     "i2tof": _cast(FLOAT4),
-    "i2tod": silent(_cast(FLOAT8)),
+    "i2tod": silent(_cast(FLOAT8), arrow=_in_arrow(pa.float64())),
     "i4tof": _cast(FLOAT4),
-    "i4tod": silent(_cast(FLOAT8)),
+    "i4tod": silent(_cast(FLOAT8), arrow=_in_arrow(pa.float64())),
     "i8tof": _cast(FLOAT4),
     "i8tod": silent(_cast(FLOAT8)),
-    "ftod": silent(_cast(FLOAT8)),
+    "ftod": silent(_cast(FLOAT8), arrow=_in_arrow(pa.float64())),
     "dtof": _double_to_float,
     "ftoi2": _float_to_integer(INT2, 16),
     "ftoi4": _float_to_integer(INT4, 32),
@@ -122,13 +137,13 @@ BUILDERS: dict[str, Builder] = {
     "dtoi2": _float_to_integer(INT2, 16),
     "dtoi4": _float_to_integer(INT4, 32),
     "dtoi8": _float_to_integer(INT8, 64),
-    "int2_numeric": silent(_integer_to_numeric(5)),
-    "int4_numeric": silent(_integer_to_numeric(10)),
-    "int8_numeric": silent(_integer_to_numeric(19)),
+    "int2_numeric": silent(_integer_to_numeric(5), arrow=_in_arrow(pa.decimal128(5, 0))),
+    "int4_numeric": silent(_integer_to_numeric(10), arrow=_in_arrow(pa.decimal128(10, 0))),
+    "int8_numeric": silent(_integer_to_numeric(19), arrow=_in_arrow(pa.decimal128(19, 0))),
     "numeric_int2": _numeric_to_integer(INT2, 16),
     "numeric_int4": _numeric_to_integer(INT4, 32),
     "numeric_int8": _numeric_to_integer(INT8, 64),
-    "numeric_float8": _numeric_to(FLOAT8, numeric.to_double),
+    "numeric_float8": Implementation(_numeric_to(FLOAT8, numeric.to_double), arrow=_double),
     "numeric_float4": _numeric_to(FLOAT4, numeric.to_single),
     "float8_numeric": _float_to_numeric(15),
     "float4_numeric": _float_to_numeric(6),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.expression.functions import money
-from headgate.expression.spark.form import Builder
+from headgate.expression.implementation.implementation import Table
 from headgate.expression.spark.value import DIGITS, FLOAT8, INT4, TEXT
 from headgate.expression.spark.vectorised import scalar
 
@@ -16,7 +16,7 @@ def _flipped_whole(left: int, right: str) -> str:
     return money.times_whole(right, left)
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     "cash_pl": scalar(money.plus, TEXT),
     "cash_mi": scalar(money.minus, TEXT),
     "cash_div_cash": scalar(money.ratio, FLOAT8),

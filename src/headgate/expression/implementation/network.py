@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.expression.functions import array, bit_string, network
-from headgate.expression.spark.form import Builder
+from headgate.expression.implementation.implementation import SparkForm, Table
 from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT
 from headgate.expression.spark.vectorised import call, scalar
 
@@ -12,7 +12,7 @@ def _ordered(test: str, left: str, right: str) -> bool:
     return array.TESTS[test](network.key(left), network.key(right))
 
 
-def _comparison(test: str) -> Builder:
+def _comparison(test: str) -> SparkForm:
     return lambda node, args: call(_ordered, BOOL, args, given=(test,), raises=False)
 
 
@@ -25,7 +25,7 @@ def _compared(left: str, right: str) -> int:
     return (one > other) - (one < other)
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     "network_eq": _comparison("="),
     "network_ne": _comparison("<>"),
     "network_lt": _comparison("<"),

@@ -11,9 +11,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.failure import marked
+from headgate.expression.implementation.implementation import SparkForm, Table
 from headgate.expression.node import Expression, operands
 from headgate.expression.spark.comparison import TESTS, label_place, labels
-from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import BOOL, TEXT, Env, Value, refuse
 from headgate.types import registry
 from headgate.types.registry import PgType
@@ -69,7 +69,7 @@ def _bounds(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, make)
 
 
-def _compared(name: str) -> Builder:
+def _compared(name: str) -> SparkForm:
     """By the labels' places; equal and unequal by the labels."""
     test = TESTS[name]
 
@@ -80,7 +80,7 @@ def _compared(name: str) -> Builder:
     return builder
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     **{f"enum_{name}": _compared(name) for name in TESTS},
     "enum_first": _first,
     "enum_last": _last,

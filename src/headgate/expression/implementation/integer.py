@@ -6,13 +6,17 @@ Spark's ANSI arithmetic raises where PostgreSQL does; `failure` names the error.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression.duckdb import number
 from headgate.expression.functions import floating_point
+from headgate.expression.implementation.implementation import ArrowForm, Implementation, SparkForm, Table
 from headgate.expression.node import Expression
-from headgate.expression.spark.form import Builder, right_first
 from headgate.expression.spark.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, raising
 from headgate.expression.spark.vectorised import scalar
 
@@ -35,7 +39,7 @@ def narrowed(made: Column, rep: Rep) -> Column:
     return F.when((made < F.lit(low)) | (made > F.lit(-low - 1)), out_of_range(rep)).otherwise(made.cast(SPARK[rep.name]))
 
 
-def _arithmetic(rep: Rep, operation: Callable[[Column, Column], Column]) -> Builder:
+def _arithmetic(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
     """+ - *: int2 and int4 in the next wider type, so that the error is PostgreSQL's; int8 by Spark's own check."""
 
     def make(args: Sequence[Value], env: Env) -> Column:
@@ -46,7 +50,7 @@ def _arithmetic(rep: Rep, operation: Callable[[Column, Column], Column]) -> Buil
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
-def _division(rep: Rep) -> Builder:
+def _division(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = _typed(INT8, args, env)
         if rep == INT8:
@@ -57,7 +61,7 @@ def _division(rep: Rep) -> Builder:
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
-def _modulo(rep: Rep) -> Builder:
+def _modulo(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = _typed(rep, args, env)
         return (a % b).cast(SPARK[rep.name])
@@ -65,7 +69,7 @@ def _modulo(rep: Rep) -> Builder:
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
-def _negation(rep: Rep, *, magnitude: bool = False) -> Builder:
+def _negation(rep: Rep, *, magnitude: bool = False) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a = args[0].make(env)
         negative = (-a).cast(SPARK[rep.name])
@@ -75,11 +79,11 @@ def _negation(rep: Rep, *, magnitude: bool = False) -> Builder:
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
-def _bits(rep: Rep, operation: Callable[[Column, Column], Column]) -> Builder:
+def _bits(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
     return lambda node, args: Value(rep, lambda env: operation(*_typed(rep, args, env)).cast(SPARK[rep.name]))
 
 
-def _shift(rep: Rep, function: str) -> Builder:
+def _shift(rep: Rep, function: str) -> SparkForm:
     """<< and >>: as C does on x86, the count modulo the width (int2 is shifted as an int4 and cut)."""
 
     def make(args: Sequence[Value], env: Env) -> Column:
@@ -97,36 +101,73 @@ def _same(node: Expression, args: Sequence[Value]) -> Value:
     return args[0]
 
 
-def _families() -> dict[str, Builder]:
-    table: dict[str, Builder] = {}
-    plus, minus, times = (lambda a, b: a + b), (lambda a, b: a - b), (lambda a, b: a * b)
-    pairs = {
-        "int2": INT2,
-        "int4": INT4,
-        "int8": INT8,
-        "int24": INT4,
-        "int42": INT4,
-        "int28": INT8,
-        "int82": INT8,
-        "int48": INT8,
-        "int84": INT8,
+_PAIRS = {
+    "int2": INT2,
+    "int4": INT4,
+    "int8": INT8,
+    "int24": INT4,
+    "int42": INT4,
+    "int28": INT8,
+    "int82": INT8,
+    "int48": INT8,
+    "int84": INT8,
+}
+"""What the operators of two integers give, by the beginning of their keys."""
+_DUCKDB = {INT2: "SMALLINT", INT4: "INTEGER", INT8: "BIGINT"}
+_ARROW = {INT2: pa.int16(), INT4: pa.int32(), INT8: pa.int64()}
+
+
+def _checked(rep: Rep, kernel: ArrowForm) -> ArrowForm:
+    """A kernel over both operands in the result's type."""
+    kind = _ARROW[rep]
+    return lambda *values: kernel(*(each if each.type == kind else pc.cast(each, kind) for each in values))
+
+
+def _remainder(one: Any, other: Any) -> Any:
+    """%, with the sign of the dividend."""
+    return pc.subtract_checked(one, pc.multiply_checked(pc.divide_checked(one, other), other))
+
+
+def _of_two(prefix: str, rep: Rep) -> Table:
+    """Arithmetic of two integers; kernels that overflow or divide by zero raise."""
+
+    def entry(spark: SparkForm, kernel: ArrowForm, symbol: str, *, right_first: bool = False) -> Implementation:
+        return Implementation(spark, right_first=right_first, arrow=_checked(rep, kernel), duckdb=number.integer(symbol))
+
+    return {
+        f"{prefix}pl": entry(_arithmetic(rep, lambda a, b: a + b), pc.add_checked, "+"),
+        f"{prefix}mi": entry(_arithmetic(rep, lambda a, b: a - b), pc.subtract_checked, "-"),
+        f"{prefix}mul": entry(_arithmetic(rep, lambda a, b: a * b), pc.multiply_checked, "*"),
+        f"{prefix}div": entry(_division(rep), pc.divide_checked, "//", right_first=True),
     }
-    for prefix, rep in pairs.items():
-        table[f"{prefix}pl"] = _arithmetic(rep, plus)
-        table[f"{prefix}mi"] = _arithmetic(rep, minus)
-        table[f"{prefix}mul"] = _arithmetic(rep, times)
-        table[f"{prefix}div"] = right_first(_division(rep))
+
+
+def _of_one_type(prefix: str, rep: Rep) -> Table:
+    """What stays within one type."""
+    kind = _DUCKDB[rep]
+    shifted = None if rep == INT2 else f"({{0}} >> ({{1}} & {63 if rep == INT8 else 31}))"
+    return {
+        f"{prefix}mod": Implementation(_modulo(rep), right_first=True, arrow=_checked(rep, _remainder), duckdb=number.integer("%")),
+        f"{prefix}um": Implementation(_negation(rep), arrow=pc.negate_checked, duckdb=f"CAST((-{{0}}) AS {kind})"),
+        f"{prefix}abs": Implementation(_negation(rep, magnitude=True), arrow=pc.abs_checked, duckdb=f"CAST(abs({{0}}) AS {kind})"),
+        f"{prefix}up": Implementation(_same, duckdb=f"CAST((+{{0}}) AS {kind})"),
+        f"{prefix}and": Implementation(_bits(rep, lambda a, b: a.bitwiseAND(b)), duckdb="({0} & {1})"),
+        f"{prefix}or": Implementation(_bits(rep, lambda a, b: a.bitwiseOR(b)), duckdb="({0} | {1})"),
+        f"{prefix}xor": Implementation(_bits(rep, lambda a, b: a.bitwiseXOR(b)), duckdb="xor({0}, {1})"),
+        f"{prefix}not": Implementation(
+            lambda node, args: Value(rep, lambda env: F.bitwise_not(args[0].make(env))), duckdb=f"CAST((~{{0}}) AS {kind})"
+        ),
+        f"{prefix}shl": _shift(rep, "shiftleft"),
+        f"{prefix}shr": Implementation(_shift(rep, "shiftright"), duckdb=shifted),
+    }
+
+
+def _families() -> Table:
+    table: Table = {}
+    for prefix, rep in _PAIRS.items():
+        table |= _of_two(prefix, rep)
     for prefix, rep in (("int2", INT2), ("int4", INT4), ("int8", INT8)):
-        table[f"{prefix}mod"] = right_first(_modulo(rep))
-        table[f"{prefix}um"] = _negation(rep)
-        table[f"{prefix}abs"] = _negation(rep, magnitude=True)
-        table[f"{prefix}up"] = _same
-        table[f"{prefix}and"] = _bits(rep, lambda a, b: a.bitwiseAND(b))
-        table[f"{prefix}or"] = _bits(rep, lambda a, b: a.bitwiseOR(b))
-        table[f"{prefix}xor"] = _bits(rep, lambda a, b: a.bitwiseXOR(b))
-        table[f"{prefix}not"] = lambda node, args, rep=rep: Value(rep, lambda env: F.bitwise_not(args[0].make(env)))  # type: ignore[misc]
-        table[f"{prefix}shl"] = _shift(rep, "shiftleft")
-        table[f"{prefix}shr"] = _shift(rep, "shiftright")
+        table |= _of_one_type(prefix, rep)
     return table
 
 
@@ -138,7 +179,7 @@ def _hex(node: Expression, args: Sequence[Value]) -> Value:
     return Value(TEXT, make)
 
 
-def _count_nulls(wanted: bool) -> Builder:
+def _count_nulls(wanted: bool) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         def make(env: Env) -> Column:
             made = F.lit(0)
@@ -152,10 +193,12 @@ def _count_nulls(wanted: bool) -> Builder:
     return builder
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     **_families(),
-    "to_hex32": _hex,
-    "to_hex64": _hex,
+    "to_hex32": Implementation(_hex, duckdb="printf('%x', CAST({0} AS BIGINT) & 4294967295)"),
+    "to_hex64": Implementation(
+        _hex, duckdb="lower(hex(CAST((CAST({0} AS HUGEINT) + 18446744073709551616) % 18446744073709551616 AS UBIGINT)))"
+    ),
     "int4gcd": scalar(floating_point.divisor_4, INT4),
     "int8gcd": scalar(floating_point.divisor_8, INT8),
     "int4lcm": scalar(floating_point.multiple_4, INT4),

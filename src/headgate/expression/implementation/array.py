@@ -18,12 +18,13 @@ from pyspark.sql import functions as F
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
+from headgate.expression.duckdb import array as duckdb
 from headgate.expression.functions import array as arrays
 from headgate.expression.functions import floating_point
 from headgate.expression.functions import numeric as decimals
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.spark.array_element import as_item, item_rep, key, plain
 from headgate.expression.spark.cast import printed
-from headgate.expression.spark.form import Builder
 from headgate.expression.spark.session_time import session_zone
 from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse, settle
 from headgate.expression.spark.vectorised import call, scalar
@@ -73,7 +74,7 @@ def _ordered(test: str, oid: int, left: str, right: str) -> bool:
     return arrays.TESTS[test](order(left), order(right))
 
 
-def _comparison(test: str) -> Builder:
+def _comparison(test: str) -> SparkForm:
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         oid = _operands(node)[0].type.oid
         left, right = args
@@ -91,7 +92,7 @@ def _extreme(oid: int, larger: bool, left: str, right: str) -> str:
     return left if (order(left) > order(right)) is larger else right
 
 
-def _with_element(function: Callable[..., Any], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> Builder:
+def _with_element(function: Callable[..., Any], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> SparkForm:
     """A function of an array and elements (at `places`), called with the element type first."""
 
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
@@ -103,7 +104,7 @@ def _with_element(function: Callable[..., Any], rep: Rep, places: Sequence[int],
     return builder
 
 
-def _plain_items(function: Callable[..., Any], places: Sequence[int]) -> Builder:
+def _plain_items(function: Callable[..., Any], places: Sequence[int]) -> SparkForm:
     """A function of arrays and elements that need not be compared."""
 
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
@@ -166,7 +167,7 @@ def _joined_with(oid: int, array: str | None, separator: str | None, null: str |
     return arrays.joined(array, separator, null)
 
 
-def _to_string(function: Callable[..., Any]) -> Builder:
+def _to_string(function: Callable[..., Any]) -> SparkForm:
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         oid = element_of(_operands(node)[0].type.oid)
         if oid == registry.TIMESTAMPTZ:
@@ -346,7 +347,7 @@ _ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
 }
 """What is done to an element's text before the target type's input function reads it, by the key of the cast's function."""
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     "array_eq": _comparison("="),
     "array_ne": _comparison("<>"),
     "array_lt": _comparison("<"),
@@ -355,21 +356,31 @@ BUILDERS: dict[str, Builder] = {
     "array_ge": _comparison(">="),
     "array_larger": lambda node, args: call(_extreme, TEXT, args, given=(orderable(_operands(node)[0].type.oid), True), raises=False),
     "array_smaller": lambda node, args: call(_extreme, TEXT, args, given=(orderable(_operands(node)[0].type.oid), False), raises=False),
-    "arrayoverlap": _with_element(_overlaps, BOOL, (), strict=True, raises=False),
-    "arraycontains": _with_element(_contains, BOOL, (), strict=True, raises=False),
-    "arraycontained": _with_element(_contained, BOOL, (), strict=True, raises=False),
-    "array_ndims": scalar(arrays.ndims, INT4, raises=False),
+    "arrayoverlap": Implementation(_with_element(_overlaps, BOOL, (), strict=True, raises=False), duckdb="list_has_any({0}, {1})"),
+    "arraycontains": Implementation(_with_element(_contains, BOOL, (), strict=True, raises=False), duckdb=duckdb.contains),
+    "arraycontained": Implementation(_with_element(_contained, BOOL, (), strict=True, raises=False), duckdb=duckdb.contained),
+    "array_ndims": Implementation(scalar(arrays.ndims, INT4, raises=False), duckdb="CASE WHEN len({0}) > 0 THEN 1 END"),
     "array_dims": scalar(arrays.dims, TEXT, raises=False),
-    "array_length": scalar(arrays.length, INT4, raises=False),
-    "array_lower": scalar(arrays.lower, INT4, raises=False),
-    "array_upper": scalar(arrays.upper, INT4, raises=False),
-    "array_cardinality": scalar(arrays.cardinality, INT4, raises=False),
-    "array_append": _plain_items(arrays.append, (1,)),
-    "array_prepend": _plain_items(arrays.prepend, (0,)),
-    "array_cat": _plain_items(arrays.concatenate, ()),
-    "array_remove": _with_element(_remove, TEXT, (1,), strict=False),
+    "array_length": Implementation(
+        scalar(arrays.length, INT4, raises=False), duckdb="CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) END"
+    ),
+    "array_lower": Implementation(
+        scalar(arrays.lower, INT4, raises=False), duckdb="CASE WHEN {1} = 1 AND len({0}) > 0 THEN 1 - {shift0} END"
+    ),
+    "array_upper": Implementation(
+        scalar(arrays.upper, INT4, raises=False), duckdb="CASE WHEN {1} = 1 AND len({0}) > 0 THEN CAST(len({0}) AS INTEGER) - {shift0} END"
+    ),
+    "array_cardinality": Implementation(scalar(arrays.cardinality, INT4, raises=False), duckdb="CAST(len({0}) AS INTEGER)"),
+    "array_append": Implementation(_plain_items(arrays.append, (1,)), duckdb="list_append(coalesce({0}, []), {1})"),
+    "array_prepend": Implementation(_plain_items(arrays.prepend, (0,)), duckdb="list_prepend({0}, coalesce({1}, []))"),
+    "array_cat": Implementation(_plain_items(arrays.concatenate, ()), duckdb=duckdb.beside),
+    "array_remove": Implementation(
+        _with_element(_remove, TEXT, (1,), strict=False), duckdb="list_filter({0}, lambda x: x IS DISTINCT FROM {1})"
+    ),
     "array_replace": _with_element(_replace, TEXT, (1, 2), strict=False),
-    "array_position": _with_element(_position, INT4, (1,), strict=False),
+    "array_position": Implementation(
+        _with_element(_position, INT4, (1,), strict=False), duckdb="CAST(list_position({0}, {1}) AS INTEGER) - {shift0}"
+    ),
     "array_positions": _with_element(_positions, TEXT, (1,), strict=False),
     "array_position_start": lambda node, args: call(
         _position_from,
@@ -378,9 +389,15 @@ BUILDERS: dict[str, Builder] = {
         given=(orderable(element_of(_operands(node)[0].type.oid)),),
         strict=False,
     ),
-    "array_to_text": _to_string(_joined),
-    "array_to_text_null": _to_string(_joined_with),
-    "text_to_array": scalar(_split_at, TEXT, strict=False, raises=False),
+    "array_to_text": Implementation(_to_string(_joined), duckdb="array_to_string(list_filter({texts0}, lambda x: x IS NOT NULL), {1})"),
+    "array_to_text_null": Implementation(
+        _to_string(_joined_with), duckdb="array_to_string(list_transform({texts0}, lambda x: coalesce(x, {2})), {1})"
+    ),
+    "text_to_array": Implementation(
+        scalar(_split_at, TEXT, strict=False, raises=False),
+        duckdb="CASE WHEN {0} = '' THEN [] WHEN {1} IS NULL OR {0} IS NULL THEN string_split({0}, '') WHEN {1} = ''"
+        " THEN [{0}] ELSE string_split({0}, {1}) END",
+    ),
     "text_to_array_null": scalar(_split_with, TEXT, strict=False, raises=False),
     "trim_array": scalar(arrays.trimmed, TEXT),
     "array_fill": _plain_items(_filled, (0,)),

@@ -1,6 +1,7 @@
 """POSIX regular expressions and SIMILAR TO: a constant pattern as Java's where that is exact, everything else in Python over Arrow.
 
-The tables of `spark.call` take BUILDERS. A malformed constant pattern raises where a row is looked at, as in PostgreSQL, not when bound.
+A malformed constant pattern raises where a row is looked at, as in PostgreSQL, not when
+bound.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
+from headgate.expression.duckdb import regex as duckdb
+from headgate.expression.duckdb.value import DuckdbForm
 from headgate.expression.functions.regex import functions, java, similar
 from headgate.expression.functions.regex.lexer import Flag
 from headgate.expression.functions.regex.parser import parse
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression
-from headgate.expression.spark.form import Builder
 from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, raising
 from headgate.expression.spark.vectorised import call, scalar
 
 
-def _operator(*, negated: bool, fold: bool = False) -> Builder:
+def _operator(*, negated: bool, fold: bool = False) -> SparkForm:
     flags = Flag.ADVANCED | (Flag.FOLD if fold else Flag(0))
     return lambda node, args: _matching(args, flags, negated=negated)
 
@@ -74,11 +77,18 @@ def _test(pattern: str, flags: Flag) -> Callable[[Column], Column] | None:
 
 
 _REPLACE, _FROM = functions.regexp_replace, functions.regexp_replace_from
-BUILDERS: dict[str, Builder] = {
-    **dict.fromkeys(("textregexeq", "nameregexeq"), _operator(negated=False)),
-    **dict.fromkeys(("textregexne", "nameregexne"), _operator(negated=True)),
-    **dict.fromkeys(("texticregexeq", "nameicregexeq"), _operator(negated=False, fold=True)),
-    **dict.fromkeys(("texticregexne", "nameicregexne"), _operator(negated=True, fold=True)),
+
+
+def _operators(name: str, spark: SparkForm, in_duckdb: DuckdbForm) -> Table:
+    """An operator on text and name."""
+    return dict.fromkeys((f"text{name}", f"name{name}"), Implementation(spark, duckdb=in_duckdb))
+
+
+IMPLEMENTATIONS: Table = {
+    **_operators("regexeq", _operator(negated=False), duckdb.matches()),
+    **_operators("regexne", _operator(negated=True), duckdb.matches(negated=True)),
+    **_operators("icregexeq", _operator(negated=False, fold=True), duckdb.matches("i")),
+    **_operators("icregexne", _operator(negated=True, fold=True), duckdb.matches("i", negated=True)),
     **dict.fromkeys(("regexp_like", "regexp_like_no_flags"), _like),
     **dict.fromkeys(("regexp_match", "regexp_match_no_flags"), scalar(functions.regexp_match, TEXT)),
     **dict.fromkeys(("regexp_split_to_array", "regexp_split_to_array_no_flags"), scalar(functions.regexp_split_to_array, TEXT)),
@@ -94,11 +104,11 @@ BUILDERS: dict[str, Builder] = {
         ("regexp_substr", "regexp_substr_no_subexpr", "regexp_substr_no_flags", "regexp_substr_no_n", "regexp_substr_no_start"),
         scalar(functions.regexp_substr, TEXT),
     ),
-    **dict.fromkeys(("textregexreplace", "textregexreplace_noopt"), scalar(_REPLACE, TEXT)),
+    **dict.fromkeys(("textregexreplace", "textregexreplace_noopt"), Implementation(scalar(_REPLACE, TEXT), duckdb=duckdb.replaced)),
     **dict.fromkeys(
         ("textregexreplace_extended", "textregexreplace_extended_no_flags", "textregexreplace_extended_no_n"), scalar(_FROM, TEXT)
     ),
-    "textregexsubstr": scalar(functions.substring, TEXT),
+    "textregexsubstr": Implementation(scalar(functions.substring, TEXT), duckdb=duckdb.extracted),
     "substring/25,25,25": scalar(functions.substring_similar, TEXT),
     **dict.fromkeys(("similar_to_escape_1", "similar_to_escape_2"), scalar(similar.similar_to_escape, TEXT)),
     "similar_escape": scalar(similar.similar_escape, TEXT, strict=False),

@@ -17,14 +17,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from headgate.errors import PostgresError
+from headgate.expression.duckdb.datetime import date_trunc, in_range, moved_in_zone
 from headgate.expression.functions.datetime import time_of_day, timestamp
-from headgate.expression.node import Expression
-from headgate.expression.spark.common_subexpression import bound
-from headgate.expression.spark.comparison import TESTS
-from headgate.expression.spark.form import Builder
-from headgate.expression.spark.functions.extract import DAY, NAMES, big, extracted, field_of, micros_of, whole, with_infinity
-from headgate.expression.spark.functions.infinity import infinite_timestamp, timestamp_to_date, too_late
-from headgate.expression.spark.functions.timestamp import (
+from headgate.expression.implementation.datetime.extract import DAY, NAMES, big, extracted, field_of, micros_of, whole, with_infinity
+from headgate.expression.implementation.datetime.infinity import infinite_timestamp, timestamp_to_date, too_late
+from headgate.expression.implementation.datetime.timestamp import (
     CALENDAR_UNITS,
     Make,
     local_moment,
@@ -36,6 +33,10 @@ from headgate.expression.spark.functions.timestamp import (
     truncated,
     usual_span,
 )
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
+from headgate.expression.node import Expression
+from headgate.expression.spark.common_subexpression import bound
+from headgate.expression.spark.comparison import TESTS
 from headgate.expression.spark.session_time import local_now, now, session_zone
 from headgate.expression.spark.units import truncation_unit
 from headgate.expression.spark.value import (
@@ -123,7 +124,7 @@ def _failing(error: PostgresError, rep: Rep, operand: Make) -> Value:
     return Value(rep, make)
 
 
-def _at_zone(rep: Rep, convert: Callable[[Make, time_zone.Zone], Make]) -> Builder:
+def _at_zone(rep: Rep, convert: Callable[[Make, time_zone.Zone], Make]) -> SparkForm:
     """timezone(zone, timestamp) and timezone(zone, timestamptz)."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -144,7 +145,7 @@ def _offset_of(span: Column) -> Column:
     return F.when(bad, error).otherwise(whole(span.getField("micros"), 1_000_000) * big(1_000_000))
 
 
-def _at_offset(rep: Rep, sign: int) -> Builder:
+def _at_offset(rep: Rep, sign: int) -> SparkForm:
     """timezone(interval, timestamp) and timezone(interval, timestamptz)."""
     return lambda node, args: call(timestamp.moved_by_offset, rep, args, given=(sign,))
 
@@ -199,7 +200,7 @@ def _of_date_and_time(node: Expression, args: Sequence[Value]) -> Value:
     return call(time_of_day.on_date_in_zone, TIMESTAMPTZ, args, given=(zone_name,))
 
 
-def _comparison(name: str) -> Builder:
+def _comparison(name: str) -> SparkForm:
     """A comparison of a timestamptz with a date or timestamp."""
     test = TESTS[name]
 
@@ -220,7 +221,7 @@ def _order(node: Expression, args: Sequence[Value]) -> Value:
     return Value(INT4, make)
 
 
-def _plus(sign: int, *, flipped: bool = False) -> Builder:
+def _plus(sign: int, *, flipped: bool = False) -> SparkForm:
     """timestamptz ± interval: months and days by the local calendar, the rest by the clock."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -237,7 +238,7 @@ def _plus(sign: int, *, flipped: bool = False) -> Builder:
     return builder
 
 
-def _extract(*, numeric: bool) -> Builder:
+def _extract(*, numeric: bool) -> SparkForm:
     """A field of a timestamptz: that of its local time, but for the zone's own and the epoch."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -311,8 +312,8 @@ def _age_today(node: Expression, args: Sequence[Value]) -> Value:
     return _age(node, (today, args[0]))
 
 
-def _comparisons() -> dict[str, Builder]:
-    table: dict[str, Builder] = {}
+def _comparisons() -> Table:
+    table: Table = {}
     for name in TESTS:
         for kind in ("date", "timestamp"):
             table[f"{kind}_{name}_timestamptz"] = _comparison(name)
@@ -322,7 +323,7 @@ def _comparisons() -> dict[str, Builder]:
     return table
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     **_comparisons(),
     "timestamptz_zone": _at_zone(TIMESTAMP, local_of),
     "timestamp_zone": _at_zone(TIMESTAMPTZ, instant_of),
@@ -337,12 +338,12 @@ BUILDERS: dict[str, Builder] = {
     "timestamp_timestamptz": _of_timestamp,
     "date_timestamptz": _of_timestamp,
     "timestamptz/1082,1083": _of_date_and_time,
-    "timestamptz_pl_interval": _plus(1),
-    "timestamptz_mi_interval": _plus(-1),
-    "interval_pl_timestamptz/1186,1184": _plus(1, flipped=True),
+    "timestamptz_pl_interval": Implementation(_plus(1), duckdb=moved_in_zone(in_range("{0} + {1}"))),
+    "timestamptz_mi_interval": Implementation(_plus(-1), duckdb=moved_in_zone(in_range("{0} - {1}"), back=True)),
+    "interval_pl_timestamptz/1186,1184": Implementation(_plus(1, flipped=True), duckdb=moved_in_zone(in_range("{1} + {0}"))),
     "extract_timestamptz": _extract(numeric=True),
     "timestamptz_part": _extract(numeric=False),
-    "timestamptz_trunc": _truncate,
+    "timestamptz_trunc": Implementation(_truncate, duckdb=date_trunc),
     "timestamptz_trunc_zone": _truncate_at,
     "make_timestamptz": _made,
     "make_timestamptz_at_timezone": scalar(timestamp.made_at_zone, TIMESTAMPTZ),

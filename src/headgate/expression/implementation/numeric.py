@@ -13,9 +13,10 @@ from decimal import Decimal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression.duckdb import number
 from headgate.expression.functions import numeric, numeric_power
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.node import Expression
-from headgate.expression.spark.form import Builder, right_first
 from headgate.expression.spark.value import DIGITS, INT4, MAX_PRECISION, Env, Rep, Value, as_text, decimal
 from headgate.expression.spark.vectorised import call, scalar
 
@@ -65,7 +66,7 @@ def _both(args: Sequence[Value]) -> bool:
     return all(each.rep.name == "decimal" for each in args)
 
 
-def _sum(operation: Callable[[Column, Column], Column], exact: Callable[[str, str], str]) -> Builder:
+def _sum(operation: Callable[[Column, Column], Column], exact: Callable[[str, str], str]) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         left, right = args
         if _both(args):
@@ -114,7 +115,7 @@ def _zero(rep: Rep) -> Column:
     return F.lit(0).cast(spark_decimal(rep))
 
 
-def _signed(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]) -> Builder:
+def _signed(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]) -> SparkForm:
     """What changes no more than the sign."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -126,7 +127,7 @@ def _signed(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]
     return builder
 
 
-def _whole(native: Callable[[Column], Column], exact: Callable[[str], str]) -> Builder:
+def _whole(native: Callable[[Column], Column], exact: Callable[[str], str]) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         [value] = args
         if _both(args) and value.rep.whole + 1 <= MAX_PRECISION:
@@ -191,16 +192,18 @@ def _decimal_logarithm(node: Expression, args: Sequence[Value]) -> Value:
     return call(numeric_power.logarithm_to, DIGITS, args, given=("10",))
 
 
-BUILDERS: dict[str, Builder] = {
-    "numeric_add": _sum(lambda a, b: a + b, numeric.add),
-    "numeric_sub": _sum(lambda a, b: a - b, numeric.subtract),
-    "numeric_mul": _product,
-    "numeric_div": right_first(lambda node, args: exactly(numeric.divide, args)),
-    "numeric_div_trunc": right_first(lambda node, args: exactly(numeric.truncated_quotient, args)),
-    "numeric_mod": right_first(_modulo),
-    "numeric_uminus": _signed(_negated, numeric.negate),
-    "numeric_uplus": lambda node, args: args[0],
-    "numeric_abs": _signed(lambda a, rep: F.when(a < _zero(rep), _negated(a, rep)).otherwise(a), numeric.absolute),
+IMPLEMENTATIONS: Table = {
+    "numeric_add": Implementation(_sum(lambda a, b: a + b, numeric.add), duckdb=number.numeric("+")),
+    "numeric_sub": Implementation(_sum(lambda a, b: a - b, numeric.subtract), duckdb=number.numeric("-")),
+    "numeric_mul": Implementation(_product, duckdb=number.numeric("*")),
+    "numeric_div": Implementation(lambda node, args: exactly(numeric.divide, args), right_first=True),
+    "numeric_div_trunc": Implementation(lambda node, args: exactly(numeric.truncated_quotient, args), right_first=True),
+    "numeric_mod": Implementation(_modulo, right_first=True, duckdb=number.numeric("%")),
+    "numeric_uminus": Implementation(_signed(_negated, numeric.negate), duckdb=number.numeric("-")),
+    "numeric_uplus": Implementation(lambda node, args: args[0], duckdb=number.numeric("+")),
+    "numeric_abs": Implementation(
+        _signed(lambda a, rep: F.when(a < _zero(rep), _negated(a, rep)).otherwise(a), numeric.absolute), duckdb="abs({0})"
+    ),
     "numeric_ceil": _whole(F.ceil, numeric.ceiling),
     "numeric_floor": _whole(F.floor, numeric.floor),
     "numeric_sign": _sign,

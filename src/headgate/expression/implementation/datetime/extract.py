@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from headgate.expression.functions import numeric as decimals
 from headgate.expression.functions.datetime import extract
+from headgate.expression.implementation.datetime.infinity import infinite_date, infinite_timestamp
+from headgate.expression.implementation.implementation import SparkForm, Table
+from headgate.expression.implementation.numeric import exactly
 from headgate.expression.node import Expression
-from headgate.expression.spark.form import Builder
-from headgate.expression.spark.functions.infinity import infinite_date, infinite_timestamp
-from headgate.expression.spark.functions.numeric import exactly
 from headgate.expression.spark.units import Unit, field_unit
 from headgate.expression.spark.value import DATE, DIGITS, FLOAT8, TIMESTAMP, Env, Rep, Value, as_text, decimal, raising, spark_type
 from headgate.expression.spark.vectorised import call
@@ -215,7 +215,7 @@ def field_of(args: Sequence[Value], *, numeric: bool) -> Unit:
     return field_unit(args[0], "EXTRACT" if numeric else "date_part")
 
 
-def _of_day(*, numeric: bool) -> Builder:
+def _of_day(*, numeric: bool) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         unit = field_of(args, numeric=numeric)
         made = extracted(unit, args[1], numeric=numeric)
@@ -235,7 +235,7 @@ def _part_of_date(node: Expression, args: Sequence[Value]) -> Value:
 
 def _of_text(
     type_name: str, units: frozenset[str], exact: Callable[[str, str], str], double: Callable[[str, str], float], *, numeric: bool
-) -> Builder:
+) -> SparkForm:
     """A field of a time or interval."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -251,8 +251,8 @@ def _of_text(
     return builder
 
 
-def _text_families() -> dict[str, Builder]:
-    table: dict[str, Builder] = {}
+def _text_families() -> Table:
+    table: Table = {}
     for name, shown, units, exact, double in (
         ("time", "time without time zone", extract.TIME_UNITS, extract.exact_time, extract.double_time),
         ("timetz", "time with time zone", extract.TIMETZ_UNITS, extract.exact_timetz, extract.double_timetz),
@@ -263,7 +263,7 @@ def _text_families() -> dict[str, Builder]:
     return table
 
 
-BUILDERS: dict[str, Builder] = {
+IMPLEMENTATIONS: Table = {
     **_text_families(),
     "extract_date": _of_day(numeric=True),
     "extract_timestamp": _of_day(numeric=True),

@@ -1,0 +1,58 @@
+"""Dates and times in DuckDB: what leaves the range, what depends on TimeZone, and where date_trunc cuts.
+
+Forms of `implementation.datetime`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.expression import node as n
+from headgate.expression.duckdb.template import filled
+from headgate.expression.duckdb.value import DuckdbForm, Env, refuse
+from headgate.expression.functions.datetime import timestamp
+from headgate.types import registry as t
+from headgate.types.datetime import interval
+
+_IN_RANGE = (
+    "CASE WHEN ({0}) < CAST('4714-11-24 (BC) 00:00:00' AS TIMESTAMP) AND isfinite({0}) THEN <22008 timestamp out of range> ELSE ({0}) END"
+)
+_FIELDS = frozenset({"microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter", "year"})
+
+
+def in_range(moved: str) -> str:
+    """The template of a timestamp that another template has moved, or 22008."""
+    return _IN_RANGE.format(moved)
+
+
+def date_trunc(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """date_trunc of a field that DuckDB cuts at the same place."""
+    field = operands[0]
+    if not isinstance(field, n.Const) or (field.value or "").lower() not in _FIELDS or (node.type.oid == t.TIMESTAMPTZ and not env.in_utc):
+        raise refuse("date_trunc of this field", node)
+    return f"CAST(date_trunc({args[0]}, {args[1]}) AS TIMESTAMP)"
+
+
+def moved_in_zone(template: str, *, back: bool = False) -> DuckdbForm:
+    """timestamptz ± interval, in either order, by the template where TimeZone is UTC.
+
+    Elsewhere days and months are the zone's, of which DuckDB knows nothing: hours are the same everywhere, and of now() and its like the
+    sum is a constant; all else is refused.
+    """
+
+    def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+        moment, span = operands if operands[0].type.oid == t.TIMESTAMPTZ else reversed(operands)
+        if env.in_utc:
+            return filled(template, node, operands, args, env)
+        if not isinstance(span, n.Const) or span.value is None:
+            raise refuse("an operator that depends on TimeZone", node)
+        parts = interval.normal(span.value)
+        if not parts.days and not parts.months:
+            return filled(template, node, operands, args, env)
+        micros = env.moment(moment)
+        if micros is None:
+            raise refuse("an operator that depends on TimeZone", node)
+        shift = timestamp.minus_in_zone if back else timestamp.plus_in_zone
+        return f"make_timestamp({shift(env.time_zone, micros, span.value)})"
+
+    return build

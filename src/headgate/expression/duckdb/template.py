@@ -1,0 +1,41 @@
+"""Templates of DuckDB's SQL: what a call is made of where the SQL of its arguments has but to be put in its place.
+
+Used by `call` for the templates of `expression.implementation`, and by the forms that end in one. In a template {0} {1} … are the
+arguments, {db} the database's oid, {p} the search path, {sizes} what relations take on disk, {texts0} the elements of the array {0} as
+text, {shift0} 1 if that counts from 0, else 0, {regclass0} a text as regclass, and <22011 message> raises that error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from headgate.expression import node as n
+from headgate.expression.duckdb import cast
+from headgate.expression.duckdb.value import Env, element_of, raised, zero_based
+from headgate.types import registry as t
+
+_PIECE = re.compile(r"\{(texts|shift|regclass)?(\d)\}|\{(db|p|sizes)\}|<(\w{5}) ([^>]*)>")
+
+
+def filled(template: str, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """The SQL of a call."""
+
+    def piece(matched: re.Match[str]) -> str:
+        special, place, word, sqlstate, message = matched.groups()
+        if sqlstate:
+            return raised(sqlstate, message, node.type.oid)
+        if word:
+            return {"db": env.database, "p": env.path}.get(word) or env.sizes()
+        index = int(place)
+        if special == "texts":
+            inner = cast.output(element_of(operands[index].type.oid) or t.TEXT, "x", env)
+            return args[index] if inner == "x" else f"list_transform({args[index]}, lambda x: {inner})"
+        if special == "shift":
+            return "1" if zero_based(operands[index], env) else "0"
+        if special == "regclass":
+            as_class = n.CoerceViaIO(type=n.TypeRef(t.REGCLASS), arg=operands[index], form=n.Form.IMPLICIT)
+            return cast.through_text(as_class, args[index], env)
+        return args[index]
+
+    return _PIECE.sub(piece, template)

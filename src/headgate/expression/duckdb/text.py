@@ -1,0 +1,95 @@
+"""Text in DuckDB: LIKE, concatenation, format(). Forms of `implementation.text`, `string` and `system`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from headgate.expression import builtin
+from headgate.expression import node as n
+from headgate.expression.duckdb import cast
+from headgate.expression.duckdb.value import DuckdbForm, Env, quote, raised, refuse
+from headgate.types import registry as t
+
+_TORN = re.compile(r"^(?:[^\\]|\\.)*\\$", re.DOTALL)
+"""A pattern that ends with an escape character."""
+
+
+def _lower(sql: str) -> str:
+    """Text with small letters, as the C collation folds it."""
+    return f"translate({sql}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
+
+
+def like(*, folded: bool = False, negated: bool = False) -> DuckdbForm:
+    """LIKE and ILIKE, whose ESCAPE is a function around the pattern."""
+
+    def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+        subject, pattern, escape, written = args[0], args[1], "'\\'", operands[1]
+        if isinstance(written, n.FuncExpr) and builtin.function(written.function).key == "like_escape":
+            escape = _escape(written.args[1])
+        if folded:
+            subject, pattern = _lower(subject), _lower(pattern)
+        if not isinstance(written, n.Const) or _TORN.search(written.value or ""):
+            torn = raised("22025", "LIKE pattern must not end with escape character", t.TEXT)
+            pattern = (
+                f"CASE WHEN regexp_matches({pattern}, {quote(_TORN.pattern)}) THEN {torn} ELSE {pattern} END"
+                if escape == "'\\'"
+                else pattern
+            )
+        return f"({subject} {'NOT ' if negated else ''}LIKE {pattern} ESCAPE {escape})"
+
+    return build
+
+
+def _escape(node: n.Expression) -> str:
+    if not isinstance(node, n.Const):
+        raise refuse("LIKE with an ESCAPE that is no constant", node)
+    return quote(node.value) if node.value is not None else "NULL"
+
+
+def concat(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """The text forms of single arguments, one behind the other, without NULLs."""
+    if isinstance(node, n.FuncExpr) and node.variadic:
+        raise refuse("VARIADIC", node)
+    return f"concat({', '.join(cast.text(each, sql, env) for each, sql in zip(operands, args, strict=True))})"
+
+
+def concat_ws(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """The same, with the first between the others."""
+    return "concat_ws" + concat(node, operands, args, env).removeprefix("concat")
+
+
+def beside(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """``anynonarray || text`` and the other way round: a boolean is written out, as a cast writes it."""
+    shown = [
+        f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' END" if each.type.oid == t.BOOL else cast.text(each, sql, env)
+        for each, sql in zip(operands, args, strict=True)
+    ]
+    return f"({shown[0]} || {shown[1]})"
+
+
+def format_text(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """format() with a constant pattern of %s, %I, %L."""
+    pattern = operands[0]
+    if not isinstance(pattern, n.Const) or pattern.value is None or (isinstance(node, n.FuncExpr) and node.variadic):
+        raise refuse("format with a pattern that is not a constant", node)
+    shown = [cast.text(each, sql, env) for each, sql in zip(operands[1:], args[1:], strict=True)]
+    parts = []
+    for piece in re.split(r"(%[%sIL])", pattern.value):
+        if piece in ("%s", "%I", "%L"):
+            if not shown:
+                return raised("22023", "too few arguments for format()", t.TEXT)
+            each = shown.pop(0)
+            name = f"CASE WHEN {each} IS NULL THEN {raised('22004', 'null values cannot be formatted as an SQL identifier', t.TEXT)}"
+            parts.append(
+                {
+                    "%s": f"coalesce({each}, '')",
+                    "%I": f"{name} ELSE hg.quote_ident({each}) END",
+                    "%L": f"coalesce(hg.quote_literal({each}), 'NULL')",
+                }[piece]
+            )
+        elif "%" in piece.replace("%%", ""):
+            raise refuse("this pattern of format", node)
+        elif piece:
+            parts.append(quote("%" if piece == "%%" else piece))
+    return f"({' || '.join(parts) or quote('')})"

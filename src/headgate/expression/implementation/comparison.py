@@ -1,0 +1,141 @@
+"""= <> < <= > >= of every type: the functions behind the operators, as `spark.comparison` orders values and as Arrow does.
+
+DuckDB's comparison goes by the operands' types (`duckdb.comparison`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression.implementation.datetime.infinity import compared
+from headgate.expression.implementation.implementation import Implementation, NotColumnwise, SparkForm, Table, silent
+from headgate.expression.node import Expression
+from headgate.expression.spark.comparison import TESTS, by_key, numeric_test
+from headgate.expression.spark.value import BOOL, Env, Value
+from headgate.types import registry
+
+_KERNELS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": pc.equal, "ne": pc.not_equal, "lt": pc.less, "le": pc.less_equal, "gt": pc.greater, "ge": pc.greater_equal,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ArrowComparison:
+    """A comparison over Arrow: `name` is its place in `TESTS`; `prepare` makes comparable what Arrow would compare in another way."""
+
+    name: str
+    prepare: Callable[..., Sequence[Any]] | None = None
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        """A boolean array, NULL where either is."""
+        if self.prepare is not None:
+            one, other = self.prepare(one, other)
+        return _KERNELS[self.name](one, other)
+
+
+def without_nan(*values: Any) -> Sequence[Any]:
+    """Doubles among which no NaN is, which equals NaN and is the greatest in PostgreSQL."""
+    for each in values:
+        if pc.any(pc.is_nan(each if isinstance(each, pa.Array | pa.ChunkedArray) else pa.array([each.as_py()], each.type))).as_py():
+            raise NotColumnwise("NaN")
+    return values
+
+
+def decimals(*values: Any) -> Sequence[Any]:
+    """Numerics in one scale and precision."""
+    if not all(pa.types.is_decimal(each.type) for each in values):
+        raise NotColumnwise("numeric that is stored as text")
+    scale = max(each.type.scale for each in values)
+    whole = max(each.type.precision - each.type.scale for each in values)
+    kind = pa.decimal128 if whole + scale <= 38 else pa.decimal256
+    return [each if each.type == kind(whole + scale, scale) else pc.cast(each, kind(whole + scale, scale)) for each in values]
+
+
+def _unpadded(*values: Any) -> Sequence[Any]:
+    return [pc.utf8_rtrim(each, characters=" ") for each in values]
+
+
+def _plain(name: str) -> SparkForm:
+    test = TESTS[name]
+    return lambda node, args: Value(BOOL, lambda env: test(args[0].make(env), args[1].make(env)))
+
+
+def _as(name: str, left: str | None, right: str | None) -> SparkForm:
+    """A comparison after widening either side to a Spark type."""
+    test = TESTS[name]
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        def make(env: Env) -> Column:
+            a, b = args[0].make(env), args[1].make(env)
+            return test(a.cast(left) if left else a, b.cast(right) if right else b)
+
+        return Value(BOOL, make)
+
+    return builder
+
+
+def _date_with_timestamp(name: str, *, flipped: bool) -> SparkForm:
+    test = TESTS[name]
+
+    def builder(node: Expression, args: Sequence[Value]) -> Value:
+        day, moment = (args[1], args[0]) if flipped else (args[0], args[1])
+        return Value(BOOL, lambda env: compared(test, day.make(env), moment.make(env), flipped=flipped))
+
+    return builder
+
+
+def _blank_padded(name: str) -> SparkForm:
+    test = TESTS[name]
+    return lambda node, args: Value(BOOL, lambda env: test(F.rtrim(args[0].make(env)), F.rtrim(args[1].make(env))))
+
+
+def _keyed(name: str, oid: int) -> SparkForm:
+    test = TESTS[name]
+    return lambda node, args: Value(BOOL, lambda env: test(*(by_key(each, oid).make(env) for each in args)))
+
+
+def _numeric(name: str) -> SparkForm:
+    return lambda node, args: numeric_test(name, args[0], args[1])
+
+
+_STORED = ("int2", "int4", "int8", "oid", "bool", "bytea", "uuid_", "date_", "timestamp_", "name", "time_")
+"""Families, by the beginning of their keys, whose stored form Spark and Arrow compare as PostgreSQL does."""
+_KEYED = {"pg_lsn_": registry.PG_LSN, "cash_": registry.MONEY, "timetz_": registry.TIMETZ, "interval_": registry.INTERVAL}
+
+
+def _of_family(name: str) -> dict[str, Implementation]:
+    """One comparison, of all types."""
+    arrow = ArrowComparison(name)
+    table = {f"{family}{name}": silent(_plain(name), arrow=arrow) for family in _STORED}
+    for family in ("macaddr_", "macaddr8_", "bit"):
+        table[f"{family}{name}"] = silent(_plain(name))
+    for pair in ("24", "42", "28", "82", "48", "84"):
+        wide = "bigint" if "8" in pair else "int"
+        table[f"int{pair}{name}"] = silent(_as(name, wide, wide), arrow=arrow)
+    for family in ("float4", "float8"):
+        table[f"{family}{name}"] = silent(_plain(name), arrow=ArrowComparison(name, without_nan))
+    for family in ("float48", "float84"):
+        table[f"{family}{name}"] = silent(_as(name, "double", "double"), arrow=ArrowComparison(name, without_nan))
+    table[f"date_{name}_timestamp"] = silent(_date_with_timestamp(name, flipped=False))
+    table[f"timestamp_{name}_date"] = silent(_date_with_timestamp(name, flipped=True))
+    table[f"char{name}"] = silent(_plain(name) if name in ("eq", "ne") else _keyed(name, registry.CHAR))
+    table |= {f"{family}{name}": silent(_keyed(name, oid)) for family, oid in _KEYED.items()}
+    table[f"bpchar{name}"] = silent(_blank_padded(name), arrow=ArrowComparison(name, _unpadded))
+    table[f"numeric_{name}"] = silent(_numeric(name), arrow=ArrowComparison(name, decimals))
+    table[f"text{name}" if name in ("eq", "ne") else f"text_{name}"] = silent(_plain(name), arrow=arrow)
+    for key in (f"name{name}text", f"text{name}name"):
+        table[key] = silent(_plain(name))
+    return table
+
+
+_ANY_COLLATION = frozenset({f"{family}{name}" for family in ("text", "bpchar", "name") for name in ("eq", "ne")})
+IMPLEMENTATIONS: Table = {
+    key: replace(entry, any_collation=key in _ANY_COLLATION) for name in TESTS for key, entry in _of_family(name).items()
+}
