@@ -38,6 +38,8 @@ ENDLESS = {
     "an insert": "INSERT INTO t SELECT g FROM generate_series(1, 1000000000000) g",
     "workers": r"SELECT count(*) FROM generate_series(1, 1000000000) g WHERE g::text ~ '(1|2).*\1\1\1x'",
     "conditions": "SELECT count(*) FROM t WHERE " + " AND ".join(f"a <> {number}" for number in range(20000)),
+    # Spark's planner works on each part, a hundred times
+    "sums": "SELECT count(*) FROM t WHERE " + " AND ".join(f"a <> {number} + a" for number in range(6000)),
     # Spark's planner computes what depends on no row
     "the planner": "SELECT translate(repeat('a', 60000000), repeat('b', 10000) || 'a', repeat('c', 10001))",
     "the catalog": "SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c WHERE a.attname || b.attname < c.attname",
@@ -105,6 +107,18 @@ def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(nod
         assert time.monotonic() - told < MOMENTS
         assert running.state == ("57014" if how == "cancel" else "57P01")
         assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
+        if how == "cancel":
+            assert session.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["({0}, 'x{0}')", "(a = {0} AND b = 'x{0}')"])
+def test_a_list_of_thousands_of_pairs_is_answered(node: Server, database: str, form: str) -> None:
+    pairs = [form.format(number) for number in range(4000)]
+    condition = f"(a, b) IN ({', '.join(pairs)})" if form.startswith("({0}") else " OR ".join(pairs)
+
+    with connected(node, database) as session:
+        assert session.execute(f"SELECT count(*) FROM t WHERE b = 'x' OR {condition}").fetchone() == (1,)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

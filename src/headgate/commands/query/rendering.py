@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -71,10 +72,16 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
         spill.check()
 
     thread = job_group.enter(context, session.job_group, "headgate session")
+    stopped = threading.Event()
 
     def stop() -> None:
         context.cancelJobGroup(session.job_group)
-        planning.stop(context, thread)
+        if planning.stop(context, thread):
+            stopped.set()
 
-    with spill, session.cancelling(stop, in_java=True), translated(check):
-        yield
+    try:
+        with spill, session.cancelling(stop, in_java=True), translated(check):
+            yield
+    finally:
+        if stopped.is_set():
+            planning.recover(context)

@@ -5,6 +5,7 @@ DuckDB's comparison goes by the operands' types (`duckdb.comparison`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -110,28 +111,38 @@ _STORED = ("int2", "int4", "int8", "oid", "bool", "bytea", "uuid_", "date_", "ti
 _KEYED = {"pg_lsn_": registry.PG_LSN, "cash_": registry.MONEY, "timetz_": registry.TIMETZ, "interval_": registry.INTERVAL}
 
 
+_FLIPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def _entry(build: Callable[[str], SparkForm], name: str, arrow: ArrowComparison | None = None) -> Implementation:
+    """A comparison of two values of one kind, which is the flipped one of the values the other way round."""
+    flipped = build(_FLIPPED[name])
+    return replace(silent(build(name), arrow=arrow), commuted=lambda node, args: flipped(node, args[::-1]))
+
+
 def _of_family(name: str) -> dict[str, Implementation]:
     """One comparison, of all types."""
     arrow = ArrowComparison(name)
-    table = {f"{family}{name}": silent(_plain(name), arrow=arrow) for family in _STORED}
+    table = {f"{family}{name}": _entry(_plain, name, arrow) for family in _STORED}
     for family in ("macaddr_", "macaddr8_", "bit"):
-        table[f"{family}{name}"] = silent(_plain(name))
+        table[f"{family}{name}"] = _entry(_plain, name)
     for pair in ("24", "42", "28", "82", "48", "84"):
         wide = "bigint" if "8" in pair else "int"
-        table[f"int{pair}{name}"] = silent(_as(name, wide, wide), arrow=arrow)
+        table[f"int{pair}{name}"] = _entry(functools.partial(_as, left=wide, right=wide), name, arrow)
     for family in ("float4", "float8"):
-        table[f"{family}{name}"] = silent(_plain(name), arrow=ArrowComparison(name, without_nan))
+        table[f"{family}{name}"] = _entry(_plain, name, ArrowComparison(name, without_nan))
     for family in ("float48", "float84"):
-        table[f"{family}{name}"] = silent(_as(name, "double", "double"), arrow=ArrowComparison(name, without_nan))
+        doubles = functools.partial(_as, left="double", right="double")
+        table[f"{family}{name}"] = _entry(doubles, name, ArrowComparison(name, without_nan))
     table[f"date_{name}_timestamp"] = silent(_date_with_timestamp(name, flipped=False))
     table[f"timestamp_{name}_date"] = silent(_date_with_timestamp(name, flipped=True))
-    table[f"char{name}"] = silent(_plain(name) if name in ("eq", "ne") else _keyed(name, registry.CHAR))
-    table |= {f"{family}{name}": silent(_keyed(name, oid)) for family, oid in _KEYED.items()}
-    table[f"bpchar{name}"] = silent(_blank_padded(name), arrow=ArrowComparison(name, _unpadded))
-    table[f"numeric_{name}"] = silent(_numeric(name), arrow=ArrowComparison(name, decimals))
-    table[f"text{name}" if name in ("eq", "ne") else f"text_{name}"] = silent(_plain(name), arrow=arrow)
+    table[f"char{name}"] = _entry(_plain if name in ("eq", "ne") else functools.partial(_keyed, oid=registry.CHAR), name)
+    table |= {f"{family}{name}": _entry(functools.partial(_keyed, oid=oid), name) for family, oid in _KEYED.items()}
+    table[f"bpchar{name}"] = _entry(_blank_padded, name, ArrowComparison(name, _unpadded))
+    table[f"numeric_{name}"] = _entry(_numeric, name, ArrowComparison(name, decimals))
+    table[f"text{name}" if name in ("eq", "ne") else f"text_{name}"] = _entry(_plain, name, arrow)
     for key in (f"name{name}text", f"text{name}name"):
-        table[key] = silent(_plain(name))
+        table[key] = _entry(_plain, name)
     return table
 
 

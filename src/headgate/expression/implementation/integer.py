@@ -1,10 +1,11 @@
 """Integers and booleans: arithmetic with PostgreSQL's overflow errors, division towards zero, bits, abs, mod, gcd.
 
-Spark's ANSI arithmetic raises where PostgreSQL does; `failure` names the error. The table is keyed by PostgreSQL's C functions.
+What does not fit is found by the expression itself, which raises when a row is computed, as PostgreSQL does.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +30,11 @@ def out_of_range(rep: Rep) -> Column:
     return raising("22003", f"{_NAMES[rep.name]} out of range")
 
 
+def division_by_zero() -> Column:
+    """Raises 22012."""
+    return raising("22012", "division by zero")
+
+
 def _typed(rep: Rep, args: Sequence[Value], env: Env) -> list[Column]:
     return [each.make(env) if each.rep == rep else each.make(env).cast(SPARK[rep.name]) for each in args]
 
@@ -39,24 +45,39 @@ def narrowed(made: Column, rep: Rep) -> Column:
     return F.when((made < F.lit(low)) | (made > F.lit(-low - 1)), out_of_range(rep)).otherwise(made.cast(SPARK[rep.name]))
 
 
-def _arithmetic(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
-    """+ - *: int2 and int4 in the next wider type, so that the error is PostgreSQL's; int8 by Spark's own check."""
+def _arithmetic(rep: Rep, attempt: Callable[[Column, Column], Column]) -> SparkForm:
+    """+ - *: Spark's attempt is NULL where the result does not fit.
+
+    Not its checked arithmetic, although that raises too: the planner computes it where it takes the operands for constants (by ``id = 5``
+    beside it), and raises for a row that is not there.
+    """
 
     def make(args: Sequence[Value], env: Env) -> Column:
-        if rep == INT8:
-            return operation(*_typed(INT8, args, env))
-        return narrowed(operation(*_typed(INT8, args, env)), rep)
+        a, b = _typed(rep, args, env)
+        known = _all_known([column for column, each in zip((a, b), args, strict=True) if each.constant is None])
+        return F.coalesce(attempt(a, b), F.when(known, out_of_range(rep)))
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
+def _all_known(columns: Sequence[Column]) -> Column:
+    """Whether none of the values is NULL."""
+    return functools.reduce(Column.__and__, [F.isnotnull(each) for each in columns]) if columns else F.lit(True)
+
+
+def _by_zero(a: Column, b: Column) -> Column:
+    """Whether a value is divided by zero; the left operand is computed first, as PostgreSQL does."""
+    return F.isnotnull(a) & (b == F.lit(0))
+
+
 def _division(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = _typed(INT8, args, env)
-        if rep == INT8:
-            overflow = (a == F.lit(_LEAST["int8"])) & (b == F.lit(-1))
-            return F.when(overflow, out_of_range(INT8)).otherwise(F.call_function("div", a, b))
-        return narrowed(F.call_function("div", a, b), rep)
+        a, b = _typed(rep, args, env)
+        made = F.call_function("div", a, b).cast(SPARK[rep.name])
+        if args[1].constant not in (None, "0", "-1"):
+            return made
+        overflow = (a == F.lit(_LEAST[rep.name])) & (b == F.lit(-1))
+        return F.when(_by_zero(a, b), division_by_zero()).when(overflow, out_of_range(rep)).otherwise(made)
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
@@ -64,7 +85,8 @@ def _division(rep: Rep) -> SparkForm:
 def _modulo(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = _typed(rep, args, env)
-        return (a % b).cast(SPARK[rep.name])
+        made = (a % b).cast(SPARK[rep.name])
+        return made if args[1].constant not in (None, "0") else F.when(_by_zero(a, b), division_by_zero()).otherwise(made)
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
@@ -131,14 +153,14 @@ def _remainder(one: Any, other: Any) -> Any:
 def _of_two(prefix: str, rep: Rep) -> Table:
     """Arithmetic of two integers; kernels that overflow or divide by zero raise."""
 
-    def entry(spark: SparkForm, kernel: ArrowForm, symbol: str, *, right_first: bool = False) -> Implementation:
-        return Implementation(spark, right_first=right_first, arrow=_checked(rep, kernel), duckdb=number.integer(symbol))
+    def entry(spark: SparkForm, kernel: ArrowForm, symbol: str) -> Implementation:
+        return Implementation(spark, arrow=_checked(rep, kernel), duckdb=number.integer(symbol))
 
     return {
-        f"{prefix}pl": entry(_arithmetic(rep, lambda a, b: a + b), pc.add_checked, "+"),
-        f"{prefix}mi": entry(_arithmetic(rep, lambda a, b: a - b), pc.subtract_checked, "-"),
-        f"{prefix}mul": entry(_arithmetic(rep, lambda a, b: a * b), pc.multiply_checked, "*"),
-        f"{prefix}div": entry(_division(rep), pc.divide_checked, "//", right_first=True),
+        f"{prefix}pl": entry(_arithmetic(rep, F.try_add), pc.add_checked, "+"),
+        f"{prefix}mi": entry(_arithmetic(rep, F.try_subtract), pc.subtract_checked, "-"),
+        f"{prefix}mul": entry(_arithmetic(rep, F.try_multiply), pc.multiply_checked, "*"),
+        f"{prefix}div": entry(_division(rep), pc.divide_checked, "//"),
     }
 
 
@@ -147,7 +169,7 @@ def _of_one_type(prefix: str, rep: Rep) -> Table:
     kind = _DUCKDB[rep]
     shifted = None if rep == INT2 else f"({{0}} >> ({{1}} & {63 if rep == INT8 else 31}))"
     return {
-        f"{prefix}mod": Implementation(_modulo(rep), right_first=True, arrow=_checked(rep, _remainder), duckdb=number.integer("%")),
+        f"{prefix}mod": Implementation(_modulo(rep), arrow=_checked(rep, _remainder), duckdb=number.integer("%")),
         f"{prefix}um": Implementation(_negation(rep), arrow=pc.negate_checked, duckdb=f"CAST((-{{0}}) AS {kind})"),
         f"{prefix}abs": Implementation(_negation(rep, magnitude=True), arrow=pc.abs_checked, duckdb=f"CAST(abs({{0}}) AS {kind})"),
         f"{prefix}up": Implementation(_same, duckdb=f"CAST((+{{0}}) AS {kind})"),

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from headgate.expression.duckdb import number
 from headgate.expression.functions import numeric, numeric_power
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
+from headgate.expression.implementation.integer import division_by_zero
 from headgate.expression.node import Expression
 from headgate.expression.spark.value import DIGITS, INT4, MAX_PRECISION, Env, Rep, Value, as_text, decimal
 from headgate.expression.spark.vectorised import call, scalar
@@ -94,10 +95,12 @@ def _modulo(node: Expression, args: Sequence[Value]) -> Value:
     whole = max(left.rep.whole, right.rep.whole)
     if _both(args) and whole + scale <= MAX_PRECISION:
         target = spark_decimal(decimal(whole + scale, scale))
-        return Value(
-            decimal(whole + scale, scale),
-            lambda env: (left.make(env).cast(target) % right.make(env).cast(target)).cast(target),
-        )
+
+        def make(env: Env) -> Column:
+            a, b = left.make(env).cast(target), right.make(env).cast(target)
+            return F.when(F.isnotnull(a) & (b == F.lit(0)), division_by_zero()).otherwise((a % b).cast(target))
+
+        return Value(decimal(whole + scale, scale), make)
     return exactly(numeric.modulo, args)
 
 
@@ -196,9 +199,9 @@ IMPLEMENTATIONS: Table = {
     "numeric_add": Implementation(_sum(lambda a, b: a + b, numeric.add), duckdb=number.numeric("+")),
     "numeric_sub": Implementation(_sum(lambda a, b: a - b, numeric.subtract), duckdb=number.numeric("-")),
     "numeric_mul": Implementation(_product, duckdb=number.numeric("*")),
-    "numeric_div": Implementation(lambda node, args: exactly(numeric.divide, args), right_first=True),
-    "numeric_div_trunc": Implementation(lambda node, args: exactly(numeric.truncated_quotient, args), right_first=True),
-    "numeric_mod": Implementation(_modulo, right_first=True, duckdb=number.numeric("%")),
+    "numeric_div": lambda node, args: exactly(numeric.divide, args),
+    "numeric_div_trunc": lambda node, args: exactly(numeric.truncated_quotient, args),
+    "numeric_mod": Implementation(_modulo, duckdb=number.numeric("%")),
     "numeric_uminus": Implementation(_signed(_negated, numeric.negate), duckdb=number.numeric("-")),
     "numeric_uplus": Implementation(lambda node, args: args[0], duckdb=number.numeric("+")),
     "numeric_abs": Implementation(

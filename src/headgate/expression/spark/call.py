@@ -18,7 +18,7 @@ from headgate.expression.implementation.implementation import Implementation, Ra
 from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.spark.common_subexpression import once
 from headgate.expression.spark.comparison import C_COLLATIONS
-from headgate.expression.spark.value import Make, Value, after, missing, refuse, settle, spark_type
+from headgate.expression.spark.value import Make, Remembered, Value, after, missing, refuse, settle, spark_type
 from headgate.types import registry
 
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
@@ -55,13 +55,16 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         return value
     elif known.null_first:
         made = _looked_at(value, [settle(each) for each in args])
+    elif raisers == [1] and known.commuted is not None:
+        made = known.commuted(node, args)
     elif raisers and (known.right_first or any(may_be_null[: raisers[-1]])):
         made = _looked_at(value, [settle(args[place]) for place in raisers])
     else:
         made = value
     fixed = [settle(args[place]) for place in raisers if not varies(operands[place])]
     usual = after(fixed, made) if fixed and len(args) > 1 and any(may_be_null) else made
-    return usual if usual.is_null else once(known.spark, node, operands, args, usual)
+    whole = usual if usual.is_null else once(known.spark, node, operands, args, usual)
+    return replace(whole, make=Remembered(whole.make))
 
 
 def _looked_at(value: Value, watched: Sequence[Make]) -> Value:

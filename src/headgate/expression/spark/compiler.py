@@ -29,12 +29,16 @@ from headgate.expression.implementation import json
 from headgate.expression.spark import aggregate, cast, conditional, domain, literal, row_value, set_returning, window
 from headgate.expression.spark.call import apply, by_operator, check_collation, implementation, is_silent, may_raise
 from headgate.expression.spark.collecting_aggregate import Ordering
+from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
 from headgate.interruption import look
 from headgate.types import registry
 from headgate.types.text import array as arrays
+
+LONG = 2_000
+"""Nodes of a condition from which on it is not compiled by Spark."""
 
 
 def compile(  # noqa: A001
@@ -68,16 +72,26 @@ def qual(expression: n.Expression, columns: Mapping[str, Column], session: Sessi
     looks first at what needs no Python: what may raise is kept from it, but for what stands in front of it, by which files are left out.
     """
     parts = n.conjuncts(expression)
+    ends = list(itertools.accumulate(sum(1 for _ in n.walk(each)) for each in parts))
     with planning(session):
         tests = [plan(each) for each in parts]
-        if not may_raise(expression):
+        is_long = ends[-1] > LONG
+        if not is_long and not may_raise(expression):
             return settle(replace(_chain(tests, n.BoolKind.AND), calm=True))(Env(columns))
-        whole = settle(_chain([_is_true(each) for each in tests], n.BoolKind.AND))(Env(columns))
-        front = [
-            settle(test)(Env(columns))
-            for test, _ in itertools.takewhile(lambda pair: not may_raise(pair[1]), zip(tests, parts, strict=True))
-        ]
-    return functools.reduce(Column.__and__, [*front, _as_one(whole)])
+        every = settle(_chain([_is_true(each) for each in tests], n.BoolKind.AND))
+        whole = _interpreted(every, columns) if is_long else every(Env(columns))
+        front = itertools.takewhile(lambda place: ends[place] <= LONG and not may_raise(parts[place]), range(len(parts)))
+        before = [settle(tests[place])(Env(columns)) for place in front]
+    return functools.reduce(Column.__and__, [*before, _as_one(whole)])
+
+
+def _interpreted(test: Make, columns: Mapping[str, Column]) -> Column:
+    """A test that Spark evaluates as it stands.
+
+    It would write a Java program of it otherwise, of a kilobyte for each comparison, find that a method must not be as long, and then do
+    the same: a list of four thousand pairs of keys takes half a minute and the whole heap.
+    """
+    return bound([F.lit(True)], lambda _: test(Env(columns)), long=0)
 
 
 def _as_one(test: Column) -> Column:

@@ -166,6 +166,23 @@ class Env:
 Make = Callable[[Env], Column]
 
 
+class Remembered:
+    """A `Make` that builds its Column once for an `Env`, however often a call of calls asks for it.
+
+    Each part of a Column is a question to Java.
+    """
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self._last: tuple[Env, Column] | None = None
+
+    def __call__(self, env: Env) -> Column:
+        """The Column."""
+        if self._last is None or self._last[0] is not env:
+            self._last = env, self._make(env)
+        return self._last[1]
+
+
 @dataclass(frozen=True)
 class Value:
     """A planned value.

@@ -1,0 +1,28 @@
+-- A row raises what it computes and no more: no planner puts constants together, or computes for a key that no row has.
+CREATE TABLE numbers (id bigint PRIMARY KEY, i int, s smallint, d numeric(5,2));
+INSERT INTO numbers VALUES (-5, -5, -5, -5), (5, NULL, NULL, NULL);
+SELECT count(*) FROM numbers WHERE id < 0 AND 9223372036854775807 + id + 1 > 0;
+SELECT count(*) FROM numbers WHERE id < 0 AND i + 2147483647 + 3 > 0;
+SELECT count(*) FROM numbers WHERE id < 0 AND s * 2::smallint * 3::smallint < 0;
+SELECT count(*) FROM numbers WHERE id + 9223372036854775807 + -9223372036854775807 = 5;
+SELECT count(*) FROM numbers WHERE id = 5 AND i <> 9223372036854775807 + id;
+SELECT count(*) FROM numbers WHERE id = 5 AND i < 2147483647 + id::int;
+SELECT count(*) FROM numbers WHERE id = 5 AND s >= 32767::smallint + id::int::smallint;
+SELECT count(*) FROM numbers WHERE id = 7 AND 9223372036854775807 + id > 0;
+SELECT count(*) FROM numbers WHERE id = 0 AND 10 / id > 0;
+SELECT count(*) FROM numbers WHERE id = 0 AND 10 % id > 0;
+SELECT count(*) FROM numbers WHERE id - 5 = 0 AND 10 / (id - 5) > 0;
+SELECT count(*) FROM numbers WHERE id = 5 AND 10 % (id - 5) > 0;
+SELECT count(*) FROM numbers WHERE id = 5 AND i % (id - 5) > 0;
+SELECT count(*) FROM numbers WHERE id = 5 AND i / (id - 5) > 0;
+SELECT count(*) FROM numbers WHERE d = 0 AND 10.0 % d > 0;
+SELECT count(*) FROM numbers WHERE 10.0 % (d + 5) > 0;
+SELECT i / -1, i % -1, s / 2::smallint, s % 2::smallint, -7 / 2, -7 % 2, id / 3, id % 3 FROM numbers ORDER BY id;
+SELECT (i - 2147483643) / -1 FROM numbers WHERE id = -5;
+SELECT (s - 32763::smallint)::smallint / -1::smallint FROM numbers WHERE id = -5;
+SELECT (id - 9223372036854775803) / -1 FROM numbers WHERE id = -5;
+SELECT (id - 9223372036854775803) % -1 FROM numbers WHERE id = -5;
+SELECT i + 1 > i, 1 + i > i, i - 1 < i, i * 2 < i, 2 * i < i FROM numbers ORDER BY id;
+SELECT count(*) FROM numbers WHERE i > 2147483647 + id::int;
+SELECT count(*) FROM numbers WHERE 2147483647 + id::int < i;
+DROP TABLE numbers;
