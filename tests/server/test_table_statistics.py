@@ -23,3 +23,9 @@ def test_rows_are_counted_by_what_was_done_to_them(server: Server) -> None:
     until(lambda: server.psql(database, COUNTS) == expected, "the counts")  # PostgreSQL's sessions tell them when they end
     server.psql(database, "BEGIN; DELETE FROM t; ROLLBACK; DROP TABLE untouched; TRUNCATE t")
     until(lambda: server.psql(database, COUNTS).endswith("|0") and "untouched" not in server.psql(database, COUNTS), "the empty table")
+    server.psql(database, "SELECT pg_stat_reset_single_table_counters('t'::regclass)")
+    until(lambda: server.psql(database, COUNTS) == "t|0|0|0|0", "counts that begin anew")
+    server.psql(database, "INSERT INTO t VALUES (1, 'x')")
+    until(lambda: server.psql(database, COUNTS).startswith("t|1|"), "the counts behind it")
+    server.psql(database, "SELECT pg_stat_reset()")
+    until(lambda: server.psql(database, COUNTS).startswith("t|0|"), "counts of the whole database that begin anew")

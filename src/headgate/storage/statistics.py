@@ -86,6 +86,12 @@ class Statistics:
             for key in keys:
                 self._tables.pop(key, None)
 
+    def reset(self, database: int) -> None:
+        """The database and its tables are counted from now on."""
+        with self._lock:
+            self._counts.pop(database, None)
+            self._tables = {key: counts for key, counts in self._tables.items() if key[0] != database}
+
     def committed(self, database: int) -> None:
         """A transaction has committed."""
         self._add(database, commits=1)

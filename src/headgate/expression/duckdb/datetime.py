@@ -5,11 +5,12 @@ Forms of `implementation.datetime`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from headgate.expression import node as n
 from headgate.expression.duckdb.template import filled
-from headgate.expression.duckdb.value import DuckdbForm, Env, refuse
+from headgate.expression.duckdb.value import DuckdbForm, Env, quote, raised, refuse
 from headgate.expression.functions.datetime import timestamp
 from headgate.types import registry as t
 from headgate.types.datetime import interval
@@ -56,3 +57,18 @@ def moved_in_zone(template: str, *, back: bool = False) -> DuckdbForm:
         return f"make_timestamp({shift(env.time_zone, micros, span.value)})"
 
     return build
+
+
+_SHOWN = {"YYYY": "%Y", "MM": "%m", "DD": "%d", "HH24": "%H", "MI": "%M", "SS": "%S", "TZ": "UTC"}
+_PARTS = re.compile(rf"{'|'.join(_SHOWN)}|[^A-Za-z\"%]")
+
+
+def to_char(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """to_char of a moment by a constant format of its most usual words."""
+    shown = operands[1].value if isinstance(operands[1], n.Const) else None
+    in_zone = operands[0].type.oid == t.TIMESTAMPTZ
+    if shown is None or _PARTS.sub("", shown) or (in_zone and not env.in_utc) or ("TZ" in shown and not in_zone):
+        raise refuse("to_char with this format", node)
+    made = f"strftime({args[0]}, {quote(_PARTS.sub(lambda part: _SHOWN.get(part[0], part[0]), shown))})"
+    beyond = raised("0A000", "to_char of a year beyond 1000 to 9999 is not supported in a query on system catalogs", t.TEXT)
+    return f"CASE WHEN year({args[0]}) BETWEEN 1000 AND 9999 THEN {made} WHEN {args[0]} IS NOT NULL THEN {beyond} END"

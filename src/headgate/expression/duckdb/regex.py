@@ -6,6 +6,7 @@ same strings; where the place of the match counts, it must have one way to match
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -20,6 +21,12 @@ _PIECES = re.compile(
 """What means the same in both engines."""
 _ONE_WAY = re.compile(rf"\^?{_ATOM}*(?:{_ATOM}[*+])?\$?", re.DOTALL)
 """Atoms, the last of which may be repeated as often as it goes."""
+
+
+_GROUP = re.compile(rf"\^?{_ATOM}*\((?!\?)({_ATOM}[*+]?)\){_ATOM}*(?:\.\*|\((?P<words>\w+(?:\|\w+)+)\))?\$?", re.DOTALL)
+"""One atom in parentheses that may be repeated, between others; behind it all the rest, or one of some words."""
+_PIECE = re.compile(rf"(?P<open>\((?!\?))|(?P<close>\))|(?P<atom>{_ATOM})(?P<times>[*+?]?)", re.DOTALL)
+_CHARACTERS = [chr(code) for code in range(128)]
 
 
 def _constant(node: n.Expression, env: Env) -> str | None:
@@ -50,17 +57,51 @@ def matches(options: str = "", *, negated: bool = False) -> DuckdbForm:
     return build
 
 
+def _groups(pattern: str) -> int | None:
+    """How many pairs of parentheses are in a pattern that matches any text in one way at most; None for others, as far as is seen here.
+
+    An atom that may be repeated or missing ends where the next begins, if no character is in both; where the same comes again, the first
+    takes all that there is.
+    """
+    whole = _GROUP.fullmatch(pattern)
+    if whole is not None:
+        words = (whole["words"] or "").split("|")
+        return None if any(one.startswith(other) for one, other in itertools.permutations(words, 2)) else 1
+    pieces: list[tuple[frozenset[str], str]] = []
+    at, opened, closed = int(pattern.startswith("^")), 0, 0
+    while at < len(pattern.removesuffix("$")):
+        found = _PIECE.match(pattern, at)
+        if found is None or "[:" in found[0]:
+            return None
+        at = found.end()
+        opened, closed = opened + bool(found["open"]), closed + bool(found["close"])
+        if found["atom"]:
+            pieces.append((frozenset(each for each in _CHARACTERS if re.fullmatch(found["atom"], each, re.DOTALL)), found["times"]))
+    for place, (characters, times) in enumerate(pieces):
+        for following, often in pieces[place + 1 :] if times else ():
+            if characters & following and not (times == often == "*" and characters == following):
+                return None
+            if often not in ("*", "?"):
+                break
+    return opened if opened == closed <= 1 else None
+
+
 def extracted(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """substring(text from pattern)."""
-    pattern = _pattern(operands[1], env, one_way=True)
-    return f"CASE WHEN regexp_matches({args[0]}, {pattern}, 's') THEN regexp_extract({args[0]}, {pattern}, 0, 's') END"
+    """substring(text from pattern): what the parentheses have matched, if there are some."""
+    text = _constant(operands[1], env)
+    group = 0 if text is None else _groups(text) or 0
+    pattern = quote(text) if group and text is not None else _pattern(operands[1], env, one_way=True)
+    return f"CASE WHEN regexp_matches({args[0]}, {pattern}, 's') THEN regexp_extract({args[0]}, {pattern}, {group}, 's') END"
 
 
 def replaced(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """regexp_replace(text, pattern, replacement [, flags])."""
-    pattern = _pattern(operands[1], env, one_way=True)
+    """regexp_replace(text, pattern, replacement [, flags]); the replacement may name what the parentheses have matched."""
+    text = _constant(operands[1], env)
+    groups = _groups(text) if text is not None else None
+    pattern = quote(text) if groups and text is not None else _pattern(operands[1], env, one_way=True)
     replacement = _constant(operands[2], env)
     flags = (_constant(operands[3], env) or "") if len(operands) > 3 else ""
-    if replacement is None or "\\" in replacement or not set(flags) <= {"g"} or (flags and re.search(r"[*]\$?'?\Z", pattern)):
+    is_plain = replacement is not None and "\\" not in (replacement.replace(r"\1", "") if groups else replacement)
+    if not is_plain or not set(flags) <= {"g"} or (flags and re.search(r"[*]\)?\$?'?\Z", pattern)):
         raise refuse("this form of regexp_replace", node)
     return f"regexp_replace({args[0]}, {pattern}, {args[2]}, 's{flags}')"

@@ -136,7 +136,10 @@ def _privileges(node: n.FuncExpr, args: Sequence[str], env: Env, in_from: bool) 
         f" FROM (SELECT unnest(flatten(list_transform({given}, lambda v: {each}))) AS p) _x"
     )
     columns = (("grantor", t.OID), ("grantee", t.OID), ("privilege_type", t.TEXT), ("is_grantable", t.BOOL))
-    return Rows(columns, table_sql=table, scalar=False)
+    if in_from:
+        return Rows(columns, table_sql=table, scalar=False)
+    fields = ", ".join(f"'{name}': _y.c{place}" for place, (name, _) in enumerate(columns, 1))
+    return Rows(columns, list_sql=f"(SELECT list({{{fields}}}) FROM ({table}) _y)", scalar=False)
 
 
 _BUILDERS: dict[str, Callable[[n.FuncExpr, Sequence[str], Env, bool], Rows]] = {

@@ -15,6 +15,7 @@ from headgate.expression.node import ColumnRef, Expression, Relabel, RowCoerce
 
 _TEMPLATES: dict[str, str] = {
     "format_type": "hg.format_type({0}, {1}, {db}, {p})",
+    "oidvectortypes": "coalesce(array_to_string((SELECT list(hg.format_type(x, NULL, {db}, {p}) ORDER BY n) FROM (SELECT unnest({0}) AS x, generate_subscripts({0}, 1) AS n)), ', '), '')",
     "pg_get_expr": "hg.expression_out({0}, {db}, {p})",
     "pg_get_expr_ext": "hg.expression_out({0}, {db}, {p})",
     "pg_get_userbyid": "hg.userbyid({0})",

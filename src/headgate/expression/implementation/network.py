@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.expression.functions import array, bit_string, network
-from headgate.expression.implementation.implementation import SparkForm, Table
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.spark.value import BOOL, INT4, INT8, TEXT
 from headgate.expression.spark.vectorised import call, scalar
 
@@ -42,7 +42,7 @@ IMPLEMENTATIONS: Table = {
     "network_overlap": scalar(network.overlap, BOOL, raises=False),
     "network_family": scalar(network.family, INT4, raises=False),
     "network_masklen": scalar(network.masklen, INT4, raises=False),
-    "network_host": scalar(network.host, TEXT, raises=False),
+    "network_host": Implementation(scalar(network.host, TEXT, raises=False), duckdb="split_part({0}, '/', 1)"),
     "network_show": scalar(network.shown, TEXT, raises=False),
     "network_network": scalar(network.network, TEXT, raises=False),
     "network_broadcast": scalar(network.broadcast, TEXT, raises=False),

@@ -37,8 +37,8 @@ from headgate.interruption import look
 from headgate.types import registry
 from headgate.types.text import array as arrays
 
-LONG = 2_000
-"""Nodes of a condition from which on it is not compiled by Spark."""
+LONG = 1_500
+"""Nodes of a condition, without constants (a list of a thousand is one thing to Spark), from which on it is not compiled by Spark."""
 
 
 def compile(  # noqa: A001
@@ -72,7 +72,7 @@ def qual(expression: n.Expression, columns: Mapping[str, Column], session: Sessi
     looks first at what needs no Python: what may raise is kept from it, but for what stands in front of it, by which files are left out.
     """
     parts = n.conjuncts(expression)
-    ends = list(itertools.accumulate(sum(1 for _ in n.walk(each)) for each in parts))
+    ends = list(itertools.accumulate(sum(not isinstance(below, n.Const) for below in n.walk(each)) for each in parts))
     with planning(session):
         tests = [plan(each) for each in parts]
         is_long = ends[-1] > LONG

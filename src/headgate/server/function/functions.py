@@ -167,6 +167,14 @@ class _Functions(
         """Which part of the queue of notifications is taken."""
         return self.node.channels.usage
 
+    def fn_pg_stat_reset(self) -> None:
+        """Sets the counts of the database and of its tables to zero."""
+        self.node.engine.statistics.reset(self.session.context.database)
+
+    def fn_pg_stat_reset_single_table_counters(self, reloid: int) -> None:
+        """Sets the counts of one table to zero."""
+        self.node.engine.statistics.dropped([(self.session.context.database, reloid)])
+
     def fn_pg_stat_have_stats(self, kind: str, dboid: int, objoid: int) -> bool:
         """Whether there are statistics of an object (pgstat.c): `_ALWAYS_COUNTED`, and what databases, slots, subscriptions there are.
 

@@ -107,7 +107,16 @@ class FromItems(SessionFunctions):
         found = self._system_relation(node)
         self._guard(found, alias)
         columns = self._relation_columns(found, alias)
-        return self._source(f"({self._relation_sql(found)}) {alias}", node, found.name, found.schema, columns, alias, table=found.oid)
+        return self._source(
+            f"({self._relation_sql(found)}) {alias}",
+            node,
+            found.name,
+            found.schema,
+            columns,
+            alias,
+            table=found.oid,
+            stored=found.kind == "r",
+        )
 
     def _type(self, oid: int, typmod: int = -1) -> TypeRef:
         return TypeRef(oid, typmod, self.binding.collation_of_type(oid))
@@ -122,9 +131,10 @@ class FromItems(SessionFunctions):
         alias: str,
         *,
         table: int = 0,
+        stored: bool = False,
         sorted_by: tuple[str, ...] = (),
     ) -> CatalogSource:
-        """A FROM item, under the alias and the column aliases that the query gives."""
+        """A FROM item, under the alias and the column aliases that the query gives; `stored`: its rows have xmin and its like."""
         visible, shown = name, list(columns)
         if node.HasField("alias"):
             visible, schema = node.alias.aliasname, None
@@ -135,6 +145,8 @@ class FromItems(SessionFunctions):
         listed = [ScopeColumn(each.name, max(each.attnum, 1), each.type, each.key) for each in shown]
         if table:
             listed.append(ScopeColumn("tableoid", -6, TypeRef(t.OID), f"CAST({table} AS UINTEGER)"))
+        if stored:
+            listed += _VERSIONS
         key = f"{alias}.*"
         self.rows[key] = shown
         self.facts.update({each.key: each.facts for each in shown if each.facts != NOTHING_KNOWN})
@@ -339,6 +351,13 @@ class FromItems(SessionFunctions):
         function = builtin.function(bound.function)
         if self.called(bound) in self.functions:
             return self._acting_rows(bound, name)
+        if function.name in _BEHIND_VIEWS:
+            relation = system_view.relations()["pg_catalog", _BEHIND_VIEWS[function.name]]
+            listed = ", ".join(f"{key} AS c{place}" for place, (_, _, key, _, _) in enumerate(_columns("pg_catalog", relation.name), 1))
+            columns = tuple((each.name, each.type_oid) for each in relation.columns)
+            return set_returning.Rows(
+                columns, table_sql=f"SELECT {listed} FROM ({self._relation_sql(relation)}) {self.alias()}", scalar=False
+            )
         if function.retset:
             self.check_arguments(bound)
             return set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
@@ -360,6 +379,15 @@ class FromItems(SessionFunctions):
         listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
         self.tables[table] = arrow_table(listed, rows)
         return set_returning.Rows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
+
+
+_VERSIONS = tuple(
+    ScopeColumn(name, attnum, TypeRef(kind), f"CAST({value} AS UINTEGER)")
+    for name, attnum, kind, value in (("xmin", -2, t.XID, 1), ("cmin", -3, t.CID, 0), ("xmax", -4, t.XID, 0), ("cmax", -5, t.CID, 0))
+)
+"""What a catalog's row says of its versions: programs read it, and a node has one of each that all may see (BootstrapTransactionId)."""
+_BEHIND_VIEWS = {"pg_show_all_settings": "pg_settings"}
+"""Functions that give what a view shows."""
 
 
 @lru_cache(maxsize=512)

@@ -27,6 +27,7 @@ from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.catalog.relation_source import CatalogQuery
 from headgate.commands.query.catalog.select import CatalogPlanner, TypedParameter
 from headgate.errors import PostgresError, disk_full, not_supported
+from headgate.expression import failure
 from headgate.expression.duckdb import cast
 from headgate.expression.duckdb.value import base_of, element_of
 from headgate.expression.node import ColumnRef, TypeRef
@@ -241,9 +242,8 @@ _OWN_RANGES = ("DECIMAL", "imestamp", "TIMESTAMP", "nterval", "INTERVAL", "Date"
 def _translated(error: duckdb.Error) -> PostgresError:
     """DuckDB's error as PostgreSQL's, or one that says only which part failed."""
     said = str(error).split("\n", 1)[0]
-    marked = re.search(r"headgate:([0-9A-Z]{5}):(.*)", said)
-    if marked:
-        return PostgresError(marked[1], marked[2])
+    if failure.MARK in said:
+        return failure.from_spark(error)
     full = None if isinstance(error, duckdb.ConversionException) else disk_full(error)
     if full is not None:
         return full

@@ -24,10 +24,10 @@ from headgate.catalog.session import SessionContext
 from headgate.commands.query import instant
 from headgate.commands.query.catalog import privilege_inquiry, regname
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import builtin
+from headgate.expression import builtin, failure
 from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import call, literal
-from headgate.expression.duckdb.value import Env, duckdb_type, element_of, null, quote
+from headgate.expression.duckdb.value import Env, duckdb_type, element_of, null, quote, raised
 from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
 from headgate.lsn import Lsn
 from headgate.settings import definition
@@ -172,9 +172,9 @@ class SessionFunctions(Env):
         self.kept_view = self.kept_view and self.context.temp_schema is None
         return f"CAST({self.schema_oids().get(self.context.temp_schema or '', 0)} AS UINTEGER)"
 
-    def _fn_pg_is_wal_replay_paused(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        hint = "Recovery control functions can only be executed during recovery."
-        raise PostgresError("55000", "recovery is not in progress", hint=hint)
+    def _fn_pg_is_wal_replay_paused(self, _args: Sequence[Expression], node: FuncExpr) -> str:
+        hint = "Recovery control functions can only be executed during recovery."  # pgAdmin asks behind CASE WHEN pg_is_in_recovery()
+        return raised("55000", failure.with_fields("recovery is not in progress", hint=hint), node.type.oid)
 
     def _fn_version(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
         return quote(VERSION)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from headgate.expression.duckdb import datetime
 from headgate.expression.functions.datetime import to_char, to_timestamp
-from headgate.expression.implementation.implementation import Table
+from headgate.expression.implementation.implementation import Implementation, Table
 from headgate.expression.node import Expression
 from headgate.expression.spark.session_time import session_zone
 from headgate.expression.spark.value import DATE, TEXT, TIMESTAMPTZ, Value
@@ -36,8 +37,8 @@ def timestamptz_text(timezone: str, micros: int, form: str) -> str | None:
 
 
 IMPLEMENTATIONS: Table = {
-    "timestamp_to_char": scalar(to_char.timestamp_text, TEXT),
-    "timestamptz_to_char": _timestamptz,
+    "timestamp_to_char": Implementation(scalar(to_char.timestamp_text, TEXT), duckdb=datetime.to_char),
+    "timestamptz_to_char": Implementation(_timestamptz, duckdb=datetime.to_char),
     "to_date": scalar(to_timestamp.to_date, DATE),
     "to_timestamp": _to_timestamp,
     "interval_to_char": scalar(to_char.interval_text, TEXT),

@@ -1,0 +1,28 @@
+-- What pgAdmin asks when it shows a server, a table, a constraint, rights.
+CREATE SCHEMA shop;
+CREATE DOMAIN shop.positive AS int CONSTRAINT above CHECK (VALUE > 0);
+CREATE TABLE shop.parent (id int PRIMARY KEY, name text NOT NULL, CONSTRAINT long CHECK (length(name) > 2));
+COMMENT ON CONSTRAINT long ON shop.parent IS 'three at least';
+CREATE TABLE shop.part (a int, b text) PARTITION BY RANGE (a);
+CREATE TABLE shop.part1 PARTITION OF shop.part FOR VALUES FROM (0) TO (10);
+GRANT SELECT, INSERT ON shop.parent TO PUBLIC;
+GRANT UPDATE (name) ON shop.parent TO PUBLIC;
+SELECT CASE WHEN usesuper THEN pg_catalog.pg_is_in_recovery() ELSE FALSE END AS inrecovery, CASE WHEN usesuper AND pg_catalog.pg_is_in_recovery() THEN pg_is_wal_replay_paused() ELSE FALSE END AS isreplaypaused FROM pg_catalog.pg_user WHERE usename = current_user;
+SELECT pg_is_wal_replay_paused() FROM pg_class WHERE relname = 'pg_class';
+SELECT conname, pg_catalog.regexp_replace(pg_catalog.pg_get_constraintdef(c.oid, true), E'CHECK \\((.*)\\).*', E'\\1') AS consrc FROM pg_catalog.pg_constraint c WHERE conname IN ('above', 'long') ORDER BY conname;
+SELECT substring('CHECK ((a > 0)) NOT VALID' FROM 'CHECK \((.*)\).*'), substring(relname FROM '([a-z]*)_') FROM pg_class WHERE relname = 'pg_class';
+SELECT substring(pg_catalog.array_to_string(ARRAY['fillfactor=70', 'autovacuum_enabled=false'], ',') FROM 'fillfactor=([0-9]*)') AS fillfactor, (substring('autovacuum_enabled=false' FROM 'autovacuum_enabled=([a-z|0-9]*)'))::bool, substring('scale=0.25,x' FROM 'scale=([0-9]*[.]?[0-9]*)'), substring('nothing' FROM 'scale=([0-9]*[.]?[0-9]*)') FROM pg_class WHERE relname = 'pg_class';
+SELECT substring('CREATE TRIGGER t WHEN (old.a > 1) EXECUTE FUNCTION f()' FROM 'WHEN (.*) EXECUTE (PROCEDURE|FUNCTION)') FROM pg_class WHERE relname = 'pg_class';
+SELECT (d).privilege_type, (d).is_grantable, (d).grantee = 0 AS to_public FROM (SELECT pg_catalog.aclexplode(relacl) AS d FROM pg_catalog.pg_class WHERE oid = 'shop.parent'::regclass) a WHERE (d).grantee = 0 ORDER BY 1;
+SELECT attname, (d).privilege_type FROM (SELECT attname, pg_catalog.aclexplode(attacl) AS d FROM pg_catalog.pg_attribute WHERE attrelid = 'shop.parent'::regclass AND attacl IS NOT NULL) a ORDER BY 1, 2;
+SELECT count(*) FROM (SELECT pg_catalog.aclexplode(relacl) FROM pg_catalog.pg_class WHERE oid = 'shop.part'::regclass) a;
+SELECT relname, xmin IS NOT NULL, cmax FROM pg_catalog.pg_class WHERE oid = 'shop.parent'::regclass;
+SELECT xmin FROM pg_catalog.pg_tables;
+SELECT name, setting FROM pg_catalog.pg_show_all_settings() WHERE name IN ('default_table_access_method', 'search_path') ORDER BY name;
+SELECT (SELECT st.setting FROM pg_catalog.pg_show_all_settings() st WHERE st.name = 'default_table_access_method') AS default_amname FROM pg_class WHERE relname = 'pg_class';
+SELECT proname, pg_catalog.oidvectortypes(proargtypes) FROM pg_proc WHERE proname IN ('int4pl', 'now', 'date_bin') ORDER BY 1, 2;
+SELECT pg_catalog.array_to_string(ARRAY['pg_class'::regclass, 'pg_type'::regclass], ', ') FROM pg_class WHERE relname = 'pg_class';
+SELECT host(client_addr) IS NULL FROM pg_stat_activity WHERE pid = pg_backend_pid() AND client_addr IS NULL;
+SET timezone = 'UTC';
+SELECT pg_catalog.to_char('2026-11-25 13:07:09+00'::timestamptz, 'YYYY-MM-DD HH24:MI:SS TZ'), to_char('2026-01-02 03:04:05'::timestamp, 'DD.MM.YYYY HH24:MI') FROM pg_class WHERE relname = 'pg_class';
+DROP SCHEMA shop CASCADE;
