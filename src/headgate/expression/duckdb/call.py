@@ -10,11 +10,13 @@ from collections.abc import Sequence
 
 from headgate.expression import builtin
 from headgate.expression import node as n
-from headgate.expression.duckdb import comparison
+from headgate.expression.duckdb import comparison, literal
 from headgate.expression.duckdb.template import filled
-from headgate.expression.duckdb.value import Env, refuse
-from headgate.expression.implementation.implementation import Guarded
+from headgate.expression.duckdb.value import Env, null, refuse
+from headgate.expression.implementation.implementation import Guarded, Implementation
 from headgate.expression.implementation.implementations import IMPLEMENTATIONS
+from headgate.expression.spark import literal as spark_literal
+from headgate.expression.spark.session_time import planning
 from headgate.types import registry as t
 
 
@@ -23,6 +25,9 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     found = builtin.function(function)
     known = IMPLEMENTATIONS.get(found.key)
     form = known.duckdb if known is not None else None
+    folded = None if form is not None or known is None else _of_constants(known, found.strict, node, operands, env)
+    if folded is not None:
+        return folded
     if form is None:
         kinds = [t.format_type(each) for each in found.arguments]
         if isinstance(node, n.OpExpr):
@@ -35,6 +40,20 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     if not isinstance(form, Guarded) or not watched:
         return made
     return f"CASE WHEN {' AND '.join(f'{each} IS NOT NULL' for each in watched)} THEN {made} END"
+
+
+def _of_constants(known: Implementation, strict: bool, node: n.Expression, operands: Sequence[n.Expression], env: Env) -> str | None:
+    """A call of constants alone, of a function on single values: its value, computed at once. None for any other."""
+    given = [each for each in operands if isinstance(each, n.Const)]
+    if known.spark is None or len(given) < len(operands):
+        return None
+    if strict and any(each.value is None for each in given):
+        return null(node.type.oid)
+    with planning(None):
+        value = known.spark(node, [spark_literal.constant(each) for each in given])
+    if value.is_null:
+        return null(node.type.oid)
+    return None if value.constant is None else literal.constant(n.Const(type=node.type, value=value.constant), env)
 
 
 def operate(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:

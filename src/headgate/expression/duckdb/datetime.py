@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from headgate.expression import node as n
 from headgate.expression.duckdb.template import filled
-from headgate.expression.duckdb.value import DuckdbForm, Env, quote, raised, refuse
+from headgate.expression.duckdb.value import MAX_DIGITS, DuckdbForm, Env, quote, raised, refuse
 from headgate.expression.functions.datetime import timestamp
 from headgate.types import registry as t
 from headgate.types.datetime import interval
@@ -57,6 +57,22 @@ def moved_in_zone(template: str, *, back: bool = False) -> DuckdbForm:
         return f"make_timestamp({shift(env.time_zone, micros, span.value)})"
 
     return build
+
+
+def epoch(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
+    """EXTRACT(epoch FROM …) and date_part('epoch', …) of a moment or an interval, whose years have 365.25 days and months 30."""
+    field = operands[0]
+    if not isinstance(field, n.Const) or (field.value or "").lower() != "epoch":
+        raise refuse("EXTRACT of this field", node)
+    if operands[1].type.oid == t.INTERVAL:
+        parts = {"year": 31_557_600, "month": 2_592_000, "day": 86_400, "hour": 3_600, "minute": 60}
+        micros = " + ".join(f"date_part('{part}', {args[1]}) * CAST({seconds}000000 AS HUGEINT)" for part, seconds in parts.items())
+        micros += f" + date_part('microsecond', {args[1]})"
+    else:
+        beyond = raised("0A000", "EXTRACT of infinity is not supported in a query on system catalogs", t.INT8)
+        micros = f"CASE WHEN isfinite({args[1]}) THEN epoch_us({args[1]}) WHEN {args[1]} IS NOT NULL THEN {beyond} END"
+    made = f"CAST(CAST({micros} AS DECIMAL(31,0)) * CAST(0.000001 AS DECIMAL(7,6)) AS DECIMAL({MAX_DIGITS},6))"
+    return made if node.type.oid == t.NUMERIC else f"CAST({made} AS DOUBLE)"
 
 
 _SHOWN = {"YYYY": "%Y", "MM": "%m", "DD": "%d", "HH24": "%H", "MI": "%M", "SS": "%S", "TZ": "UTC"}

@@ -216,6 +216,8 @@ _SCALES: dict[str, Callable[[int, int], int]] = {
 def _scale_of_call(node: n.OpExpr | n.FuncExpr | n.Aggregate, env: Env) -> int | None:
     function = builtin.operator(node.operator).function if isinstance(node, n.OpExpr) else node.function
     found = builtin.function(function)
+    if found.key.startswith("extract_"):
+        return 6  # of the epoch, which is all that there is
     if found.key in _WHOLE_RESULTS or found.name == "sum":
         return 0 if node.args[0].type.oid != t.NUMERIC else scale(node.args[0], env)
     if found.key == "numeric" and node.type.typmod >= 0:

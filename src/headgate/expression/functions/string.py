@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.functions import size_limit
+from headgate.expression.functions.array import written
 from headgate.sql import names
 from headgate.types.text import array
 
@@ -281,3 +282,36 @@ class _Format:
         if value is None:
             raise PostgresError("22004", "null values cannot be formatted as an SQL identifier")
         return quote_ident(value)
+
+
+_SMALL = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+_IDENTIFIER = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([A-Za-z_\u0080-\U0010ffff][A-Za-z_\u0080-\U0010ffff0-9$]*))\s*')
+
+
+def parse_identifier(text: str, strict: bool = True) -> str:
+    """parse_ident: the parts of a qualified name, as an array; words without quotes are down-cased (misc.c)."""
+    parts, at = [], 0
+    while True:
+        found = _IDENTIFIER.match(text, at)
+        if found is None or found[1] == "":
+            raise PostgresError("22023", f'string is not a valid identifier: "{text}"', detail=_wrong_identifier(text, at))
+        word = found[1].replace('""', '"') if found[1] is not None else found[2].translate(_SMALL)
+        parts.append(word)
+        at = found.end()
+        if at < len(text) and text[at] == ".":
+            at += 1
+        elif at == len(text) or not strict:
+            return written(parts)
+        else:
+            raise PostgresError("22023", f'string is not a valid identifier: "{text}"')
+
+
+def _wrong_identifier(text: str, at: int) -> str | None:
+    rest = text[at:].lstrip()
+    if rest.startswith('""'):
+        return "Quoted identifier must not be empty."
+    if rest.startswith('"'):
+        return "String has unclosed double quotes."
+    if rest.startswith("."):
+        return 'No valid identifier before ".".'
+    return 'No valid identifier after ".".' if text[:at].rstrip().endswith(".") else None

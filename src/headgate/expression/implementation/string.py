@@ -132,6 +132,7 @@ IMPLEMENTATIONS: Table = {
     "quote_nullable": Implementation(
         scalar(string.quote_nullable, TEXT, strict=False, raises=False), duckdb="coalesce(hg.quote_literal({0}), 'NULL')"
     ),
+    "parse_ident": scalar(string.parse_identifier, TEXT),
     "unistr": scalar(string.unistr, TEXT),
     "unicode_normalize_func": scalar(string.normalized, TEXT),
     "unicode_is_normalized": scalar(string.is_normalized, BOOL),

@@ -248,6 +248,8 @@ def _target(session: InquiryContext, kind: str, target: Expression, regtype: int
         if name is not None and not one(session.cursor, "SELECT 1 FROM hg.pg_database WHERE datname = ?", [name]):
             raise PostgresError("3D000", f'database "{name}" does not exist')
         return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {sql})"
+    if kind == "schema" and named and _known(sql) is None:
+        return f"(SELECT _n.oid FROM hg.pg_namespace _n WHERE _n.nspname = {sql} AND _n.dbid IN (0, {session.context.database}))"
     if kind == "function" and named:
         return _function(session, str(_constant(session, "has_function_privilege", target)))
     if named:

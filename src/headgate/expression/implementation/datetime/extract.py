@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.expression.duckdb.datetime import epoch
 from headgate.expression.functions import numeric as decimals
 from headgate.expression.functions.datetime import extract
 from headgate.expression.implementation.datetime.infinity import infinite_date, infinite_timestamp
-from headgate.expression.implementation.implementation import SparkForm, Table
+from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
 from headgate.expression.implementation.numeric import exactly
 from headgate.expression.node import Expression
 from headgate.expression.spark.units import Unit, field_unit
@@ -258,15 +259,16 @@ def _text_families() -> Table:
         ("timetz", "time with time zone", extract.TIMETZ_UNITS, extract.exact_timetz, extract.double_timetz),
         ("interval", "interval", extract.INTERVAL_UNITS, extract.exact_interval, extract.double_interval),
     ):
-        table[f"extract_{name}"] = _of_text(shown, frozenset(units), exact, double, numeric=True)
-        table[f"{name}_part"] = _of_text(shown, frozenset(units), exact, double, numeric=False)
+        in_duckdb = epoch if name == "interval" else None
+        table[f"extract_{name}"] = Implementation(_of_text(shown, frozenset(units), exact, double, numeric=True), duckdb=in_duckdb)
+        table[f"{name}_part"] = Implementation(_of_text(shown, frozenset(units), exact, double, numeric=False), duckdb=in_duckdb)
     return table
 
 
 IMPLEMENTATIONS: Table = {
     **_text_families(),
     "extract_date": _of_day(numeric=True),
-    "extract_timestamp": _of_day(numeric=True),
-    "timestamp_part": _of_day(numeric=False),
+    "extract_timestamp": Implementation(_of_day(numeric=True), duckdb=epoch),
+    "timestamp_part": Implementation(_of_day(numeric=False), duckdb=epoch),
     "date_part/25,1082": _part_of_date,
 }

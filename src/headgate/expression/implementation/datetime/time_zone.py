@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from headgate.errors import PostgresError
-from headgate.expression.duckdb.datetime import date_trunc, in_range, moved_in_zone
+from headgate.expression.duckdb.datetime import date_trunc, epoch, in_range, moved_in_zone
 from headgate.expression.functions.datetime import time_of_day, timestamp
 from headgate.expression.implementation.datetime.extract import DAY, NAMES, big, extracted, field_of, micros_of, whole, with_infinity
 from headgate.expression.implementation.datetime.infinity import infinite_timestamp, timestamp_to_date, too_late
@@ -341,8 +341,8 @@ IMPLEMENTATIONS: Table = {
     "timestamptz_pl_interval": Implementation(_plus(1), duckdb=moved_in_zone(in_range("{0} + {1}"))),
     "timestamptz_mi_interval": Implementation(_plus(-1), duckdb=moved_in_zone(in_range("{0} - {1}"), back=True)),
     "interval_pl_timestamptz/1186,1184": Implementation(_plus(1, flipped=True), duckdb=moved_in_zone(in_range("{1} + {0}"))),
-    "extract_timestamptz": _extract(numeric=True),
-    "timestamptz_part": _extract(numeric=False),
+    "extract_timestamptz": Implementation(_extract(numeric=True), duckdb=epoch),
+    "timestamptz_part": Implementation(_extract(numeric=False), duckdb=epoch),
     "timestamptz_trunc": Implementation(_truncate, duckdb=date_trunc),
     "timestamptz_trunc_zone": _truncate_at,
     "make_timestamptz": _made,

@@ -1,4 +1,4 @@
--- What pgAdmin asks when it shows a server, a table, a constraint, rights.
+-- What programs ask that show a server, a table, a constraint, rights (pgAdmin, Grafana, DBeaver), in words of our own.
 CREATE SCHEMA shop;
 CREATE DOMAIN shop.positive AS int CONSTRAINT above CHECK (VALUE > 0);
 CREATE TABLE shop.parent (id int PRIMARY KEY, name text NOT NULL, CONSTRAINT long CHECK (length(name) > 2));
@@ -7,7 +7,7 @@ CREATE TABLE shop.part (a int, b text) PARTITION BY RANGE (a);
 CREATE TABLE shop.part1 PARTITION OF shop.part FOR VALUES FROM (0) TO (10);
 GRANT SELECT, INSERT ON shop.parent TO PUBLIC;
 GRANT UPDATE (name) ON shop.parent TO PUBLIC;
-SELECT CASE WHEN usesuper THEN pg_catalog.pg_is_in_recovery() ELSE FALSE END AS inrecovery, CASE WHEN usesuper AND pg_catalog.pg_is_in_recovery() THEN pg_is_wal_replay_paused() ELSE FALSE END AS isreplaypaused FROM pg_catalog.pg_user WHERE usename = current_user;
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_is_wal_replay_paused() ELSE false END AS paused FROM pg_roles WHERE rolname = current_user;
 SELECT pg_is_wal_replay_paused() FROM pg_class WHERE relname = 'pg_class';
 SELECT conname, pg_catalog.regexp_replace(pg_catalog.pg_get_constraintdef(c.oid, true), E'CHECK \\((.*)\\).*', E'\\1') AS consrc FROM pg_catalog.pg_constraint c WHERE conname IN ('above', 'long') ORDER BY conname;
 SELECT substring('CHECK ((a > 0)) NOT VALID' FROM 'CHECK \((.*)\).*'), substring(relname FROM '([a-z]*)_') FROM pg_class WHERE relname = 'pg_class';
@@ -23,6 +23,19 @@ SELECT (SELECT st.setting FROM pg_catalog.pg_show_all_settings() st WHERE st.nam
 SELECT proname, pg_catalog.oidvectortypes(proargtypes) FROM pg_proc WHERE proname IN ('int4pl', 'now', 'date_bin') ORDER BY 1, 2;
 SELECT pg_catalog.array_to_string(ARRAY['pg_class'::regclass, 'pg_type'::regclass], ', ') FROM pg_class WHERE relname = 'pg_class';
 SELECT host(client_addr) IS NULL FROM pg_stat_activity WHERE pid = pg_backend_pid() AND client_addr IS NULL;
+SELECT column_name, data_type FROM information_schema.columns WHERE CASE WHEN array_length(parse_ident('shop.parent'), 1) = 2 THEN quote_ident(table_schema) = (parse_ident('shop.parent'))[1] AND quote_ident(table_name) = (parse_ident('shop.parent'))[2] END ORDER BY ordinal_position;
+SELECT trim(s[i]) FROM generate_series(1, array_upper(string_to_array(current_setting('search_path'), ','), 1)) AS i, string_to_array(current_setting('search_path'), ',') s ORDER BY i;
+SELECT nspname, has_schema_privilege(nspname, 'USAGE') FROM pg_namespace WHERE nspname IN ('shop', 'pg_catalog') ORDER BY 1;
+SELECT (regexp_split_to_array('a,b', ','))[2], initcap('the words') FROM pg_class WHERE relname = 'pg_class';
+SELECT parse_ident('"Some".thing'), parse_ident('a.b.c', true), parse_ident(' "A b" . C$1 '), parse_ident('a+b', false), parse_ident(NULL);
+SELECT parse_ident('a..b');
+SELECT parse_ident('.a');
+SELECT parse_ident('"a');
+SELECT parse_ident('""');
+SELECT parse_ident('a b');
+SELECT a, parse_ident(a) FROM (VALUES ('A.b'), ('"x""y".z')) v(a);
 SET timezone = 'UTC';
 SELECT pg_catalog.to_char('2026-11-25 13:07:09+00'::timestamptz, 'YYYY-MM-DD HH24:MI:SS TZ'), to_char('2026-01-02 03:04:05'::timestamp, 'DD.MM.YYYY HH24:MI') FROM pg_class WHERE relname = 'pg_class';
+SELECT extract(epoch FROM '2026-01-01 00:00:01.5+00'::timestamptz), extract(epoch FROM timestamp '1900-01-01'), date_part('epoch', timestamp '2000-01-01 00:00:00.25'), extract(epoch FROM interval '-1 year -2 mons -3 days -04:05:06.789'), date_part('epoch', interval '90 min') FROM pg_class WHERE relname = 'pg_class';
+SELECT extract(epoch FROM now() - backend_start) BETWEEN -1 AND 100000 FROM pg_stat_activity WHERE pid = pg_backend_pid();
 DROP SCHEMA shop CASCADE;
