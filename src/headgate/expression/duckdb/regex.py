@@ -26,6 +26,8 @@ _ONE_WAY = re.compile(rf"\^?{_ATOM}*(?:{_ATOM}[*+])?\$?", re.DOTALL)
 _GROUP = re.compile(rf"\^?{_ATOM}*\((?!\?)({_ATOM}[*+]?)\){_ATOM}*(?:\.\*|\((?P<words>\w+(?:\|\w+)+)\))?\$?", re.DOTALL)
 """One atom in parentheses that may be repeated, between others; behind it all the rest, or one of some words."""
 _PIECE = re.compile(rf"(?P<open>\((?!\?))|(?P<close>\))|(?P<atom>{_ATOM})(?P<times>[*+?]?)", re.DOTALL)
+_LONGEST = 1_000
+"""Characters of a pattern that is looked at piece by piece."""
 _CHARACTERS = [chr(code) for code in range(128)]
 
 
@@ -63,6 +65,8 @@ def _groups(pattern: str) -> int | None:
     An atom that may be repeated or missing ends where the next begins, if no character is in both; where the same comes again, the first
     takes all that there is.
     """
+    if len(pattern) > _LONGEST:
+        return None
     whole = _GROUP.fullmatch(pattern)
     if whole is not None:
         words = (whole["words"] or "").split("|")
