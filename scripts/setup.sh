@@ -103,7 +103,7 @@ say "fetching the Delta jars"
 
 # ---- 4. the class archive ----------------------------------------------------------------------------------------
 say "making the archive of Java's classes (half a minute)"
-"$venv/bin/python" -m headgate.storage.spark.archive 2>/dev/null || say "no archive was made: nodes start without it, in twice the time"
+"$venv/bin/python" -m headgate.storage.archive 2>/dev/null || say "no archive was made: nodes start without it, in twice the time"
 
 mkdir -p "$(dirname "$stamp")"
 printf '%s\n' "$wanted $PWD" >"$stamp"

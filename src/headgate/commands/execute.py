@@ -13,6 +13,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.commands.constraint import set_constraints
 from headgate.commands.copy import copy
 from headgate.commands.database import comment, database, maintenance, restore, schema
+from headgate.commands.describe import describe
 from headgate.commands.dml import delete, insert, merge, update
 from headgate.commands.publication import publication
 from headgate.commands.query import explain, row_security, select
@@ -54,7 +55,7 @@ def execute(node: ParseNode, text: str, session: Session) -> Result:
 def run_one(node: ParseNode, session: Session) -> Result:
     """Runs one statement once, whatever is committed meanwhile."""
     kind = node.DESCRIPTOR.name
-    read_only.check(node, session)
+    read_only.check(node, session, lambda each: describe(each, "", session, tuple(given.type_oid for given in session.parameters)))
     by_object = BY_OBJECT.get(kind)
     if by_object is not None:
         field, actions = by_object

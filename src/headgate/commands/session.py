@@ -15,10 +15,12 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands.deferral import Deferral
+from headgate.commands.result import Result
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings
 from headgate.settings.values import Values
+from headgate.sql.parser import ParseNode
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
 
@@ -72,6 +74,10 @@ class NodeParts(Protocol):
     @property
     def launcher(self) -> Launcher:
         """Whose workers apply what subscriptions receive."""
+        ...
+
+    def run_statement(self, statement: ParseNode, session: Session) -> Result:
+        """Runs a statement that is part of another, in the same transaction."""
         ...
 
     def sessions_of(self, database_oid: int) -> int:

@@ -60,7 +60,10 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Index, Relation
     from headgate.catalog.replication.subscription import Subscription
     from headgate.catalog.system_view import Provider
+    from headgate.commands.result import Result
+    from headgate.commands.session import Session
     from headgate.server.session.session import ClientSession
+    from headgate.sql.parser import ParseNode
     from headgate.storage.lock import Patience
     from headgate.storage.transaction.transaction import Transaction
     from headgate.subscriber.apply.evolution import Told
@@ -334,6 +337,12 @@ class Node:
         """Whether more connections are free than superuser_reserved_connections keeps, the one that asks being counted as taken."""
         taken = sum(one.kind in ("client backend", "walsender") for one in self.activity.all())
         return self.settings.integer("max_connections") - taken >= self.settings.integer("superuser_reserved_connections")
+
+    def run_statement(self, statement: ParseNode, session: Session) -> Result:
+        """A statement that is part of another."""
+        from headgate.commands.execute import run_one  # a start need not wait for the planner
+
+        return run_one(statement, session)
 
     def sessions_of(self, database_oid: int) -> int:
         """How many sessions are in a database."""

@@ -139,11 +139,9 @@ def _table_plan(
 
 def _of_changes(query: pb.DeleteStmt, session: Session, options: CopyOptions) -> CopyOut:
     """COPY (INSERT, UPDATE, DELETE … RETURNING …)."""
-    from headgate.commands.execute import execute
-
     if not query.HasField("returning_clause"):
         raise PostgresError("0A000", "COPY query must have a RETURNING clause")
-    result = execute(query, "", session)
+    result = session.node.run_statement(query, session)
     assert isinstance(result, ResultSet)
     return _of_result(result, session, options)
 

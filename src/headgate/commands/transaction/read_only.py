@@ -7,7 +7,7 @@ itself is told first, as PostgreSQL analyses a statement before it looks at the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
@@ -26,8 +26,8 @@ _ALLOWED = {"CheckPointStmt", "ConstraintsSetStmt", "DeclareCursorStmt", "Explai
 _WRITING = {"InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"}
 
 
-def check(node: ParseNode, session: Session) -> None:
-    """25006 where the transaction is READ ONLY and the statement is not."""
+def check(node: ParseNode, session: Session, analyse: Callable[[ParseNode], object]) -> None:
+    """25006 where the transaction is READ ONLY and the statement is not; `analyse` raises what is wrong with it otherwise, before that."""
     if not session.read_only:
         return
     kind = node.DESCRIPTOR.name
@@ -43,7 +43,7 @@ def check(node: ParseNode, session: Session) -> None:
     named = list(_written(statement, session))
     if any(_is_permanent(each) for each in named):
         if all(each.kind != RelationKind.VIEW for each in named):
-            _analyse(statement, session)
+            analyse(statement)
         raise _refused(_executed(statement))
 
 
@@ -67,12 +67,6 @@ def _executed(statement: ParseNode) -> str:
         return command_tag.of(statement)
     tags = (command_tag.of(each) for each in walk(statement) if each.DESCRIPTOR.name == "SelectStmt")
     return next((each for each in tags if each != "SELECT"), "SELECT")
-
-
-def _analyse(statement: ParseNode, session: Session) -> None:
-    from headgate.commands.describe import describe
-
-    describe(statement, "", session, tuple(each.type_oid for each in session.parameters))
 
 
 def _written(statement: pb.SelectStmt, session: Session) -> Iterator[Relation]:

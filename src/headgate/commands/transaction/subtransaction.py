@@ -21,13 +21,11 @@ _PASSED_ON = ("40", "53", "57", "58", "XX")
 
 def attempt(session: Session, nodes: Sequence[ParseNode], run: Callable[[ParseNode], object] | None = None) -> PostgresError | None:
     """Runs statements, all or none, by `run` where it is given; the error of the one that failed. What they have to say is not said."""
-    from headgate.commands.execute import run_one  # it imports what calls this
-
     said = len(session.notices.said)
     try:
         with undone(session):
             for node in nodes:
-                (run or (lambda each: run_one(each, session)))(node)
+                (run or (lambda each: session.node.run_statement(each, session)))(node)
     except PostgresError as error:
         if error.sqlstate.startswith(_PASSED_ON) or error.severity is Severity.FATAL or isinstance(error, StaleDefinitionError):
             raise

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
 from headgate.storage import object_store
-from headgate.storage.spark import archive
+from headgate.storage.spark import class_archive
 from headgate.storage.spark.jars import S3_JARS, ensure, find_jars
 
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
@@ -65,8 +65,8 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         f"-Dderby.system.home={scratch}",
     ]
     java.append(f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}")
-    if archive.usable():
-        java.append(f"-XX:SharedArchiveFile={archive.path()}")
+    if class_archive.usable():
+        java.append(f"-XX:SharedArchiveFile={class_archive.path()}")
     return {
         "spark.master": "local[*]",
         "spark.app.name": "headgate",
