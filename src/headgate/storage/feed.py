@@ -51,7 +51,6 @@ SMALL_CHANGES = 5_000
 _WITH_ROWS = ("write", "foreign")
 _GLOBS = re.compile(r"([\\{}\[\]*?])")
 """What Spark takes for a pattern in the path of a file."""
-_OPS = {"insert": "I", "delete": "D", "update_preimage": "U"}
 
 
 @dataclass(frozen=True)

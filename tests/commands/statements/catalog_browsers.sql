@@ -22,6 +22,7 @@ SELECT name, setting FROM pg_catalog.pg_show_all_settings() WHERE name IN ('defa
 SELECT (SELECT st.setting FROM pg_catalog.pg_show_all_settings() st WHERE st.name = 'default_table_access_method') AS default_amname FROM pg_class WHERE relname = 'pg_class';
 SELECT proname, pg_catalog.oidvectortypes(proargtypes) FROM pg_proc WHERE proname IN ('int4pl', 'now', 'date_bin') ORDER BY 1, 2;
 SELECT pg_catalog.array_to_string(ARRAY['pg_class'::regclass, 'pg_type'::regclass], ', ') FROM pg_class WHERE relname = 'pg_class';
+SELECT array_to_string('{}'::regclass[], ',') = '', array_to_string(NULL::regclass[], ',') IS NULL FROM pg_class WHERE relname = 'pg_class';
 SELECT host(client_addr) IS NULL FROM pg_stat_activity WHERE pid = pg_backend_pid() AND client_addr IS NULL;
 SELECT column_name, data_type FROM information_schema.columns WHERE CASE WHEN array_length(parse_ident('shop.parent'), 1) = 2 THEN quote_ident(table_schema) = (parse_ident('shop.parent'))[1] AND quote_ident(table_name) = (parse_ident('shop.parent'))[2] END ORDER BY ordinal_position;
 SELECT trim(s[i]) FROM generate_series(1, array_upper(string_to_array(current_setting('search_path'), ','), 1)) AS i, string_to_array(current_setting('search_path'), ',') s ORDER BY i;

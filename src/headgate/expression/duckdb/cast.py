@@ -254,13 +254,18 @@ def output(kind: int, sql: str, env: Env) -> str:
         raise refuse("the text form of type real inside of an expression")
     element = element_of(kind)
     if element is not None:
-        if element in REGISTERED:  # their names are looked up, and DuckDB has no subquery inside of a lambda
-            rows = f"(SELECT unnest({sql}) AS x, generate_subscripts({sql}, 1) AS i) _l"
-            listed = f"(SELECT coalesce(list({output(element, '_l.x', env)} ORDER BY _l.i), []) FROM {rows})"
-            return f"hg.array_out(CASE WHEN {sql} IS NOT NULL THEN {listed} END)"
-        inner = output(element, "x", env)
-        return f"hg.array_out({sql if inner == 'x' else f'list_transform({sql}, lambda x: {inner})'})"
+        return f"hg.array_out({element_texts(element, sql, env)})"
     return sql if duckdb_type(kind) == "VARCHAR" else f"CAST({sql} AS VARCHAR)"
+
+
+def element_texts(element: int, sql: str, env: Env) -> str:
+    """The list of the text forms of an array's elements, which are of this type."""
+    if element in REGISTERED:  # their names are looked up, and DuckDB has no subquery inside of a lambda
+        rows = f"(SELECT unnest({sql}) AS x, generate_subscripts({sql}, 1) AS i) _l"
+        listed = f"(SELECT coalesce(list({output(element, '_l.x', env)} ORDER BY _l.i), []) FROM {rows})"
+        return f"CASE WHEN {sql} IS NOT NULL THEN {listed} END"
+    inner = output(element, "x", env)
+    return sql if inner == "x" else f"list_transform({sql}, lambda x: {inner})"
 
 
 def _record(node: n.Expression, sql: str, env: Env) -> str:

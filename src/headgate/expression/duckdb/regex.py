@@ -21,8 +21,6 @@ _PIECES = re.compile(
 """What means the same in both engines."""
 _ONE_WAY = re.compile(rf"\^?{_ATOM}*(?:{_ATOM}[*+])?\$?", re.DOTALL)
 """Atoms, the last of which may be repeated as often as it goes."""
-
-
 _GROUP = re.compile(rf"\^?{_ATOM}*\((?!\?)({_ATOM}[*+]?)\){_ATOM}*(?:\.\*|\((?P<words>\w+(?:\|\w+)+)\))?\$?", re.DOTALL)
 """One atom in parentheses that may be repeated, between others; behind it all the rest, or one of some words."""
 _PIECE = re.compile(rf"(?P<open>\((?!\?))|(?P<close>\))|(?P<atom>{_ATOM})(?P<times>[*+?]?)", re.DOTALL)
@@ -90,22 +88,25 @@ def _groups(pattern: str) -> int | None:
     return opened if opened == closed <= 1 else None
 
 
+def _located(node: n.Expression, env: Env) -> tuple[str, int]:
+    """A pattern of which it counts where it matches, and the number of its parentheses (0: none); 0A000 if it may match in several ways."""
+    text = _constant(node, env)
+    group = 0 if text is None else _groups(text) or 0
+    return (quote(text), group) if text is not None and group else (_pattern(node, env, one_way=True), 0)
+
+
 def extracted(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """substring(text from pattern): what the parentheses have matched, if there are some."""
-    text = _constant(operands[1], env)
-    group = 0 if text is None else _groups(text) or 0
-    pattern = quote(text) if group and text is not None else _pattern(operands[1], env, one_way=True)
+    pattern, group = _located(operands[1], env)
     return f"CASE WHEN regexp_matches({args[0]}, {pattern}, 's') THEN regexp_extract({args[0]}, {pattern}, {group}, 's') END"
 
 
 def replaced(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
     """regexp_replace(text, pattern, replacement [, flags]); the replacement may name what the parentheses have matched."""
-    text = _constant(operands[1], env)
-    groups = _groups(text) if text is not None else None
-    pattern = quote(text) if groups and text is not None else _pattern(operands[1], env, one_way=True)
+    pattern, group = _located(operands[1], env)
     replacement = _constant(operands[2], env)
     flags = (_constant(operands[3], env) or "") if len(operands) > 3 else ""
-    is_plain = replacement is not None and "\\" not in (replacement.replace(r"\1", "") if groups else replacement)
+    is_plain = replacement is not None and "\\" not in (replacement.replace(r"\1", "") if group else replacement)
     if not is_plain or not set(flags) <= {"g"} or (flags and re.search(r"[*]\)?\$?'?\Z", pattern)):
         raise refuse("this form of regexp_replace", node)
     return f"regexp_replace({args[0]}, {pattern}, {args[2]}, 's{flags}')"

@@ -29,11 +29,7 @@ def filled(template: str, node: n.Expression, operands: Sequence[n.Expression], 
             return {"db": env.database, "p": env.path}.get(word) or env.sizes()
         index = int(place)
         if special == "texts":
-            inner = cast.output(element_of(operands[index].type.oid) or t.TEXT, "x", env)
-            if "hg." in inner:  # an oid that shows as a name, by a query; a lambda may have none
-                each = f"SELECT unnest({args[index]}) AS x, generate_subscripts({args[index]}, 1) AS n"
-                return f"(SELECT list({inner} ORDER BY n) FROM ({each}))"
-            return args[index] if inner == "x" else f"list_transform({args[index]}, lambda x: {inner})"
+            return cast.element_texts(element_of(operands[index].type.oid) or t.TEXT, args[index], env)
         if special == "shift":
             return "1" if zero_based(operands[index], env) else "0"
         if special == "regclass":

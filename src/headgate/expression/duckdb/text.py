@@ -15,9 +15,8 @@ _TORN = re.compile(r"^(?:[^\\]|\\.)*\\$", re.DOTALL)
 """A pattern that ends with an escape character."""
 
 
-def _lower(sql: str) -> str:
-    """Text with small letters, as the C collation folds it."""
-    return f"translate({sql}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
+LOWER = "translate({0}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
+"""The template of text with small letters, as the C collation folds it."""
 
 
 def like(*, folded: bool = False, negated: bool = False) -> DuckdbForm:
@@ -28,7 +27,7 @@ def like(*, folded: bool = False, negated: bool = False) -> DuckdbForm:
         if isinstance(written, n.FuncExpr) and builtin.function(written.function).key == "like_escape":
             escape = _escape(written.args[1])
         if folded:
-            subject, pattern = _lower(subject), _lower(pattern)
+            subject, pattern = LOWER.format(subject), LOWER.format(pattern)
         if not isinstance(written, n.Const) or _TORN.search(written.value or ""):
             torn = raised("22025", "LIKE pattern must not end with escape character", t.TEXT)
             pattern = (

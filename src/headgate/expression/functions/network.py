@@ -205,12 +205,6 @@ def to_cidr(text: str) -> str:
     return network(text)
 
 
-def to_inet(text: str) -> str:
-    """cidr::inet: the mask of a whole address is not printed."""
-    found = _read(text)
-    return _inet(found.number, found.size, found.bits)
-
-
 def same_family(left: str, right: str) -> bool:
     """inet_same_family."""
     return _read(left).size == _read(right).size

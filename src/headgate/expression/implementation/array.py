@@ -63,10 +63,6 @@ def _operands(node: n.Expression) -> Sequence[n.Expression]:
     return node.args
 
 
-def _key_of_array(oid: int, array: str) -> bytes:
-    return key(oid)(array)
-
-
 def _ordered(test: str, oid: int, left: str, right: str) -> bool:
     if left == right:
         return test in ("=", "<=", ">=")

@@ -16,8 +16,9 @@ from pyspark.sql import functions as F
 from headgate.expression.duckdb import number
 from headgate.expression.functions import floating_point
 from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
+from headgate.expression.implementation.integer import by_zero, division_by_zero
 from headgate.expression.node import Expression
-from headgate.expression.spark.value import FLOAT4, FLOAT8, INT4, SPARK, Env, Rep, Value, raising
+from headgate.expression.spark.value import FLOAT4, FLOAT8, INT4, SPARK, Env, Rep, Value, in_rep, raising
 from headgate.expression.spark.vectorised import scalar
 
 INFINITY = float("inf")
@@ -36,13 +37,9 @@ def _underflow() -> Column:
     return raising("22003", "value out of range: underflow")
 
 
-def _typed(rep: Rep, args: Sequence[Value], env: Env) -> list[Column]:
-    return [each.make(env) if each.rep == rep else each.make(env).cast(SPARK[rep.name]) for each in args]
-
-
 def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = _typed(rep, args, env)
+        a, b = in_rep(rep, args, env)
         made = operation(a, b).cast(SPARK[rep.name])
         return F.when(is_infinite(made) & ~is_infinite(a) & ~is_infinite(b), _overflow()).otherwise(made)
 
@@ -51,7 +48,7 @@ def _sum(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
 
 def _product(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = _typed(rep, args, env)
+        a, b = in_rep(rep, args, env)
         made = (a * b).cast(SPARK[rep.name])
         over = is_infinite(made) & ~is_infinite(a) & ~is_infinite(b)
         under = (made == 0) & (a != 0) & (b != 0)
@@ -62,12 +59,12 @@ def _product(rep: Rep) -> SparkForm:
 
 def _quotient(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = _typed(rep, args, env)
+        a, b = in_rep(rep, args, env)
         made = F.try_divide(a.cast("double"), b.cast("double")).cast(SPARK[rep.name])
         over = is_infinite(made) & ~is_infinite(a)
         under = (made == 0) & (a != 0) & ~is_infinite(b)
         return (
-            F.when((b == 0) & F.isnotnull(a) & ~F.isnan(a), raising("22012", "division by zero"))
+            F.when(by_zero(a, b) & ~F.isnan(a), division_by_zero())
             .when((b == 0) & F.isnan(a), F.lit(float("nan")).cast(SPARK[rep.name]))
             .when(over, _overflow())
             .when(under, _underflow())
@@ -129,7 +126,7 @@ def _families() -> Table:
         table[f"{prefix}pl"] = Implementation(_sum(rep, lambda a, b: a + b), duckdb=number.floating("+"))
         table[f"{prefix}mi"] = Implementation(_sum(rep, lambda a, b: a - b), duckdb=number.floating("-"))
         table[f"{prefix}mul"] = Implementation(_product(rep), duckdb=number.floating("*"))
-        table[f"{prefix}div"] = Implementation(_quotient(rep), right_first=True, duckdb=number.floating("/"))
+        table[f"{prefix}div"] = Implementation(_quotient(rep), duckdb=number.floating("/"))
     for prefix, rep in (("float4", FLOAT4), ("float8", FLOAT8)):
         table[f"{prefix}um"] = _map(rep, lambda a: -a)
         table[f"{prefix}abs"] = _map(rep, F.abs)

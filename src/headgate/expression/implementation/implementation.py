@@ -14,7 +14,6 @@ refuses the call (0A000) or, of Arrow, leaves it to Spark:
     raises       an operand that may raise is looked at before a call that skips it where another is NULL: never needed of a function
                  whose operands cannot raise, so that only what raises costs
     null_first   the Column is NULL where an operand is, looked for before the parts that it is made of
-    right_first  Spark evaluates the right operand first, PostgreSQL the left
     commuted     the same Column made so that the right operand is evaluated first: where that alone may raise, nothing has to be looked at
     any_collation  the order of characters does not matter: any collation of the operands will do
 """
@@ -62,7 +61,6 @@ class Implementation:
     spark: SparkForm | None = None
     raises: Raises = Raises.ANY_TIME
     null_first: bool = False
-    right_first: bool = False
     commuted: SparkForm | None = None
     any_collation: bool = False
     arrow: ArrowForm | None = None

@@ -18,7 +18,7 @@ from headgate.expression.duckdb import number
 from headgate.expression.functions import floating_point
 from headgate.expression.implementation.implementation import ArrowForm, Implementation, SparkForm, Table
 from headgate.expression.node import Expression
-from headgate.expression.spark.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, raising
+from headgate.expression.spark.value import INT2, INT4, INT8, SPARK, TEXT, Env, Rep, Value, in_rep, raising
 from headgate.expression.spark.vectorised import scalar
 
 _NAMES = {"int2": "smallint", "int4": "integer", "int8": "bigint"}
@@ -35,10 +35,6 @@ def division_by_zero() -> Column:
     return raising("22012", "division by zero")
 
 
-def _typed(rep: Rep, args: Sequence[Value], env: Env) -> list[Column]:
-    return [each.make(env) if each.rep == rep else each.make(env).cast(SPARK[rep.name]) for each in args]
-
-
 def narrowed(made: Column, rep: Rep) -> Column:
     """A bigint or wider as the integer type, with its own error where it does not fit."""
     low = _LEAST[rep.name]
@@ -53,7 +49,7 @@ def _arithmetic(rep: Rep, attempt: Callable[[Column, Column], Column]) -> SparkF
     """
 
     def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = _typed(rep, args, env)
+        a, b = in_rep(rep, args, env)
         known = _all_known([column for column, each in zip((a, b), args, strict=True) if each.constant is None])
         return F.coalesce(attempt(a, b), F.when(known, out_of_range(rep)))
 
@@ -65,28 +61,28 @@ def _all_known(columns: Sequence[Column]) -> Column:
     return functools.reduce(Column.__and__, [F.isnotnull(each) for each in columns]) if columns else F.lit(True)
 
 
-def _by_zero(a: Column, b: Column) -> Column:
+def by_zero(a: Column, b: Column) -> Column:
     """Whether a value is divided by zero; the left operand is computed first, as PostgreSQL does."""
     return F.isnotnull(a) & (b == F.lit(0))
 
 
 def _division(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = _typed(rep, args, env)
+        a, b = in_rep(rep, args, env)
         made = F.call_function("div", a, b).cast(SPARK[rep.name])
         if args[1].constant not in (None, "0", "-1"):
             return made
         overflow = (a == F.lit(_LEAST[rep.name])) & (b == F.lit(-1))
-        return F.when(_by_zero(a, b), division_by_zero()).when(overflow, out_of_range(rep)).otherwise(made)
+        return F.when(by_zero(a, b), division_by_zero()).when(overflow, out_of_range(rep)).otherwise(made)
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
 def _modulo(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
-        a, b = _typed(rep, args, env)
+        a, b = in_rep(rep, args, env)
         made = (a % b).cast(SPARK[rep.name])
-        return made if args[1].constant not in (None, "0") else F.when(_by_zero(a, b), division_by_zero()).otherwise(made)
+        return made if args[1].constant not in (None, "0") else F.when(by_zero(a, b), division_by_zero()).otherwise(made)
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
@@ -102,7 +98,7 @@ def _negation(rep: Rep, *, magnitude: bool = False) -> SparkForm:
 
 
 def _bits(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
-    return lambda node, args: Value(rep, lambda env: operation(*_typed(rep, args, env)).cast(SPARK[rep.name]))
+    return lambda node, args: Value(rep, lambda env: operation(*in_rep(rep, args, env)).cast(SPARK[rep.name]))
 
 
 def _shift(rep: Rep, function: str) -> SparkForm:

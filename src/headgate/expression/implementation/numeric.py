@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from headgate.expression.duckdb import number
 from headgate.expression.functions import numeric, numeric_power
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
-from headgate.expression.implementation.integer import division_by_zero
+from headgate.expression.implementation.integer import by_zero, division_by_zero
 from headgate.expression.node import Expression
 from headgate.expression.spark.value import DIGITS, INT4, MAX_PRECISION, Env, Rep, Value, as_text, decimal
 from headgate.expression.spark.vectorised import call, scalar
@@ -98,7 +98,7 @@ def _modulo(node: Expression, args: Sequence[Value]) -> Value:
 
         def make(env: Env) -> Column:
             a, b = left.make(env).cast(target), right.make(env).cast(target)
-            return F.when(F.isnotnull(a) & (b == F.lit(0)), division_by_zero()).otherwise((a % b).cast(target))
+            return F.when(by_zero(a, b), division_by_zero()).otherwise((a % b).cast(target))
 
         return Value(decimal(whole + scale, scale), make)
     return exactly(numeric.modulo, args)

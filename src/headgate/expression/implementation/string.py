@@ -21,7 +21,6 @@ from headgate.expression.spark.cast import printed
 from headgate.expression.spark.comparison import TESTS
 from headgate.expression.spark.value import BOOL, BYTES, TEXT, Env, Value
 from headgate.expression.spark.vectorised import call, scalar
-from headgate.types import registry
 from headgate.types.text.text import depends_on
 
 
@@ -56,24 +55,6 @@ def _spreading(function: Callable[..., Any], spread: Callable[..., Any], native:
         return call(spread if variadic else function, TEXT, _printed(node, args), strict=False)
 
     return builder
-
-
-def _joined(node: Expression, args: Sequence[Value]) -> Value:
-    """``text || anynonarray`` and the other way round: the value as its cast to text prints it, so true, not t."""
-    assert isinstance(node, (FuncExpr, OpExpr))
-    sides = []
-    for value, operand in zip(args, node.args, strict=True):
-        if operand.type.oid == registry.BOOL:
-            sides.append(_spelled(value))
-        elif operand.type.oid == registry.BPCHAR:
-            sides.append(_unpadded(value))
-        else:
-            sides.append(_output(value, operand))
-    return Value(TEXT, lambda env: F.concat(*(each.make(env) for each in sides)))
-
-
-def _spelled(value: Value) -> Value:
-    return Value(TEXT, lambda env: value.make(env).cast("string"))
 
 
 def _unpadded(value: Value) -> Value:

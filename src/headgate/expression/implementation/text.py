@@ -302,9 +302,7 @@ def _by_words(*, negated: bool) -> ArrowForm:
 
 
 IMPLEMENTATIONS: Table = {
-    "lower": silent(
-        _map(TEXT, lower), arrow=pc.ascii_lower, duckdb="translate({0}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
-    ),
+    "lower": silent(_map(TEXT, lower), arrow=pc.ascii_lower, duckdb=duckdb.LOWER),
     "upper": silent(
         _map(TEXT, upper), arrow=pc.ascii_upper, duckdb="translate({0}, 'abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ')"
     ),

@@ -57,7 +57,7 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
         made = _looked_at(value, [settle(each) for each in args])
     elif raisers == [1] and known.commuted is not None:
         made = known.commuted(node, args)
-    elif raisers and (known.right_first or any(may_be_null[: raisers[-1]])):
+    elif raisers and any(may_be_null[: raisers[-1]]):
         made = _looked_at(value, [settle(args[place]) for place in raisers])
     else:
         made = value

@@ -20,7 +20,7 @@ from headgate.expression.implementation import enum_type
 from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_timestamp, timestamp_to_date
 from headgate.expression.implementation.implementation import Implementation, Raises, SparkForm, Table, silent
 from headgate.expression.implementation.numeric import exactly, spark_decimal
-from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef, operands
+from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef
 from headgate.expression.spark import session_time
 from headgate.expression.spark.literal import to_timestamp
 from headgate.expression.spark.value import (
@@ -48,7 +48,6 @@ from headgate.expression.spark.value import (
     settle,
 )
 from headgate.types import buffers, registry, storage, typmod
-from headgate.types.base import string
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings
 
@@ -230,26 +229,6 @@ def micros_of(column: Column, rep: Rep) -> Column:
     return F.unix_micros(column.cast("timestamp"))
 
 
-def _to_name(texts: pa.Array) -> pa.Array:
-    return string.read_name(texts)
-
-
-def _name(node: Expression, args: Sequence[Value]) -> Value:
-    """text::name: cut to 63 bytes."""
-    [value] = args
-    if value.constant is not None:
-        cut = string.read_name(pa.array([value.constant], pa.string()))[0].as_py()
-        return Value(TEXT, lambda env: F.lit(cut), constant=cut)
-    make = value.make
-
-    def made(env: Env) -> Column:
-        shown = make(env)
-        cut = arrow_function(_to_name, StringType())
-        return F.when(F.octet_length(shown) > 63, cut(env.needed(shown))).otherwise(shown)
-
-    return Value(TEXT, made)
-
-
 def via_text(value: Value, source: TypeRef, target: TypeRef) -> Value:
     """CoerceViaIO: printed by the source type, read by the target type."""
     shown = printed(value, source)
@@ -349,17 +328,6 @@ def _from_plain(shown: Column, rep: Rep) -> Column:
     if rep == BYTES:
         return F.unhex(shown)
     return shown if rep in (TEXT, DIGITS) else shown.cast(SPARK[rep.name])
-
-
-def _joined(node: Expression, args: Sequence[Value]) -> Value:
-    """anynonarray || text and text || anynonarray: the text forms, one behind the other."""
-    left, right = (printed(each, operand.type).make for each, operand in zip(args, operands(node), strict=True))
-    return Value(TEXT, lambda env: F.concat(left(env), right(env)))
-
-
-def _type_name(oid: int) -> Value:
-    shown = registry.format_type(oid)
-    return Value(TEXT, lambda env: F.lit(shown))
 
 
 IMPLEMENTATIONS: Table = {

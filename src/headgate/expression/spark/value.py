@@ -1,6 +1,6 @@
 """What the compiler passes around: a value's representation in Spark, and the Column to be, made when the columns are known.
 
-Used by `compiler` and its families (`implementation.integer`, `implementation.numeric`, …). A `Value` is planned without Spark, so that
+Used by `compiler` and the modules of `expression.implementation`. A `Value` is planned without Spark, so that
 what cannot be compiled is refused when an expression is bound; `make` builds the Column for an `Env`.
 
 Numeric has two representations. A *decimal* has a fixed scale, which is PostgreSQL's display scale of every one of its values,
@@ -213,6 +213,11 @@ class Field:
     name: str
     type: TypeRef
     value: Value
+
+
+def in_rep(rep: Rep, values: Sequence[Value], env: Env) -> list[Column]:
+    """The Columns of values, cast to one representation where they have another."""
+    return [each.make(env) if each.rep == rep else each.make(env).cast(SPARK[rep.name]) for each in values]
 
 
 def raising(sqlstate: str, message: str) -> Column:

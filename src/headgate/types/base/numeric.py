@@ -24,7 +24,6 @@ _NUMBER = re.compile(
 EXACT = Context(prec=200_000, rounding=ROUND_HALF_UP, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _MAX_WEIGHT = 0x7FFF
 _MAX_SCALE = 0x3FFF
-_SPECIAL = {"NaN", "Infinity", "-Infinity"}
 
 
 def read_numeric(strings: pa.StringArray, modifier: int) -> pa.Array:

@@ -20,7 +20,6 @@ from headgate.interruption import look
 from headgate.types import normal_form, text_column
 
 _BOUNDS = re.compile(r"\s*\[\s*([+-]?[0-9]+)\s*(?::\s*([+-]?[0-9]+)\s*)?\]")
-_PLAIN_STOP = re.compile(r'[\\"{},;]')
 _AT_ONCE = 100_000
 MAX_DIMENSIONS = 6
 Convert = Callable[[pa.StringArray], pa.StringArray]

@@ -133,11 +133,6 @@ def minus_in_zone(timezone: str, micros: int, text: str) -> int:
     return _moved_in_zone(timezone, micros, normal(text).negated())
 
 
-def plus_in_zone_flipped(timezone: str, text: str, micros: int) -> int:
-    """interval + timestamptz."""
-    return plus_in_zone(timezone, micros, text)
-
-
 def of_date(days: int) -> int:
     """A date's midnight; 22008 where there is no such timestamp."""
     if abs(days) == INFINITE_DAY:
@@ -155,11 +150,6 @@ def date_plus(days: int, text: str) -> int:
 def date_minus(days: int, text: str) -> int:
     """date_mi_interval."""
     return minus(of_date(days), text)
-
-
-def date_plus_flipped(text: str, days: int) -> int:
-    """interval + date."""
-    return date_plus(days, text)
 
 
 def _difference(one: int, other: int, *, before: bool) -> str:

@@ -85,7 +85,7 @@ IMPLEMENTATIONS: Table = {
     "interval_um": Implementation(scalar(interval.negated, TEXT), duckdb="(-{0})"),
     "interval_mul": scalar(interval.times, TEXT),
     "mul_d_interval": scalar(interval.times_span, TEXT),
-    "interval_div": Implementation(scalar(interval.over, TEXT), right_first=True),
+    "interval_div": scalar(interval.over, TEXT),
     "interval_justify_hours": scalar(interval.justify_hours, TEXT),
     "interval_justify_days": scalar(interval.justify_days, TEXT),
     "interval_justify_interval": scalar(interval.justify_interval, TEXT),

@@ -138,13 +138,6 @@ def _at_zone(rep: Rep, convert: Callable[[Make, time_zone.Zone], Make]) -> Spark
     return builder
 
 
-def _offset_of(span: Column) -> Column:
-    """Microseconds east that an interval gives as a time zone; 22023 if it has months or days."""
-    bad = (span.getField("months") != 0) | (span.getField("days") != 0)
-    error = raising("22023", "interval time zone must not include months or days")
-    return F.when(bad, error).otherwise(whole(span.getField("micros"), 1_000_000) * big(1_000_000))
-
-
 def _at_offset(rep: Rep, sign: int) -> SparkForm:
     """timezone(interval, timestamp) and timezone(interval, timestamptz)."""
     return lambda node, args: call(timestamp.moved_by_offset, rep, args, given=(sign,))
