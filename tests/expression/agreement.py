@@ -29,7 +29,6 @@ from tests.expression.generated import GRAMMAR
 from tests.expression.grammar import Grammar, hidden, plain
 
 from headgate.errors import PostgresError
-from headgate.expression import failure
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.expression.functions import network
@@ -37,6 +36,7 @@ from headgate.expression.node import Expression
 from headgate.expression.spark import compiler
 from headgate.expression.spark.session_time import SessionTime
 from headgate.sql.parser import parse_expression
+from headgate.storage.spark import failure
 from headgate.types import registry, storage
 from headgate.types.text import text
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from tests.expression.caught import Caught
 
 from headgate.errors import PostgresError
-from headgate.expression import failure, node
+from headgate.expression import node
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, ScopeColumn, relation_scope
@@ -31,6 +31,7 @@ from headgate.expression.spark import compiler
 from headgate.expression.spark.session_time import SessionTime
 from headgate.sql import names
 from headgate.sql.parser import parse_expression, unwrap
+from headgate.storage.spark import failure
 from headgate.types import registry, storage
 from headgate.types.text import text
 from headgate.types.text_column import TextSettings

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
-from headgate.expression import failure
 from headgate.expression.spark.value import (
     BOOL,
     BYTES,
@@ -31,6 +30,7 @@ from headgate.expression.spark.value import (
     settle,
 )
 from headgate.expression.spark.vectorised import call, call_batch
+from headgate.storage.spark import failure
 
 REPS = (BOOL, INT4, INT8, FLOAT4, FLOAT8, TEXT, DIGITS, BYTES, DATE, TIMESTAMP, TIMESTAMPTZ)
 

@@ -12,9 +12,9 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, made, relation
 
 from headgate.changes import lookup
 from headgate.errors import PostgresError
-from headgate.expression.failure import from_spark
 from headgate.storage.delta import deletion_vector, parquet
 from headgate.storage.engine import Engine
+from headgate.storage.spark.failure import from_spark
 
 
 def damage(path: Path, at: int) -> None:

@@ -24,11 +24,11 @@ from tests.storage.test_recovery import again
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError, disk_full
-from headgate.expression.failure import from_spark
 from headgate.storage.cleaning import Cleaner
 from headgate.storage.delta import file_action
 from headgate.storage.delta.delta_log import newest_version, read_version
 from headgate.storage.engine import Engine
+from headgate.storage.spark.failure import from_spark
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT8, v=TEXT)

@@ -60,6 +60,8 @@ def duckdb(path: str, version: int | None) -> pa.Table:
 
 def plain(value: Any) -> Any:
     """A value as JSON has it, the same from every reader."""
+    if isinstance(value, list):
+        return [plain(each) for each in value]
     if isinstance(value, datetime.datetime):
         return (value.astimezone(datetime.UTC) if value.tzinfo else value).isoformat()
     if isinstance(value, datetime.date | decimal.Decimal):

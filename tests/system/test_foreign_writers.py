@@ -94,3 +94,20 @@ def test_other_columns_stop_the_table_until_they_are_taken_back(table: Table) ->
     table.node.psql(table.database, "INSERT INTO t VALUES (9, 'yes')")
     table.seen(f"{before} 9:yes")
     assert table.published() == ["Insert t (9, yes)"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_another_job_writes_arrays_and_the_node_publishes_what_postgresql_would(table: Table) -> None:
+    table.node.psql(table.database, "CREATE TABLE a (id int PRIMARY KEY, n int[], t text[]) WITH (array_storage = array)")
+    table.node.psql(table.database, "ALTER PUBLICATION p ADD TABLE a; INSERT INTO a VALUES (1, '{1,NULL}', '{\"a b\"}')")
+    table.published()
+    path = table.node.psql(table.database, "SELECT path FROM headgate.snapshot() WHERE name = 'a'")
+    made = DeltaTable.forPath(table.spark, path)
+    rows = table.spark.createDataFrame([(2, [5, 6], [None, "x,y"])], "id int, n array<int>, t array<string>")
+    rows.write.format("delta").mode("append").save(path)
+    made.update("id = 1", {"n": "array_append(n, 9)"})
+    Database(table.node, table.database).wait(
+        "SELECT string_agg(id || n::text || t::text, ' ' ORDER BY id) FROM a", '1{1,NULL,9}{"a b"} 2{5,6}{NULL,"x,y"}'
+    )
+    assert table.published() == ['Insert a (2, {5,6}, {NULL,"x,y"})', 'Update a (1, {1,NULL,9}, {"a b"})']

@@ -39,14 +39,19 @@ CREATE TABLE plain (id bigint PRIMARY KEY, price numeric(12,2), atz timestamptz,
 INSERT INTO plain SELECT i, i * 1.25, timestamptz '2024-01-01 00:00+00' + i * interval '1 hour', 'row ' || i FROM generate_series(1, 1000) i;
 UPDATE plain SET name = 'changed' WHERE id % 10 = 0;
 DELETE FROM plain WHERE id % 7 = 0;
+CREATE TABLE lists (id bigint PRIMARY KEY, i int[], n numeric(12,2)[], t text[], d date[]) WITH (array_storage = array);
+INSERT INTO lists SELECT i, ARRAY[i::int, NULL], ARRAY[i * 1.25], ARRAY['a b', NULL, '', 'NULL'], '{}' FROM generate_series(1, 3000) i;
+UPDATE lists SET i = NULL, t = '{changed}', d = '{2024-02-29}' WHERE id % 10 = 0;
+DELETE FROM lists WHERE id % 7 = 0;
 """
 SELECT = {
     "t": "SELECT id, price, digits::text, at, atz, d, tags::text, nums::text, u::text, j::text, b, ok, f, name, extra FROM t ORDER BY id",
     "mapped": "SELECT id, c FROM mapped ORDER BY id",
     "plain": "SELECT id, price, atz, name FROM plain ORDER BY id",
+    "lists": "SELECT id, i, n, t, d FROM lists ORDER BY id",
 }
 REFUSED = {
-    "query_builder": {}, "duckdb": {}, "polars": {"mapped"}, "to_arrow": {"t", "mapped"}, "to_pandas": {"t", "mapped"},
+    "query_builder": {}, "duckdb": {}, "polars": {"mapped"}, "to_arrow": {"t", "mapped", "lists"}, "to_pandas": {"t", "mapped", "lists"},
 }  # fmt: skip
 """The tables that a reader does not take."""
 OPEN = """INSERT INTO t (id) SELECT generate_series(5000, 25000); UPDATE t SET name = 'open' WHERE id < 100; DELETE FROM t WHERE id > 900;

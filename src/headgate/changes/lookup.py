@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, quoted
 from headgate.types import buffers, registry, sortkey
 from headgate.types.storage import stored_as_text
+from headgate.types.text import list_array
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
@@ -170,6 +172,20 @@ def _key_function(kind: int) -> str:
 
 
 _functions: set[str] = set()
+_ELEMENTS: Mapping[pa.DataType, str] = {
+    pa.bool_(): "BOOLEAN",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.binary(): "BLOB",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP",
+    pa.timestamp("us", tz="UTC"): "TIMESTAMP WITH TIME ZONE",
+    pa.string(): "VARCHAR",
+}
+"""The elements of stored arrays in DuckDB, which numerics follow by their precision."""
 
 
 @functools.cache
@@ -261,7 +277,7 @@ def _in_files(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema,
     paths = [*places]
     held = frozenset[str]().union(*[_columns_of(table, place, name) for place, name in places.items()])
     # columns that were added behind all of these files: they are NULL there
-    names = {n: f"p.{_identifier(state, n)}" if state.physical.get(n, n) in held else "NULL" for n in row.names}
+    names = {n: _text_sql(state, n) if state.physical.get(n, n) in held else "NULL" for n in row.names}
     columns = ", ".join(f"{names[n]} AS c{i}" for i, n in enumerate(row.names))
     compared = [_canonical_sql(names[n], kind) for n, kind in zip(key.names, key.kinds, strict=True)]
     found = _one(paths, compared, columns, wanted) if _is_one(wanted) else _joined(paths, compared, columns, wanted)
@@ -329,6 +345,29 @@ def _columns_of(table: DeltaTable, place: str, name: str) -> frozenset[str]:
     if data_location.is_local(table.path) or Path(place).is_absolute():
         return parquet.verify(place)
     return parquet.column_names(table.path / unquote(name))
+
+
+def _text_sql(state: TableState, name: str) -> str:
+    """A column of a file as the node holds it."""
+    column = f"p.{_identifier(state, name)}"
+    return column if name not in state.lists else f"{_list_function(state.lists[name])}({column})"
+
+
+def _list_function(kind: pa.ListType) -> str:
+    """The DuckDB function that gives the array of a list."""
+    name = "array_of_" + re.sub(r"\W+", "_", str(kind.value_type))
+    with _lock:
+        if name not in _functions:
+
+            def array(lists: pa.ChunkedArray) -> pa.Array:
+                return list_array.texts(buffers.whole(lists).cast(kind))
+
+            element = _ELEMENTS.get(kind.value_type) or f"DECIMAL({kind.value_type.precision}, {kind.value_type.scale})"
+            _database().create_function(
+                name, array, [f"{element}[]"], "VARCHAR", type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL
+            )
+            _functions.add(name)
+    return name
 
 
 def _identifier(state: TableState, name: str) -> str:

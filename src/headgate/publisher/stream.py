@@ -25,7 +25,6 @@ import numpy.typing as npt
 from headgate.catalog.history import PublishedState
 from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError
-from headgate.expression.failure import from_spark
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
@@ -38,6 +37,7 @@ from headgate.publisher.framing import Counts, TransactionPiece, Wanted
 from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, named, published, truncated
 from headgate.publisher.rendering import EXACT, Rendered, Renderer, ValueForm
+from headgate.storage.spark.failure import from_spark
 from headgate.storage.transaction.log import EntryKind, LogEntry, TableWrite, now
 from headgate.storage.transaction.transaction import CASCADE, RESTART_IDENTITY
 from headgate.types.text_column import TextSettings

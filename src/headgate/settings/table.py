@@ -166,6 +166,15 @@ _OWN = (
         extra="Not all readers of Delta Lake know them. Off, UPDATE and DELETE write the files of changed rows anew.",
     ),
     _own(
+        "array_storage",
+        SettingKind.ENUM,
+        "text",
+        SettingContext.POSTMASTER,
+        "Sets how new columns of arrays are stored: as PostgreSQL's texts, or as Delta's arrays.",
+        extra="Delta's arrays have one dimension and subscripts that begin at 1; other values are refused in such a column.",
+        choices=("text", "array"),
+    ),
+    _own(
         "data_location",
         SettingKind.STRING,
         "",

@@ -79,6 +79,8 @@ class Engine:
         """Whether a table may come to need Delta's column mapping, where WITH (…) says nothing of it."""
         self.deletion_vectors = settings.get("deletion_vectors", "on") == "on"
         """Whether new tables have deletion vectors, likewise."""
+        self.array_storage = settings.get("array_storage", "text")
+        """How new columns of arrays are stored, likewise: as PostgreSQL's texts, or as Delta arrays."""
         self.delta = Delta(self.spark)
         self.log = TransactionLog(catalog)
         self.statistics = Statistics()

@@ -16,7 +16,7 @@ Called by `publisher`. Changes nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -32,13 +32,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headgate.errors import PostgresError
 from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import delta_log, file_action, foreign_writer, parquet
+from headgate.storage.delta import array_column, delta_log, file_action, foreign_writer, parquet
 from headgate.storage.engine import Engine
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.log import TableWrite
 from headgate.storage.write import CHANGE, columns
 from headgate.types import buffers
-from headgate.types.storage import arrow_type
+from headgate.types.storage import arrow_type, list_type, spark_type_of
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
@@ -224,7 +224,7 @@ def _structs(file: ChangeFile, table: pa.Table, row: pa.Schema, physical: dict[s
     for column in row:
         name = physical[column.name]
         value = buffers.whole(table[name]) if name in held else pa.nulls(table.num_rows, column.type)
-        arrays.append(value.cast(column.type) if value.type != column.type else value)
+        arrays.append(array_column.of_file(value, column.type))
     rows = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else _empty_structs(table.num_rows)
     if not file.paired:
         return rows, None
@@ -274,10 +274,12 @@ def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile],
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 40 if paired else 64 << 20))
     spark.conf.set("spark.sql.files.openCostInBytes", str(1 << 20))
     row = columns(relation)
-    wanted = [StructField(physical[f.name], f.dataType) for f in row.fields]
+    lists = _lists(relation, files, physical)
+    wanted = [StructField(physical[f.name], spark_type_of(lists[f.name]) if f.name in lists else f.dataType) for f in row.fields]
     read = StructType(wanted + ([StructField(CHANGE, StringType())] if paired else []))
     data = spark.read.schema(read).parquet(*[_GLOBS.sub(r"\\\1", data_location.uri(f.path)) for f in files])
-    values = F.struct(*[F.col("`" + physical[n].replace("`", "``") + "`").alias(n) for n in row.fieldNames()])
+    held = {n: F.col("`" + physical[n].replace("`", "``") + "`") for n in row.fieldNames()}
+    values = F.struct(*[(array_column.texts(column) if n in lists else column).alias(n) for n, column in held.items()])
     name = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
     kind = [F.col(CHANGE).alias("kind")] if paired else []
     rows = data.select(values.alias("row"), *kind, name.alias("name"), F.col("_metadata.row_index").alias("at"))
@@ -298,6 +300,16 @@ def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile],
         )
     # a file is one task's, row after row, so a pair is only ever cut between two batches of one task
     return placed.select("commit_lsn", "seq", "first", "at", "kind", "row").mapInArrow(_pair, schema(relation))  # type: ignore[arg-type]
+
+
+def _lists(relation: Relation, files: Sequence[ChangeFile], physical: Mapping[str, str]) -> array_column.Lists:
+    """The columns that these files hold as lists. Only the files know: of what a table was then, the newest version may know nothing."""
+    wanted = {c.name for c in relation.columns if list_type(c.type_oid, c.typmod) is not None}
+    found: dict[str, pa.ListType] = {}
+    for file in files if wanted else ():
+        lists = parquet.list_columns(file.path)
+        found |= {name: lists[physical[name]] for name in wanted if physical[name] in lists}
+    return found
 
 
 def _pair(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import deletion_vector, file_action, parquet
+from headgate.storage.delta import array_column, deletion_vector, file_action, parquet
 from headgate.storage.delta.table_state import TableState
 
 PIECE_ROWS = 16_384
@@ -30,7 +30,7 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
 
     `most`: so many rows of a file that are not deleted are enough. XX001 where a file or its deletion vector is damaged.
     """
-    row = to_arrow_schema(state.schema)
+    row = schema(state)
     if most is None:
         data_location.fetch(file_action.files_of(table, ({"add": add} for add in state.files.values())))
     for name, add in state.files.items():
@@ -66,7 +66,7 @@ def columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) 
     """The columns of rows of a file under a table's names; NULLs for a column that the file is older than."""
     there = set(held.schema.names)
     return [
-        held.column(stored).cast(field.type)
+        array_column.of_file(held.column(stored), field.type)
         if (stored := state.physical.get(field.name, field.name)) in there
         else pa.nulls(held.num_rows, field.type)
         for field in row

@@ -25,7 +25,7 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import copy_on_write, deletion_vector, file_action, parquet
+from headgate.storage.delta import array_column, copy_on_write, deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_log import PLACEHOLDER
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import Action
@@ -66,9 +66,10 @@ def columns(relation: Relation) -> StructType:
     return StructType([StructField(c.name, spark_type(c.type_oid, c.typmod)) for c in relation.columns])
 
 
-def stored(relation: Relation) -> StructType:
-    """The schema of the relation's Delta table: its columns, or the placeholder where it has none."""
-    return columns(relation) if relation.columns else StructType([StructField(PLACEHOLDER, BooleanType())])
+def stored(relation: Relation, *, as_lists: bool) -> StructType:
+    """The schema of the Delta table of a new relation: its columns (`as_lists`: arrays as Delta arrays), or the placeholder for none."""
+    made = [StructField(c.name, array_column.file_type(c.type_oid, c.typmod, as_list=as_lists)) for c in relation.columns]
+    return StructType(made or [StructField(PLACEHOLDER, BooleanType())])
 
 
 def arrow_row(relation: Relation) -> pa.Schema:
@@ -99,10 +100,10 @@ def _append_small(table: DeltaTable, relation: Relation, state: TableState, rows
     actions: list[Action] = []
     with _whole(table, actions):
         for number, start in enumerate(range(0, rows.num_rows, size)):
-            actions.append(parquet.write(table.path, _stored(relation, rows.slice(start, size)), state.physical, number))
+            actions.append(parquet.write(table.path, _stored(relation, state, rows.slice(start, size)), state.physical, number))
     if rows.nbytes > kept:
         return Written(actions, rows.num_rows)
-    stored = _stored(relation, rows)
+    stored = _stored(relation, state, rows)
     return Written(actions, rows.num_rows, stored.append_column(CHANGE, pa.array(["insert"] * rows.num_rows, pa.string())))
 
 
@@ -116,12 +117,12 @@ def _whole(table: DeltaTable, actions: list[Action]) -> Iterator[None]:
         raise
 
 
-def _stored(relation: Relation, rows: pa.Table) -> pa.Table:
+def _stored(relation: Relation, state: TableState, rows: pa.Table) -> pa.Table:
     """The rows as the Parquet file holds them: the relation's columns in order, or the placeholder."""
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(rows.num_rows, bool))})
     schema = arrow_row(relation)
-    return rows.select(schema.names).cast(schema)
+    return array_column.to_file(rows.select(schema.names).cast(schema), state.lists)
 
 
 def _most_rows(frame: DataFrame) -> int | None:
@@ -206,8 +207,8 @@ def _rewrite_small(
     refuse_unseen(table, seen, changed["file"])
     old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
     has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
-    schema = _flat(relation, new.slice(0, 0)).append_column(CHANGE, pa.array([], pa.string())).schema
-    pieces = _change_pieces(relation, old, new, has_old, has_new)
+    schema = _flat(relation, state, new.slice(0, 0)).append_column(CHANGE, pa.array([], pa.string())).schema
+    pieces = _change_pieces(relation, state, old, new, has_old, has_new)
     rows = pa.concat_tables(pieces).combine_chunks() if old.nbytes + new.nbytes <= kept else None
     actions: list[Action] = [
         parquet.write_changes(table.path, schema, pieces, state.physical) if rows is None else parquet.unwritten_changes(rows.nbytes)
@@ -215,29 +216,31 @@ def _rewrite_small(
     with _whole(table, actions):
         if has_new.any():
             added = new if has_new.all() else new.filter(pa.array(has_new))
-            actions.insert(0, parquet.write(table.path, _flat(relation, added), state.physical))
+            actions.insert(0, parquet.write(table.path, _flat(relation, state, added), state.physical))
         if has_old.any():
             places = changed.select(["file", "row"]).filter(pa.array(has_old))
             actions[:0] = mark_deleted(table, state, places["file"], places["row"])  # what is left of a file comes before what is new
     return Written(actions, changed.num_rows, rows)
 
 
-def _flat(relation: Relation, rows: pa.StructArray) -> pa.Table:
+def _flat(relation: Relation, state: TableState, rows: pa.StructArray) -> pa.Table:
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(len(rows), bool))})
     fields = rows.flatten() if rows.null_count else [rows.field(i) for i in range(rows.type.num_fields)]
-    return _stored(relation, pa.table(fields, names=[f.name for f in rows.type]))
+    return _stored(relation, state, pa.table(fields, names=[f.name for f in rows.type]))
 
 
-def _change_pieces(relation: Relation, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> Iterator[pa.Table]:
+def _change_pieces(
+    relation: Relation, state: TableState, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any
+) -> Iterator[pa.Table]:
     """The rows of the change file, of some changes at a time: wide rows would be copied over and over in one piece."""
     count = max(len(old) * CHANGES_BYTES // max(old.nbytes + new.nbytes, 1), 1)
     for first in range(0, len(old), count):
         part = slice(first, first + count)
-        yield _change_table(relation, old[part], new[part], has_old[part], has_new[part])
+        yield _change_table(relation, state, old[part], new[part], has_old[part], has_new[part])
 
 
-def _change_table(relation: Relation, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> pa.Table:
+def _change_table(relation: Relation, state: TableState, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> pa.Table:
     """The rows of the change file: preimage and postimage of a change one after the other."""
     count = len(old)
     both = has_old & has_new
@@ -247,7 +250,7 @@ def _change_table(relation: Relation, old: pa.StructArray, new: pa.StructArray, 
     kind_old = np.where(both, "update_preimage", "delete")[has_old]
     kind_new = np.where(both, "update_postimage", "insert")[has_new]
     sort = np.argsort(order, kind="stable")
-    rows = _flat(relation, _joined(old, new).take(pa.array(index[sort])))
+    rows = _flat(relation, state, _joined(old, new).take(pa.array(index[sort])))
     return rows.append_column(CHANGE, pa.array(np.concatenate([kind_old, kind_new])[sort], pa.string()))
 
 

@@ -23,9 +23,9 @@ from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.security import role as roles
 from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError, Severity
-from headgate.expression import failure
 from headgate.lsn import Lsn
 from headgate.storage.lock import Patience
+from headgate.storage.spark import failure
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.evolution import Evolve

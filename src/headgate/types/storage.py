@@ -43,11 +43,27 @@ def arrow_type(oid: int, modifier: int = -1) -> pa.DataType:
     return (described.modified(modifier) if described.modified else None) or described.stored
 
 
+def list_type(oid: int, modifier: int = -1) -> pa.ListType | None:
+    """The Arrow type of an array as a list of its elements in stored form, as files may hold it (array_storage); None for what is none."""
+    types = registry.known()
+    oid, modifier = types.base(oid, modifier)
+    found = types.find(oid)
+    if found is None or not found.is_array or types.by_oid(found.element).delimiter != ",":
+        return None
+    return pa.list_(pa.field("element", arrow_type(found.element, modifier)))
+
+
 def spark_type(oid: int, modifier: int = -1) -> DataType:
-    """The Spark type of a stored column; the same choice as `arrow_type`."""
+    """The Spark type of a column as the node holds it; the same choice as `arrow_type`."""
+    return spark_type_of(arrow_type(oid, modifier))
+
+
+def spark_type_of(held: pa.DataType) -> DataType:
+    """The Spark type of what `arrow_type` and `list_type` give."""
     from pyspark.sql import types as spark  # the floor must import without Spark
 
-    held = arrow_type(oid, modifier)
+    if pa.types.is_list(held):
+        return spark.ArrayType(spark_type_of(held.value_type))
     if pa.types.is_decimal(held):
         return spark.DecimalType(held.precision, held.scale)
     stored: dict[pa.DataType, DataType] = {

@@ -200,8 +200,12 @@ class Relation:
 
     def is_on(self, option: str, otherwise: bool) -> bool:
         """What WITH (…) says of something that is on or off; `otherwise` where it says nothing."""
-        value = dict(each.split("=", 1) for each in self.options).get(option)
+        value = self.option(option)
         return otherwise if value is None else read_bool(value) is True
+
+    def option(self, name: str) -> str | None:
+        """What WITH (…) says of it, None where it says nothing."""
+        return dict(each.split("=", 1) for each in self.options).get(name)
 
     def dump(self) -> dict[str, Any]:
         """A value for JSON that `load` reads back."""

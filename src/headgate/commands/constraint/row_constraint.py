@@ -1,7 +1,7 @@
 """NOT NULL, CHECK, generated columns and domain of a row that is about to be written: checked inside the Spark job that writes it.
 
 Called by INSERT, UPDATE, COPY and ALTER TABLE. A violated constraint raises in the task, with the row in its DETAIL, and comes
-back as PostgreSQL's error (`headgate.expression.failure`). Rows of a statement are checked in no particular order.
+back as PostgreSQL's error (`headgate.storage.spark.failure`). Rows of a statement are checked in no particular order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from headgate.commands import disclosure, stored_expression
 from headgate.commands.disclosure import RowShown
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import quoted
-from headgate.expression import failure
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.expression.spark import compiler, domain
 from headgate.storage.partitioned import Fence
+from headgate.storage.spark import failure
 from headgate.types import registry
 
 ROW_TEXT = 64

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from headgate.commands.query.plan import col
-from headgate.expression import failure
+from headgate.storage.spark import failure
 
 
 @contextmanager

@@ -17,11 +17,11 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.publication import Publication
 from headgate.commands.publication import replica_identity
 from headgate.errors import PostgresError
-from headgate.expression.failure import from_spark
 from headgate.expression.spark.call import may_raise
 from headgate.publisher.alteration import Crossing, check, crossings
 from headgate.rowfilter import filter as row_filter
 from headgate.sql.names import quote_ident
+from headgate.storage.spark.failure import from_spark
 from headgate.storage.transaction.transaction import Transaction
 
 

@@ -1,6 +1,6 @@
 """What Spark raises while it computes → PostgreSQL's errors.
 
-Expressions and constraints raise through `headgate.expression.failure`; what else can befall a query (a scalar subquery with two
+Expressions and constraints raise through `headgate.storage.spark.failure`; what else can befall a query (a scalar subquery with two
 rows, a job that was cancelled) is recognised here. Anything else is an internal error and keeps its cause.
 """
 
@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headgate.errors import PostgresError
-from headgate.expression import failure
+from headgate.storage.spark import failure
 
 
 @contextmanager

@@ -46,7 +46,11 @@ _REAL: Mapping[str, tuple[int, int]] = {
     "autovacuum_vacuum_insert_scale_factor": (0, 100),
     "autovacuum_analyze_scale_factor": (0, 100),
 }
-_CHOSEN = {"vacuum_index_cleanup": ("auto", "on", "off", "true", "false", "yes", "no", "1", "0")}
+_CHOSEN: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "vacuum_index_cleanup": (("auto", "on", "off", "true", "false", "yes", "no", "1", "0"), '"on", "off", and "auto"'),
+    "array_storage": (("text", "array"), '"text" and "array"'),
+}
+"""The values that a parameter takes, and those that a DETAIL names."""
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 _TOAST = re.compile(r"autovacuum_|log_autovacuum_|vacuum_")
 
@@ -85,8 +89,8 @@ def _checked(option: Option, kind: str, *, toast: bool) -> str:
         _check_number(name, value, "integer", _INTEGER[name], whole=True)
     if name in _REAL:
         _check_number(name, value, "floating point", _REAL[name], whole=False)
-    if name in _CHOSEN and value.lower() not in _CHOSEN[name]:
-        detail = 'Valid values are "on", "off", and "auto".'
+    if name in _CHOSEN and value.lower() not in _CHOSEN[name][0]:
+        detail = f"Valid values are {_CHOSEN[name][1]}."
         raise PostgresError("22023", f'invalid value for enum option "{name}": {value}', detail=detail)
     return value
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 
 from headgate.errors import PostgresError
-from headgate.expression.failure import field_overflow
+from headgate.storage.spark.failure import field_overflow
 from headgate.types import registry
 from headgate.types.base import number
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.expression.failure import marked
 from headgate.expression.implementation.implementation import SparkForm, Table
 from headgate.expression.node import Expression, operands
 from headgate.expression.spark.comparison import TESTS, label_place, labels
 from headgate.expression.spark.value import BOOL, TEXT, Env, Value, refuse
+from headgate.storage.spark.failure import marked
 from headgate.types import registry
 from headgate.types.registry import PgType
 from headgate.types.text import array

@@ -17,7 +17,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError
-from headgate.expression import failure
 from headgate.expression.duckdb import text as duckdb
 from headgate.expression.functions import size_limit
 from headgate.expression.functions.regex import similar
@@ -34,6 +33,7 @@ from headgate.expression.implementation.implementation import (
 from headgate.expression.node import Expression
 from headgate.expression.spark.value import BOOL, BYTES, INT4, TEXT, Env, Rep, Value, after, raising, refuse, settle
 from headgate.expression.spark.vectorised import call, scalar
+from headgate.storage.spark import failure
 
 _INT_MAX = 2**31 - 1
 _MOST_PADDED = (size_limit.ALLOCATED - size_limit.HEADER) // 4

@@ -4,7 +4,7 @@ The public functions: `compile` (a Column in the storage type of the expression'
 Spark), `condition`, `sort_key` (ORDER BY). One short function per node; what an operator or a function means is looked up by
 `call` in `expression.implementation`.
 
-What must hold: nothing is evaluated approximately; errors are PostgreSQL's (see `failure`); a value that a CASE, COALESCE, AND
+What must hold: nothing is evaluated approximately; errors are PostgreSQL's (`spark.failure`); a value that a CASE, COALESCE, AND
 or OR leaves out cannot fail. The session is expected to run with ANSI mode on and in UTC, as `headgate.storage.spark.spark_session` makes
 it.
 """

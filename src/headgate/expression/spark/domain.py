@@ -14,11 +14,11 @@ from headgate.expression import rewriting
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import ScopeColumn, relation_scope
-from headgate.expression.failure import marked
 from headgate.expression.node import ColumnRef, DomainValue, Expression, TypeRef
 from headgate.expression.spark.cast import stored
 from headgate.expression.spark.value import Env, Make, Plan, Value, rep_of, settle, spark_type
 from headgate.sql.parser import parse_expression
+from headgate.storage.spark.failure import marked
 from headgate.types import registry
 
 _VALUE = "value of a domain"

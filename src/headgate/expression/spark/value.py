@@ -23,9 +23,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, DecimalType
 
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import failure
-from headgate.expression.failure import marked
 from headgate.expression.node import Expression, TypeRef
+from headgate.storage.spark import failure
+from headgate.storage.spark.failure import marked
 from headgate.types import registry, typmod
 
 FAILED = "\x01"

@@ -32,10 +32,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, FloatType, IntegerType, LongType, ShortType, StringType
 
 from headgate.errors import PostgresError
-from headgate.expression import failure
 from headgate.expression.implementation.implementation import SparkForm
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.value import FAILED, SPARK, Env, Make, Rep, Value, arrow_function, as_text, fail, raising, spark_type
+from headgate.storage.spark import failure
 from headgate.types import buffers, registry
 from headgate.types.text import text
 

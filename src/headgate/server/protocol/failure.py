@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from headgate.errors import PostgresError
-from headgate.expression.failure import from_spark
+from headgate.storage.spark.failure import from_spark
 
 _log = logging.getLogger("headgate.server")
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from headgate.errors import PostgresError
+from headgate.storage.delta import array_column
 from headgate.storage.delta.delta_log import PLACEHOLDER, check_names, needs_mapping, protocol_of
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import ALTERED, VECTORS, TableState
 from headgate.storage.transaction.staged import StagedTable
-from headgate.types.storage import spark_type
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
@@ -30,18 +30,21 @@ _ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 _MODE = "delta.columnMapping.mode"
 
 
-def actions(staged: StagedTable, old: Relation, new: Relation, retyped: str | None = None, *, may_map: bool = True) -> list[Action]:
+def actions(
+    staged: StagedTable, old: Relation, new: Relation, retyped: str | None = None, *, may_map: bool = True, as_lists: bool = False
+) -> list[Action]:
     """The metadata and protocol actions that make a table of relation `old` one of relation `new` (columns matched by attnum).
 
     The column named `retyped` gets its new type under a new name in the files, where it is still to be written. 0A000 where column
-    mapping must be switched on and `may_map` (column_mapping) is off.
+    mapping must be switched on and `may_map` (column_mapping) is off. `as_lists`: new columns of arrays are Delta arrays (array_storage).
     """
     metadata: Action = dict(staged.state.metadata)
     fields = json.loads(metadata["schemaString"])["fields"]
     configuration = dict(metadata.get("configuration") or {})
     numbers = {column.name: column.attnum for column in old.columns}
     known = {numbers.get(field["name"], 0): field for field in fields if field["name"] != retyped}
-    wanted = [(column.attnum, column.name, spark_type(column.type_oid, column.typmod)) for column in new.columns]
+    kinds = [array_column.file_type(column.type_oid, column.typmod, as_list=as_lists) for column in new.columns]
+    wanted = [(column.attnum, column.name, kind) for column, kind in zip(new.columns, kinds, strict=True)]
     names = {attnum: name for attnum, name, _ in wanted}
     stay = len(known) == len(fields) and all(names.get(attnum) == field["name"] for attnum, field in known.items())
     mapped = _MODE in configuration or not stay or any(needs_mapping(name) for name in names.values())

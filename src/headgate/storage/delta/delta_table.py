@@ -26,7 +26,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headgate.errors import PostgresError
 from headgate.storage import data_location, rows
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import alteration, delta_log
+from headgate.storage.delta import alteration, array_column, delta_log
 from headgate.storage.delta.file_action import Action, records
 from headgate.storage.delta.table_state import TableState, advance, after, difference
 from headgate.storage.spark.local_relation import in_one_piece
@@ -210,9 +210,10 @@ class DeltaTable:
         in_order = in_order and _orderable(state)
         frame = self._rows(state, placed=positions or in_order)
         if not (positions or in_order):
-            return frame
+            return array_column.of_files(frame, state.lists)
         place = frame.metadataColumn("_metadata")  # not by its name, which a column may have
         placed = frame.select("*", place.getField("file_path").alias(FILE), place.getField("row_index").alias(ROW))
+        placed = array_column.of_files(placed, state.lists)
         if not in_order:
             return placed
         file = F.call_function("instr", F.lit(" ".join(self.uri(name) for name in state.files)), F.col(FILE))
@@ -273,7 +274,7 @@ class DeltaTable:
         """
         transaction = self._start(state)
         try:
-            return [json.loads(a.json()) for a in self.delta.list(transaction.writeFiles(frame._jdf))]
+            return [json.loads(a.json()) for a in self.delta.list(transaction.writeFiles(array_column.to_files(frame, state.lists)._jdf))]
         except BaseException:
             self.has_failed = True
             raise

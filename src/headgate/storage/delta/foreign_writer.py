@@ -316,7 +316,8 @@ def _other_columns(state: TableState, metadata: dict[str, Any]) -> str:
     if metadata.get("partitionColumns"):
         return f"it is partitioned by {', '.join(metadata['partitionColumns'])}"
     now = StructType.fromJson(json.loads(metadata["schemaString"]))
-    was = {field.name: (field.dataType, state.physical.get(field.name, field.name)) for field in state.schema.fields}
+    before = StructType.fromJson(json.loads(state.metadata["schemaString"]))
+    was = {field.name: (field.dataType, state.physical.get(field.name, field.name)) for field in before.fields}
     physical = table_state.physical_names(now)
     for column in now.fields:
         known = was.pop(column.name, None)

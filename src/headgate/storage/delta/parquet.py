@@ -70,6 +70,13 @@ def column_names(path: DataPath) -> frozenset[str]:
         return _shared(tuple(pq.read_schema(file).names))
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def list_columns(path: DataPath) -> Mapping[str, pa.ListType]:
+    """The columns that a file holds as lists, by their names in the file, by its footer alone."""
+    with data_location.opened(path) as file:
+        return {field.name: field.type for field in pq.read_schema(file) if pa.types.is_list(field.type)}
+
+
 @functools.lru_cache(maxsize=1 << 10)
 def _shared(names: tuple[str, ...]) -> frozenset[str]:
     """One set for the many files that have the same columns."""

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql.types import StructType
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from headgate.storage.delta.file_action import Action, files_after, records, removal, rows
 
@@ -28,8 +30,11 @@ class TableState:
     protocol: Action
     files: Mapping[str, Action]
     schema: StructType
+    """The columns as the node holds them."""
     physical: Mapping[str, str]
     """Names in the Parquet files by column name; the same unless column mapping is on."""
+    lists: Mapping[str, pa.ListType]
+    """The columns that the files hold as lists and the node as texts (`array_column`)."""
     altered: int = 0
     """The version since which the columns are what they are (0: since the table was made)."""
     staged: int = 0
@@ -40,7 +45,7 @@ class TableState:
         """The state that these actions tell."""
         row = StructType.fromJson(json.loads(metadata["schemaString"]))
         since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
-        return cls(version, metadata, protocol, files, row, physical_names(row), since)
+        return cls(version, metadata, protocol, files, _held(row), physical_names(row), list_columns(row), since)
 
     @property
     def has_vectors(self) -> bool:
@@ -66,6 +71,19 @@ class TableState:
 def same_file(one: Action | None, other: Action | None) -> bool:
     """Whether two `add` actions of one path name the same rows."""
     return one is not None and other is not None and _vector(one) == _vector(other)
+
+
+def list_columns(row: StructType) -> dict[str, pa.ListType]:
+    """The columns of a table that are Delta arrays."""
+    return {f.name: to_arrow_type(f.dataType) for f in row.fields if isinstance(f.dataType, ArrayType)}
+
+
+def _held(row: StructType) -> StructType:
+    if not any(isinstance(f.dataType, ArrayType) for f in row.fields):
+        return row
+    return StructType(
+        [StructField(f.name, StringType(), metadata=f.metadata) if isinstance(f.dataType, ArrayType) else f for f in row.fields]
+    )
 
 
 def physical_names(row: StructType) -> dict[str, str]:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.storage import data_location
+from headgate.storage.delta import array_column
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.write import CHANGE, columns, quoted
 from headgate.types.storage import own_name
@@ -68,6 +69,7 @@ def _signed(engine: Engine, relation: Relation, before: TableState, after: Table
         try:
             rows = feed.option("startingVersion", after.version).option("endingVersion", after.version).load(str(table.path))
             added = F.col("_change_type").isin("insert", "update_postimage")
+            rows = array_column.of_files(rows, after.lists)
             return rows.select(*names, F.when(added, F.lit(1)).otherwise(F.lit(-1)).alias(_COUNT))
         except Exception:  # noqa: BLE001 (the other writer has switched the change feed off: both versions are there)
             single = False
@@ -117,6 +119,6 @@ def _rows(relation: Relation, changed: DataFrame, state: TableState) -> DataFram
         .when(F.col("new").isNull(), F.array(side("old", "delete")))
         .otherwise(F.array(side("old", "update_preimage"), side("new", "update_postimage")))
     )
-    exploded = changed.select(F.explode(rows).alias("e"))
-    kept = [F.col("e." + quoted(c.name)).alias(state.physical.get(c.name, c.name)) for c in relation.columns]
-    return exploded.select(*kept, F.col(f"e.{CHANGE}").alias(CHANGE))
+    exploded = array_column.to_files(changed.select(F.explode(rows).alias("e")).select("e.*"), state.lists)
+    kept = [F.col(quoted(c.name)).alias(state.physical.get(c.name, c.name)) for c in relation.columns]
+    return exploded.select(*kept, CHANGE)

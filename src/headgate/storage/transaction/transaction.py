@@ -283,7 +283,9 @@ class Transaction(Uncommitted):
             self.engine.forget(key)
         self._open.created.add(key)  # also where the folder is only half made
         vectors = relation.is_on("deletion_vectors", self.engine.deletion_vectors)
-        delta_log.create(path, stored(relation), description=f"{relation.schema}.{relation.name}", vectors=vectors)
+        delta_log.create(
+            path, stored(relation, as_lists=self._as_lists(relation)), description=f"{relation.schema}.{relation.name}", vectors=vectors
+        )
         self._open.tables[key] = StagedTable.of(self._table(relation).state(0))
 
     def drop_table(self, relation: Relation) -> None:
@@ -294,7 +296,14 @@ class Transaction(Uncommitted):
         """Makes the Delta table of relation `old` that of `new`: columns added (NULL in existing rows), dropped, renamed. No change row."""
         key = self._lock(old)
         self._record_history()
-        self._stage(key, alteration.actions(self._staged(key), old, new, may_map=self._may_map(old)))
+        self._stage(key, self._altered(key, old, new))
+
+    def _altered(self, key: Key, old: Relation, new: Relation, retyped: str | None = None) -> list[Action]:
+        may_map, as_lists = self._may_map(old), self._as_lists(old)
+        return alteration.actions(self._staged(key), old, new, retyped, may_map=may_map, as_lists=as_lists)
+
+    def _as_lists(self, relation: Relation) -> bool:
+        return (relation.option("array_storage") or self.engine.array_storage).lower() == "array"
 
     def _may_map(self, relation: Relation) -> bool:
         return bool(relation.is_on("column_mapping", self.engine.column_mapping))
@@ -320,7 +329,7 @@ class Transaction(Uncommitted):
         table, before = self.engine.table(key), self._base(key)
         values = [value.alias(c.name) if c.name == name else F.col(quoted(c.name)) for c in old.columns]
         rows = table.frame(before).select(*values)
-        self._stage(key, alteration.actions(self._staged(key), old, new, retyped=name, may_map=self._may_map(old)))
+        self._stage(key, self._altered(key, old, new, name))
         added = [{"add": {**a["add"], "dataChange": False}} for a in table.write(self._base(key), rows) if "add" in a]
         removed = [file_action.removal(add, data_change=False) for add in before.files.values()]
         if removed or added:

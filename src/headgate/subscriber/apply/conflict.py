@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
-from headgate.expression import failure
 from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
+from headgate.storage.spark import failure
 from headgate.types.text.text import write_text
 
 MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}

@@ -16,7 +16,8 @@ import pyarrow as pa
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import parquet
+from headgate.storage.delta import array_column, parquet
+from headgate.storage.delta.array_column import Lists
 from headgate.subscriber.apply import conflict, conversion, row_completion
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
@@ -151,6 +152,7 @@ class CopyTask:
     target: CopyTarget
     place: DataPath
     physical: dict[str, str]
+    lists: Lists
 
     def __call__(self, condition: str, _: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For mapInArrow: one row for each file. `condition` says which rows."""
@@ -174,7 +176,7 @@ class CopyTask:
 
     def _file(self, held: list[pa.Table], taken: int) -> pa.RecordBatch:
         rows = pa.concat_tables(held)
-        action = json.dumps(parquet.write(self.place, rows, self.physical))
+        action = json.dumps(parquet.write(self.place, array_column.to_file(rows, self.lists), self.physical))
         return pa.RecordBatch.from_pydict({"action": [action], "rows": [rows.num_rows], "bytes": [taken]})
 
     def _rows(self, condition: str) -> Iterator[tuple[pa.Table, int]]:

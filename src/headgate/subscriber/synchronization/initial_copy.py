@@ -279,8 +279,9 @@ class InitialCopy:
                     self.bytes += len(piece)
             else:
                 conditions = _page_ranges(pages)
-                place, physical = transaction.data_path(self.relation), dict(transaction.state(self.relation).physical)
-                task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, physical)
+                place, state = transaction.data_path(self.relation), transaction.state(self.relation)
+                physical, lists = dict(state.physical), dict(state.lists)
+                task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, physical, lists)
                 transaction.add_files(self.relation, self._written(transaction, task, conditions))
         return created.consistent_point
 

@@ -27,13 +27,13 @@ from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.catalog.relation_source import CatalogQuery
 from headgate.commands.query.catalog.select import CatalogPlanner, TypedParameter
 from headgate.errors import PostgresError, disk_full, not_supported
-from headgate.expression import failure
 from headgate.expression.duckdb import cast
 from headgate.expression.duckdb.value import base_of, element_of
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.interruption import look
 from headgate.sql.names import strings
 from headgate.sql.parser import walk
+from headgate.storage.spark import failure
 from headgate.types import registry as t
 from headgate.types.datetime import interval
 from headgate.types.resultset import ResultColumn, ResultSet

@@ -24,7 +24,7 @@ from headgate.catalog.session import SessionContext
 from headgate.commands.query import instant
 from headgate.commands.query.catalog import privilege_inquiry, regname
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import builtin, failure
+from headgate.expression import builtin
 from headgate.expression.binding.context import BindContext
 from headgate.expression.duckdb import call, literal
 from headgate.expression.duckdb.value import Env, duckdb_type, element_of, null, quote, raised
@@ -32,6 +32,7 @@ from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, Fu
 from headgate.lsn import Lsn
 from headgate.settings import definition
 from headgate.sql.parser import position
+from headgate.storage.spark import failure
 from headgate.types import registry as t
 
 SERVER_VERSION = "15.18"

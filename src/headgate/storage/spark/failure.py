@@ -1,7 +1,7 @@
-"""Errors of expressions that run inside Spark, brought back as PostgreSQL's.
+"""Errors of what runs inside Spark, brought back as PostgreSQL's.
 
-The compiler raises with ``headgate:SQLSTATE:message`` (see `value.raising`); Spark's own ANSI errors (overflow, division by
-zero, casts) mean one PostgreSQL error each. `from_spark` is for whoever runs a job that evaluates compiled expressions.
+Expressions and the columns of files raise with ``headgate:SQLSTATE:message`` (`marked`); Spark's own ANSI errors (overflow, division by
+zero, casts) mean one PostgreSQL error each. `from_spark` is for whoever runs a job.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import os
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from headgate.expression.failure import from_spark
+from headgate.storage.spark.failure import from_spark
 
 
 def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -> None:

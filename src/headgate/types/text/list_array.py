@@ -1,0 +1,112 @@
+"""Arrays as lists of stored elements, as files WITH (array_storage = array) hold them, and as the texts that the node holds.
+
+A list has one dimension whose subscripts begin at 1, and nothing else: other arrays are refused (0A000), never flattened. Called by
+`storage.delta.array_column` where files are written and read. What must hold: ``texts(lists(x)) == x`` for every array in normal form that
+`lists` takes. Both work on the bytes of a column at once: arrays of texts are mostly quoted, and no row is looked at by itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PostgresError
+from headgate.types import buffers, registry, typmod
+from headgate.types.text import text
+
+_ELEMENTS: dict[pa.DataType, int] = {
+    pa.bool_(): registry.BOOL,
+    pa.int16(): registry.INT2,
+    pa.int32(): registry.INT4,
+    pa.int64(): registry.INT8,
+    pa.float32(): registry.FLOAT4,
+    pa.float64(): registry.FLOAT8,
+    pa.binary(): registry.BYTEA,
+    pa.date32(): registry.DATE,
+    pa.timestamp("us"): registry.TIMESTAMP,
+    pa.timestamp("us", tz="UTC"): registry.TIMESTAMPTZ,
+    pa.string(): registry.TEXT,
+}
+"""The type by whose functions elements are read and printed: of several that are stored alike (oid, bigint) one does."""
+_QUOTED = r'[\\"{}, \t\n\r\v\f]'
+"""An element with one of these is quoted (array_out)."""
+
+
+def lists(texts: pa.StringArray, kind: pa.ListType, column: str) -> pa.ListArray:
+    """Arrays in normal form as lists of this Arrow type; NULL stays NULL. `column`: its name, for errors.
+
+    0A000 for more than one dimension, for subscripts that do not begin at 1, and for an element that the stored type has not.
+    """
+    data, offsets = buffers.packed(texts)
+    valid = buffers.valid(texts)
+    there = np.diff(offsets) > 0  # a NULL has no bytes, an array at least two
+    first = np.zeros(len(data), bool)
+    first[offsets[:-1][there]] = True
+    escaped = _escaped(data)
+    quote = (data == ord('"')) & ~escaped
+    outside = np.cumsum(quote) % 2 == 0
+    opening, closing = (data == ord("{")) & outside, (data == ord("}")) & outside
+    if bool((opening != first).any()):
+        raise PostgresError(
+            "0A000",
+            f'column "{column}" holds Delta arrays, which have one dimension and subscripts that begin at 1',
+            hint="Make columns of other arrays in a table WITH (array_storage = text).",
+        )
+    comma = (data == ord(",")) & outside
+    # what an element is made of: not what is around it, the quotes, and the backslash before a character
+    kept = ~(opening | closing | comma | quote | ((data == ord("\\")) & ~escaped))
+    before = buffers.offsets_of(kept.astype(np.int64))
+    empty = np.zeros(len(data), bool)
+    empty[np.flatnonzero(opening)[closing[np.flatnonzero(opening) + 1]]] = True
+    starts = np.flatnonzero((opening & ~empty) | comma) + 1
+    ends = np.flatnonzero(comma | (closing & ~np.concatenate([[False], empty[:-1]]))) if len(data) else starts
+    null = (ends - starts == 4) & (before[ends] - before[starts] == 4)
+    places = np.append(before[starts], before[-1])
+    items = buffers.strings(data[kept], places, None, pa.string())
+    null &= np.asarray(pc.equal(items, "NULL").to_numpy(zero_copy_only=False), bool) if len(items) else null
+    element, modifier = _element(kind.value_type)
+    values = text.read_text(pc.if_else(pa.array(null), pa.scalar(None, pa.string()), items), element, modifier)
+    counts = np.searchsorted(starts, offsets)  # so many elements begin before each row
+    missing = None if valid is None else pa.array(~valid)
+    return pa.ListArray.from_arrays(pa.array(counts, pa.int32()), values.cast(kind.value_type), type=kind, mask=missing)
+
+
+def texts(lists: pa.ListArray) -> pa.StringArray:
+    """Lists as array_out prints the arrays, in the forms in which the node holds them; NULL stays NULL."""
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    items = lists.flatten()
+    kind = _usual(items.type)
+    shown = text.write_text(items.cast(kind), *_element(kind))
+    if kind in (pa.string(), pa.binary(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.date32()):
+        odd = pc.or_(pc.match_substring_regex(shown, _QUOTED), pc.or_(pc.equal(shown, ""), pc.equal(pc.utf8_upper(shown), "NULL")))
+        escaped = pc.replace_substring(pc.replace_substring(shown, "\\", "\\\\"), '"', '\\"')
+        shown = pc.if_else(odd, pc.binary_join_element_wise('"', escaped, '"', ""), shown)
+    shown = pc.fill_null(shown, "NULL")
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array(buffers.offsets_of(counts.astype(np.int64)), pa.int32()), shown), ",")
+    whole = pc.binary_join_element_wise("{", joined, "}", "")
+    return pc.if_else(pc.is_valid(lists), whole, pa.scalar(None, pa.string())) if lists.null_count else whole
+
+
+def _escaped(data: buffers.Bytes) -> buffers.Mask:
+    """Whether a backslash before it takes a byte's meaning: the backslashes right before it are odd in number."""
+    at = np.arange(len(data))
+    other = np.maximum.accumulate(np.where(data == ord("\\"), -1, at)) if len(data) else at
+    before = np.concatenate([[-1], other[:-1]]) if len(data) else other
+    return np.asarray((at - 1 - before) % 2 == 1, np.bool_)
+
+
+def _element(kind: pa.DataType) -> tuple[int, int]:
+    """The type of elements that are stored so, and its modifier."""
+    if pa.types.is_decimal(kind):
+        return registry.NUMERIC, typmod.numeric(kind.precision, kind.scale)
+    return _ELEMENTS[kind], -1
+
+
+def _usual(kind: pa.DataType) -> pa.DataType:
+    """The type in which the node holds what another writer has stored as this one."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC" if kind.tz else None)
+    if pa.types.is_large_string(kind) or pa.types.is_null(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind

@@ -1,0 +1,160 @@
+"""Tables WITH (array_storage = array): lists in the files, and PostgreSQL's arrays in all that the node reads of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
+
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.changes import held_file, lookup
+from headgate.storage import feed, write
+from headgate.storage.delta import compaction, delta_table
+from headgate.storage.engine import Engine
+from headgate.storage.spark.failure import from_spark
+from headgate.types import registry, typmod
+
+INTS, TEXTS = registry.builtin().by_oid(registry.INT4).array, registry.builtin().by_oid(TEXT).array
+PRICES, SINCE = registry.builtin().by_oid(registry.NUMERIC).array, registry.builtin().by_oid(registry.TIMESTAMPTZ).array
+ARRAYS = replace(
+    relation(27000, "arrays", id=INT8, n=INTS, t=TEXTS, p=(PRICES, typmod.numeric(8, 2)), s=SINCE), options=("array_storage=array",)
+)
+FIRST = (1, "{1,NULL,3}", '{"a b",NULL,"NULL",""}', "{1.50}", '{"2024-01-01 00:00:00+00",infinity}')
+NULLS = (2, None, "{}", None, "{}")
+LISTS = {
+    1: {"n": [1, None, 3], "t": ["a b", None, "NULL", ""]},
+    2: {"n": None, "t": []},
+}
+
+
+@pytest.fixture(params=["driver", "spark"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who writes and reads: each way into the files and out of them."""
+    if request.param == "spark":
+        monkeypatch.setattr(write, "SMALL_ROWS", -1)
+        monkeypatch.setattr(write, "SMALL_BYTES", -1)
+        monkeypatch.setattr(feed, "SMALL_BYTES", -1)
+        monkeypatch.setattr(delta_table, "RESIDENT_ROWS", -1)
+    return str(request.param)
+
+
+def lists(engine: Engine, table: Relation) -> dict[int, dict[str, Any]]:
+    """What a reader of Delta tables finds in the columns n and t."""
+    frame = engine.spark.read.format("delta").load(str(engine.path((DATABASE, table.oid))))
+    return {row["id"]: {"n": row["n"], "t": row["t"]} for row in frame.select("id", "n", "t").toArrow().to_pylist()}
+
+
+def written(engine: Engine, table: Relation, *values: tuple[Any, ...]) -> None:
+    transaction = engine.begin(DATABASE)
+    try:
+        transaction.append(table, engine.spark.createDataFrame(rows(table, *values)))
+        transaction.commit()
+    except BaseException:
+        transaction.rollback()
+        raise
+
+
+def test_readers_find_lists_and_the_node_arrays(engine: Engine, way: str) -> None:
+    made(engine, ARRAYS)
+    written(engine, ARRAYS, FIRST, NULLS)
+
+    assert contents(engine, ARRAYS) == [FIRST, NULLS]
+    assert lists(engine, ARRAYS) == LISTS
+    files = engine.spark.read.format("delta").load(str(engine.path((DATABASE, ARRAYS.oid)))).schema
+    assert files["p"].dataType.simpleString() == "array<decimal(8,2)>"
+    assert files["s"].dataType.simpleString() == "array<timestamp>"
+
+
+def test_changes_of_arrays_are_streamed_as_they_were(engine: Engine, way: str) -> None:
+    made(engine, ARRAYS)
+    before = engine.log.end
+    written(engine, ARRAYS, FIRST, NULLS)
+    transaction = engine.begin(DATABASE)
+    change(transaction, ARRAYS, "id = 1", n="'{4}'")
+    change(transaction, ARRAYS, "id = 2")
+    transaction.commit()
+
+    writes = [each for entry in engine.log.entries(before, DATABASE, 10) for each in entry.writes]
+    seen = feed.changes(engine, ARRAYS, writes).orderBy("commit_lsn", "seq", "position").toArrow().to_pylist()
+    pieces = [row for each in writes for piece in feed.pieces(engine, ARRAYS, each) for row in piece.to_pylist()]
+
+    later = (1, "{4}", *FIRST[2:])
+    expected = [("I", None, FIRST), ("I", None, NULLS), ("U", FIRST, later), ("D", NULLS, None)]
+    assert [(row["op"], _values(row["old"]), _values(row["new"])) for row in seen] == expected
+    assert [(row["op"], _values(row["old"]), _values(row["new"])) for row in pieces] == expected
+    assert lists(engine, ARRAYS) == {1: {"n": [4], "t": LISTS[1]["t"]}}
+    change_feed = engine.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1)
+    olds = change_feed.load(str(engine.path((DATABASE, ARRAYS.oid)))).where("_change_type = 'update_preimage'").select("n").toArrow()
+    assert olds["n"].to_pylist() == [[1, None, 3]]
+
+
+def test_an_array_that_is_no_list_is_refused_and_nothing_is_written(engine: Engine, way: str) -> None:
+    made(engine, ARRAYS, FIRST)
+
+    with pytest.raises(Exception, match="Delta arrays") as refused:
+        written(engine, ARRAYS, NULLS, (3, "{{1},{2}}", None, None, None))
+
+    error = from_spark(refused.value)
+    assert (error.sqlstate, error.message.split(",")[0]) == ("0A000", 'column "n" holds Delta arrays')
+    assert error.hint == "Make columns of other arrays in a table WITH (array_storage = text)."
+    assert contents(engine, ARRAYS) == [FIRST]
+
+
+def test_rows_are_found_by_a_key_that_is_a_list(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(engine, ARRAYS, FIRST, NULLS, (3, "{7}", "{x}", "{2.00}", None))
+    reader = engine.begin(DATABASE)
+    key = lookup.key_of(ARRAYS, [2, 3, 4, 5])
+    wanted = pa.table({f"k{i}": each for i, each in enumerate(key.arrays(_structs(ARRAYS, FIRST, NULLS)))})
+
+    found = lookup.find(reader, ARRAYS, key, wanted)
+
+    assert sorted(_values(row) for row in found["old"].to_pylist()) == [FIRST, NULLS]
+    monkeypatch.setattr(held_file, "AFTER", 1)
+    by_id = lookup.key_of(ARRAYS, [1])
+    ones = pa.table({"k0": by_id.arrays(_structs(ARRAYS, FIRST))[0]})
+    assert [_values(row) for row in lookup.find(reader, ARRAYS, by_id, ones)["old"].to_pylist()] == [FIRST]
+    assert [_values(row) for row in lookup.find(reader, ARRAYS, by_id, ones)["old"].to_pylist()] == [FIRST]
+    reader.rollback()
+
+
+def test_small_files_of_several_writers_are_put_together(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "MOST", 4)
+    made(engine, ARRAYS, FIRST)
+    for each in range(2, 4):
+        written(engine, ARRAYS, (each, *NULLS[1:]))
+    foreign = engine.spark.createDataFrame(
+        [(9, [5], ["z"], None, None)], "id bigint, n array<int>, t array<string>, p array<decimal(8,2)>, s array<timestamp>"
+    )
+    foreign.write.format("delta").mode("append").save(str(engine.path((DATABASE, ARRAYS.oid))))
+    engine.foreign.look()
+    for each in range(4, 8):
+        written(engine, ARRAYS, (each, *NULLS[1:]))
+
+    shown = [FIRST, *[(each, *NULLS[1:]) for each in range(2, 8)], (9, "{5}", "{z}", None, None)]
+    assert contents(engine, ARRAYS) == shown
+    assert lists(engine, ARRAYS) == {1: LISTS[1], **dict.fromkeys(range(2, 8), LISTS[2]), 9: {"n": [5], "t": ["z"]}}
+    assert len(engine.visible[DATABASE, ARRAYS.oid].state.files) < 8
+
+
+def test_each_column_stays_what_it_was_made_as(engine: Engine) -> None:
+    texts = made(engine, replace(ARRAYS, oid=27001, options=()), FIRST)
+    wider = replace(texts, options=("array_storage=array",), all_columns=(*texts.columns, Column(6, "more", INTS, -1)))
+    writer = engine.begin(DATABASE)
+    writer.alter_table(replace(texts, options=wider.options), wider)
+    writer.append(wider, rows(wider, (*NULLS, "{5,6}")))
+    writer.commit()
+
+    frame = engine.spark.read.format("delta").load(str(engine.path((DATABASE, 27001))))
+    assert [frame.schema[name].dataType.simpleString() for name in ("n", "more")] == ["string", "array<int>"]
+    assert contents(engine, wider) == [(*FIRST, None), (*NULLS, "{5,6}")]
+
+
+def _structs(table: Relation, *values: tuple[Any, ...]) -> pa.StructArray:
+    return rows(table, *values).to_struct_array().combine_chunks()
+
+
+def _values(row: dict[str, Any] | None) -> tuple[Any, ...] | None:
+    return None if row is None else tuple(row.values())

@@ -1,0 +1,106 @@
+"""Arrays as lists in files: what PostgreSQL's texts say, and back, for every type that is stored by itself."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.errors import PostgresError
+from headgate.types import registry as r
+from headgate.types import typmod
+from headgate.types.storage import arrow_type, list_type
+from headgate.types.text import array, list_array
+from headgate.types.text.text import read_text, write_text
+
+ELEMENTS = {
+    r.BOOL: ["t", "f"],
+    r.INT2: ["-32768", "7"],
+    r.INT4: ["2147483647", "-1"],
+    r.INT8: ["-9223372036854775808", "0"],
+    r.FLOAT4: ["NaN", "-0", "1e-10", "3.4028235e+38"],
+    r.FLOAT8: ["Infinity", "0.1", "1e+300"],
+    r.BYTEA: ["\\x", "\\x00ff5c22"],
+    r.DATE: ["infinity", "0044-03-15 BC", "2024-02-29"],
+    r.TIMESTAMP: ["-infinity", "2024-02-29 23:59:59.999999"],
+    r.TIMESTAMPTZ: ["infinity", "1999-12-31 23:00:00.5+00"],
+    r.TEXT: ["", "NULL", "null", "a,b", 'q"u\\o', "{}", " x ", "\t", "é", "'"],
+    r.UUID: ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"],
+    r.NUMERIC: ["1.50", "NaN", "123456789012345678901234567890.5"],
+}
+
+
+@pytest.mark.parametrize("element", ELEMENTS, ids=lambda oid: r.builtin().by_oid(oid).name)
+def test_a_list_holds_the_elements_as_a_column_of_their_type_does(element: int) -> None:
+    items = ELEMENTS[element]
+    texts = pa.array([_printed([*items, None]), None, "{}", _printed(items[:1]), "{NULL}"])
+    kind = list_type(r.builtin().by_oid(element).array)
+    assert kind is not None
+
+    made = list_array.lists(texts, kind, "c")
+
+    made.validate(full=True)
+    assert made.type == kind
+    assert write_text(made[0].values, element).equals(write_text(read_text(pa.array([*items, None]), element), element))
+    assert [None if each is None else len(each) for each in (one.values for one in made)] == [len(items) + 1, None, 0, 1, 1]
+    assert list_array.texts(made).equals(texts)
+    assert list_array.texts(made.slice(1, 3)).equals(texts.slice(1, 3))
+
+
+def test_numerics_with_a_precision_are_decimals() -> None:
+    kind = list_type(r.builtin().by_oid(r.NUMERIC).array, typmod.numeric(10, 2))
+    texts = pa.array(["{1.50,NULL,-99999999.99}"])
+
+    made = list_array.lists(texts, kind, "c")
+
+    assert made.type.value_type == pa.decimal128(10, 2)
+    assert list_array.texts(made).equals(texts)
+
+
+@given(
+    st.lists(
+        st.none()
+        | st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6), max_size=5),
+        max_size=8,
+    )
+)
+def test_any_texts_come_back_from_their_lists(rows: list[list[str | None] | None]) -> None:
+    texts = pa.array([None if row is None else _printed(row) for row in rows], pa.string())
+
+    made = list_array.lists(texts, list_type(r.builtin().by_oid(r.TEXT).array), "c")
+
+    assert made.to_pylist() == rows
+    assert list_array.texts(made).equals(texts)
+
+
+@given(st.lists(st.none() | st.lists(st.none() | st.floats(), max_size=5), max_size=8))
+def test_any_numbers_come_back_from_their_lists(rows: list[list[float | None] | None]) -> None:
+    kind = list_type(r.builtin().by_oid(r.FLOAT8).array)
+    lists = pa.array(rows, kind)
+
+    texts = list_array.texts(lists)
+
+    assert list_array.texts(list_array.lists(texts, kind, "c")).equals(texts)
+    shown = write_text(pa.array([each for row in rows for each in row or ()], arrow_type(r.FLOAT8)), r.FLOAT8)
+    assert [each for text in texts.to_pylist() for each in (array.parse(text, ",")[1] if text else ())] == shown.to_pylist()
+
+
+@pytest.mark.parametrize("text", ["{{1,2},{3,4}}", "[0:1]={1,2}", "[2:2]={7}", "{{1}}"])
+def test_what_a_list_has_not_is_refused_by_the_columns_name(text: str) -> None:
+    kind = list_type(r.builtin().by_oid(r.INT4).array)
+
+    with pytest.raises(PostgresError, match='column "c" holds Delta arrays') as refused:
+        list_array.lists(pa.array(["{1}", text]), kind, "c")
+
+    assert refused.value.sqlstate == "0A000"
+    assert refused.value.hint == "Make columns of other arrays in a table WITH (array_storage = text)."
+
+
+def test_what_is_no_array_or_has_another_delimiter_is_no_list() -> None:
+    assert list_type(r.TEXT) is None
+    assert list_type(1020) is None  # box[], whose elements stand between semicolons
+
+
+def _printed(items: list[str | None]) -> str:
+    return array.print_array(array.Shape([len(items)], [1]) if items else array.Shape([], []), items, ",")
