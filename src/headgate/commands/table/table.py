@@ -137,13 +137,9 @@ def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewChe
 
 def _run_later(later: list[str], session: Session) -> None:
     """The indexes and comments that LIKE … INCLUDING brings."""
-    from headgate.commands.database import comment
-    from headgate.commands.table import index
-
     for text in later:
         [statement] = parse(text)
-        action = index.create if statement.kind == "IndexStmt" else comment.comment
-        action(statement.node, session)
+        session.node.run_statement(statement.node, session)
 
 
 def _refuse_unsupported(node: pb.CreateStmt) -> None:
