@@ -448,7 +448,8 @@ def test_a_fault_at_a_durable_step_leaves_all_or_nothing(
     try:
         scene.arm(f"{where}={action}" + (", version behind=error" if where.startswith(Step.TAKEN_BACK) else ""))
         work(scene)
-        assert scene.has_struck(where), "the work does not pass there"
+        # the table of the log is written in the background, half a second behind the commit
+        until(lambda: scene.has_struck(where), "the work does not pass there", 10)
         scene.check()
         restart.await_for(scene, f"{where}={action} of {work.__name__}")
     except BaseException:
