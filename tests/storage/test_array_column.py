@@ -99,7 +99,7 @@ def test_an_array_that_is_no_list_is_refused_and_nothing_is_written(engine: Engi
 
     error = from_spark(refused.value)
     assert (error.sqlstate, error.message.split(",")[0]) == ("0A000", 'column "n" holds Delta arrays')
-    assert error.hint == "Make columns of other arrays in a table WITH (array_storage = text)."
+    assert error.hint == "Store the column as text: ALTER TABLE … SET (array_storage = text), then ALTER COLUMN … TYPE with its type again."
     assert contents(engine, ARRAYS) == [FIRST]
 
 

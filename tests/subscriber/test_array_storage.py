@@ -82,7 +82,10 @@ def test_an_array_that_no_list_is_stops_the_statement_and_the_subscription_by_it
     for wrong in ("{{1,2},{3,4}}", "[0:1]={1,2}"):
         with pytest.raises(psycopg.errors.FeatureNotSupported, match='column "i" holds Delta arrays') as refused:
             subscriber.sql(f"INSERT INTO t VALUES (1, '{{1}}'), (2, '{wrong}')")
-        assert refused.value.diag.message_hint == "Make columns of other arrays in a table WITH (array_storage = text)."
+        assert (
+            refused.value.diag.message_hint
+            == "Store the column as text: ALTER TABLE … SET (array_storage = text), then ALTER COLUMN … TYPE with its type again."
+        )
         with pytest.raises(psycopg.errors.FeatureNotSupported, match='column "i" holds Delta arrays'):
             subscriber.sql(
                 f"INSERT INTO t SELECT g, CASE g WHEN 15000 THEN '{wrong}'::int[] ELSE ARRAY[g] END FROM generate_series(1, 20000) g"
@@ -126,3 +129,28 @@ def test_rows_are_found_by_lists_that_are_keys(publisher, subscriber) -> None:
     assert subscriber.rows(shown) == publisher.rows(shown)
     with pytest.raises(psycopg.errors.UniqueViolation):
         subscriber.sql("INSERT INTO t VALUES ('{a,7,NULL,\"x y\"}', NULL)")
+
+
+def test_a_column_that_is_declared_with_more_dimensions_is_a_text(publisher, subscriber) -> None:
+    subscriber.sql("CREATE TYPE mood AS ENUM ('sad', 'ok')")
+    publisher.sql(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TABLE t (id int PRIMARY KEY, i int[], m int[][], e mood[][], n numeric(4,1)[3][3])"
+    )
+    publisher.sql("INSERT INTO t VALUES (1, '{1}', '{{1,2},{3,4}}', '{{sad},{ok}}', '{{1},{2}}'); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql(
+        "CREATE TABLE o (id int PRIMARY KEY, i int[], m int[][]) WITH (array_storage = array); INSERT INTO o VALUES (1, '{1}', '{{2}}')"
+    )
+    subscriber.sql(publisher.subscription("create_tables = true"))
+    subscriber.wait(READY, "t")
+    assert subscriber.rows(SHOWN) == publisher.rows(SHOWN)
+    declared = "SELECT string_agg(attndims::text, ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = '{}'::regclass AND attnum > 0"
+    assert subscriber.sql(declared.format("t")) == publisher.sql(declared.format("t")) == "0 1 2 2 2"
+    newest = delta_log.newest_version(place(subscriber, "o"))
+    fields = json.loads(delta_log.read_state(place(subscriber, "o"), newest)[0]["schemaString"])["fields"]
+    assert [each["type"] if isinstance(each["type"], str) else each["type"]["elementType"] for each in fields] == [
+        "integer",
+        "integer",
+        "string",
+    ]
+    subscriber.sql("ALTER TABLE o ALTER COLUMN m TYPE int[] USING m[1:1][1:1][1]; DELETE FROM o; INSERT INTO o VALUES (2, '{2}', '{3}')")
+    assert subscriber.sql(declared.format("o")) == "0 1 1"

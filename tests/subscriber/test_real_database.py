@@ -70,6 +70,7 @@ def test_a_part_of_a_real_database_comes_in_and_follows(publisher, subscriber) -
     publisher.server.psql(publisher.name, f"{LATER} ALTER PUBLICATION a_part ADD TABLE sales.later")
     subscriber.wait("SELECT count(*) FROM pg_subscription_rel WHERE srrelid = to_regclass('sales.later')", "1")
     be_equal(publisher, subscriber, "a_part")
+    assert subscriber.rows("SELECT schema, name, result, key, columns FROM headgate.verify('s') WHERE result <> 'equal'") == []
 
 
 def killed(subscriber: Subscriber) -> None:
@@ -86,16 +87,17 @@ def alive(subscriber: Subscriber) -> bool:
 
 
 def set_failpoints(subscriber: Subscriber, conf: dict[str, str]) -> None:
-    """Writes the node's settings, for a reload or a start."""
+    """Adds to the node's settings, for a reload or a start."""
     assert isinstance(subscriber.server, NodeServer)
-    subscriber.server.conf = conf
+    subscriber.server.conf = subscriber.server.conf | conf
     subscriber.server._write_files()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_real_database_is_equal_after_its_copy_a_workload_and_kills(publisher, spare: Callable[..., Subscriber]) -> None:
-    subscriber = spare()
+@pytest.mark.parametrize("arrays", ["text", "array"])
+def test_a_real_database_is_equal_after_its_copy_a_workload_and_kills(publisher, spare: Callable[..., Subscriber], arrays: str) -> None:
+    subscriber = spare(array_storage=arrays)
     publisher.server.psql(publisher.name, DATABASE)
     subscriber.sql(publisher.subscription(OPTIONS, publication="everything"))
     be_equal(publisher, subscriber, "everything")
@@ -111,7 +113,8 @@ def test_a_real_database_is_equal_after_its_copy_a_workload_and_kills(publisher,
         )
         until(lambda: not alive(subscriber), "the node was not killed")
         subscriber.session.close()
-        set_failpoints(subscriber, {})
+        set_failpoints(subscriber, {"headgate.failpoints": "''"})
         subscriber.server.start()
         be_equal(publisher, subscriber, "everything")
+    assert subscriber.rows("SELECT schema, name, result, key, columns FROM headgate.verify('s') WHERE result <> 'equal'") == []
     check(subscriber.server, subscriber.name)

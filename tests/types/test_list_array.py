@@ -94,7 +94,10 @@ def test_what_a_list_has_not_is_refused_by_the_columns_name(text: str) -> None:
         list_array.lists(pa.array(["{1}", text]), kind, "c")
 
     assert refused.value.sqlstate == "0A000"
-    assert refused.value.hint == "Make columns of other arrays in a table WITH (array_storage = text)."
+    assert (
+        refused.value.hint
+        == "Store the column as text: ALTER TABLE … SET (array_storage = text), then ALTER COLUMN … TYPE with its type again."
+    )
 
 
 def test_what_is_no_array_or_has_another_delimiter_is_no_list() -> None:

@@ -78,3 +78,8 @@ def test_more_columns_than_a_function_takes_are_joined_in_several_calls() -> Non
     words = digest.joined([f"c{place}::text" for place in range(100)])
     assert words.count("concat(") == 5
     assert digest.marks([f"c{place}::text" for place in range(100)]).count("concat_ws(") == 3
+
+
+def test_a_table_without_columns_could_not_be_compared() -> None:
+    assert digest.joined([]) == "''"
+    assert digest.marks([]) == "concat_ws(',', '')"

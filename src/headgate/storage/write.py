@@ -68,7 +68,7 @@ def columns(relation: Relation) -> StructType:
 
 def stored(relation: Relation, *, as_lists: bool) -> StructType:
     """The schema of the Delta table of a new relation: its columns (`as_lists`: arrays as Delta arrays), or the placeholder for none."""
-    made = [StructField(c.name, array_column.file_type(c.type_oid, c.typmod, as_list=as_lists)) for c in relation.columns]
+    made = [StructField(c.name, array_column.file_type(c, as_lists=as_lists)) for c in relation.columns]
     return StructType(made or [StructField(PLACEHOLDER, BooleanType())])
 
 

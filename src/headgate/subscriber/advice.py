@@ -77,4 +77,4 @@ def advice(error: PostgresError, subscription: str) -> str:
         return f"Change the table so that it takes the value, or leave the whole transaction out with {skip}."
     if error.sqlstate.startswith(("22", "23")):
         return "Change the table, or the rows that are in it; the copy is tried again by itself."
-    return "Read the server log."
+    return error.hint or "Read the server log."

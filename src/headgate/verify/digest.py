@@ -66,12 +66,12 @@ def joined(texts: Sequence[str]) -> str:
     "concat(length(a::text), ':', a::text)"
     """
     words = [word for text in texts for word in (f"length({text})", "':'", text)]
-    return _call("concat", words)
+    return _call("concat", words) if words else "''"  # a table without columns
 
 
 def marks(texts: Sequence[str]) -> str:
     """The expression of a short hash of each text, with commas between; - for NULL."""
-    words = [f"coalesce(substr(md5({text}), 1, {SHORT}), '-')" for text in texts]
+    words = [f"coalesce(substr(md5({text}), 1, {SHORT}), '-')" for text in texts] or ["''"]
     whole = [f"concat_ws(',', {', '.join(words[at : at + ARGUMENTS])})" for at in range(0, len(words), ARGUMENTS)]
     return whole[0] if len(whole) == 1 else f"concat_ws(',', {', '.join(whole)})"
 

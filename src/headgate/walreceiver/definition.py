@@ -41,7 +41,10 @@ class RemoteType:
 
 @dataclass(frozen=True)
 class DefinedColumn:
-    """A column. `shown`: format_type; `added_with`: what rows have that are older than the column, where that is known."""
+    """A column. `shown`: format_type; `added_with`: what rows have that are older than the column, where that is known.
+
+    `dimensions`: the pairs of brackets that an array was declared with (attndims).
+    """
 
     attnum: int
     name: str
@@ -55,6 +58,7 @@ class DefinedColumn:
     dropped: bool
     added_with: str | None = None
     comment: str | None = None
+    dimensions: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,10 +158,10 @@ def _columns(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, 
     old = "CASE WHEN a.atthasmissing THEN a.attmissingval END" if not connection.is_node else "NULL"
     rows = connection.query(
         "SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull,"
-        f" a.attidentity, a.attgenerated, pg_catalog.pg_get_expr(d.adbin, d.adrelid), a.attisdropped, {old}"
+        f" a.attidentity, a.attgenerated, pg_catalog.pg_get_expr(d.adbin, d.adrelid), a.attisdropped, {old}, a.attndims"
         " FROM pg_catalog.pg_attribute a LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum"
         f" WHERE a.attrelid IN ({_numbers(oids)}) AND a.attnum > 0 ORDER BY a.attrelid, a.attnum",
-        12,
+        13,
     )
     found: dict[int, list[DefinedColumn]] = {}
     for row in rows:
@@ -174,6 +178,7 @@ def _columns(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, 
                 row[9],
                 row[10] == "t",
                 _only(row[11]),
+                dimensions=answer.number(row[12], most=2**15 - 1),
             )
         )  # fmt: skip
     return found

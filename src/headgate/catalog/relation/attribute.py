@@ -43,15 +43,19 @@ def write_columns(cursor: Cursor, oids: Oids, database: int, relation: int, colu
 
 def _row(cursor: Cursor, database: int, relation: int, column: Column, attnum: int) -> dict[str, object]:
     length, by_value, align, storage, element = _form(cursor, database, column.type_oid)
-    known = registry.known().find(column.type_oid)
     return {
         "dbid": database, "attrelid": relation, "attname": column.name, "atttypid": column.type_oid, "attstattarget": -1,
-        "attlen": length, "attnum": attnum, "attndims": 1 if element and known is not None and known.is_array else 0, "attcacheoff": -1,
+        "attlen": length, "attnum": attnum, "attndims": column.dimensions or _dimensions(column.type_oid, element), "attcacheoff": -1,
         "atttypmod": column.typmod, "attbyval": by_value, "attalign": align, "attstorage": storage, "attcompression": "",
         "attnotnull": column.not_null, "atthasdef": column.generated is not None or column.default is not None,
         "attidentity": column.identity, "attgenerated": "s" if column.generated is not None else "",
         "attislocal": True, "attcollation": column.collation,
     }  # fmt: skip
+
+
+def _dimensions(type_oid: int, element: int) -> int:
+    known = registry.known().find(type_oid)
+    return 1 if element and known is not None and known.is_array else 0
 
 
 Form = tuple[int, bool, str, str, int]
@@ -98,7 +102,7 @@ def set_identity(cursor: Cursor, relation: Relation, attnum: int, identity: str)
     _set_column(cursor, relation, attnum, "attidentity", identity)
 
 
-def set_type(cursor: Cursor, relation: Relation, attnum: int, type_oid: int, typmod: int, collation: int) -> None:
+def set_type(cursor: Cursor, relation: Relation, attnum: int, type_oid: int, typmod: int, collation: int, dimensions: int) -> None:
     """ALTER TABLE … ALTER COLUMN … TYPE, in the table and in its indexes."""
     places = [(relation.oid, attnum)]
     places += [(index.oid, place) for index in relation.indexes for place, number in enumerate((*index.attnums, *index.included), 1)
@@ -106,10 +110,11 @@ def set_type(cursor: Cursor, relation: Relation, attnum: int, type_oid: int, typ
     for oid, number in places:
         run(
             cursor,
-            "UPDATE hg.pg_attribute a SET atttypid = t.oid, atttypmod = ?, attcollation = ?, attlen = t.typlen, attbyval = t.typbyval,"
-            " attalign = t.typalign, attstorage = t.typstorage FROM hg.pg_type t WHERE t.oid = ? AND t.dbid IN (0, ?)"
+            "UPDATE hg.pg_attribute a SET atttypid = t.oid, atttypmod = ?, attcollation = ?, attndims = ?, attlen = t.typlen,"
+            " attbyval = t.typbyval, attalign = t.typalign, attstorage = t.typstorage"
+            " FROM hg.pg_type t WHERE t.oid = ? AND t.dbid IN (0, ?)"
             " AND a.dbid = ? AND a.attrelid = ? AND a.attnum = ?",
-            [typmod, collation, type_oid, relation.database, relation.database, oid, number],
+            [typmod, collation, dimensions, type_oid, relation.database, relation.database, oid, number],
         )
 
 

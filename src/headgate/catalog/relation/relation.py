@@ -26,7 +26,8 @@ class Column:
     """A column (pg_attribute).
 
     `default` and `generated` are SQL texts as pg_get_expr prints them (pg_attrdef), at most one set.
-    `identity`: '' | 'a' always | 'd' by default. `collation`: pg_collation oid, 0 for types without one.
+    `identity`: '' | 'a' always | 'd' by default. `collation`: pg_collation oid, 0 for types without one. `dimensions`: attndims, how many
+    pairs of brackets an array was declared with, which binds no value.
     """
 
     attnum: int
@@ -39,6 +40,7 @@ class Column:
     identity: str = ""
     dropped: bool = False
     collation: int = 0
+    dimensions: int = 0
 
 
 @dataclass(frozen=True)
@@ -341,13 +343,13 @@ def _partition_key(
 
 def _columns(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Column]]:
     found: dict[int, list[Column]] = {}
-    for relation, attnum, name, type_oid, typmod, not_null, default, generated, identity, dropped, collation in rows(
+    for relation, attnum, name, type_oid, typmod, not_null, default, generated, identity, dropped, collation, dimensions in rows(
         cursor,
         f"SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, d.adbin, a.attgenerated, a.attidentity,"
-        f" a.attisdropped, a.attcollation FROM hg.pg_attribute a LEFT JOIN hg.pg_attrdef d ON d.adrelid = a.attrelid"
+        f" a.attisdropped, a.attcollation, a.attndims FROM hg.pg_attribute a LEFT JOIN hg.pg_attrdef d ON d.adrelid = a.attrelid"
         f" AND d.adnum = a.attnum AND d.{dbid} WHERE a.attrelid {scope} AND a.attnum > 0 AND a.{dbid} ORDER BY a.attrelid, a.attnum",
     ):
-        column = Column(attnum, name, type_oid, typmod, not_null, default, None, identity, dropped, collation)
+        column = Column(attnum, name, type_oid, typmod, not_null, default, None, identity, dropped, collation, dimensions)
         found.setdefault(relation, []).append(replace(column, default=None, generated=default) if generated else column)
     return found
 

@@ -89,7 +89,7 @@ class Maker:
 
     def _draft(self, table: RemoteTable) -> _Draft:
         """The columns and the key, such that the statement can be read here."""
-        kinds = {each.attnum: self.types.local(each.type_oid, each.shown) for each in table.live}
+        kinds = {each.attnum: self.types.of_column(each) for each in table.live}
         draft = _Draft([])
         draft.let_go = [f'Column "{each.name}" of type {each.shown} is text here.' for each in table.live if not kinds[each.attnum].exact]
         plain = [plain_column(each, kinds[each.attnum]) for each in table.live if not each.generated]
@@ -171,7 +171,7 @@ class Maker:
         for attnum in table.partition_key:
             column = columns[attnum]
             remote = self.remote.types.get(column.type_oid)
-            if remote is None or not self.types.local(column.type_oid, column.shown).exact:
+            if remote is None or not self.types.of_column(column).exact:
                 return False
             if table.strategy == "h" and remote.schema != CATALOG:
                 return False  # hashed by its oid there
@@ -245,7 +245,7 @@ def followed(table: RemoteTable | None, local: Relation, types: Types) -> list[F
 
 def kept(column: DefinedColumn, types: Types) -> FollowedColumn:
     """A column as it is now."""
-    local_type = None if types.local(column.type_oid, column.shown).exact else "text"
+    local_type = None if types.of_column(column).exact else "text"
     return FollowedColumn(
         column.attnum, column.name, column.shown, column.type_oid, column.typmod, local_type, column.not_null, column.default
     )

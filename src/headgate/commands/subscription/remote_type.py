@@ -1,14 +1,14 @@
 """The types that a publisher's columns have, as types here: the same where there are such, enums and domains made, others as text.
 
-`Types.local` is called for each column that replication makes (`create_tables`, `schema_evolution`), inside their transaction. An enum or
-domain that is there already is taken as it is. What must hold: a text that the publisher sent never becomes SQL; a column that cannot have
-its type becomes text, which takes every value's text form.
+`Types.of_column` is called for each column that replication makes (`create_tables`, `schema_evolution`), inside their transaction. An
+enum or domain that is there already is taken as it is. What must hold: a text that the publisher sent never becomes SQL; a column that
+cannot have its type becomes text, which takes every value's text form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from postgast import pg_query_pb2 as pb
 
@@ -23,7 +23,8 @@ from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.sql.type_name import parsed
 from headgate.types import registry
 from headgate.types.storage import storable
-from headgate.walreceiver.definition import RemoteType
+from headgate.types.text.array import MAX_DIMENSIONS
+from headgate.walreceiver.definition import DefinedColumn, RemoteType
 
 CATALOG = "pg_catalog"
 
@@ -50,8 +51,18 @@ class Types:
     tell: Callable[[str], None]
     _known: dict[int, LocalType] = field(default_factory=dict)
 
+    def of_column(self, column: DefinedColumn) -> LocalType:
+        """The type for a column, declared with as many dimensions as there."""
+        kind = self.local(column.type_oid, column.shown)
+        if column.dimensions <= 1 or not kind.name.array_bounds:
+            return kind
+        name = pb.TypeName()
+        name.CopyFrom(kind.name)
+        name.array_bounds.extend([name.array_bounds[0]] * (min(column.dimensions, MAX_DIMENSIONS) - 1))
+        return replace(kind, name=name)
+
     def local(self, oid: int, shown: str) -> LocalType:
-        """The type for a column of this type; `shown` is format_type of it, with its modifier."""
+        """The type for this one; `shown` is format_type of it, with its modifier."""
         remote = self.remote.get(oid)
         if remote is None:
             raise PostgresError("08P01", "invalid response from publisher", detail=f"There is no type {oid}.")

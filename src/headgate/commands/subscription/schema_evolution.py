@@ -174,7 +174,7 @@ class _Follower:
         return replace(column, name=name, former=former)
 
     def _change_type(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
-        kind, after = self.types.local(now.type_oid, now.shown), kept(now, self.types)
+        kind, after = self.types.of_column(now), kept(now, self.types)
         after = replace(after, former=before.former, unfilled=before.unfilled, not_null=before.not_null, default=before.default)
         if not kind.exact and before.local_type is not None:
             return after
@@ -189,7 +189,7 @@ class _Follower:
         return replace(before, not_null=now.not_null)
 
     def _change_default(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
-        self._set_default(now, self.types.local(now.type_oid, now.shown))
+        self._set_default(now, self.types.of_column(now))
         return replace(before, default=now.default)
 
     def _set_default(self, column: DefinedColumn, kind: LocalType) -> None:
@@ -241,7 +241,7 @@ class _Follower:
         return DefinedColumn(-1, name, type_oid, typmod, registry.builtin().format_type(type_oid, typmod), False, "", False, None, False)
 
     def _add(self, column: DefinedColumn) -> FollowedColumn:
-        kind = self.types.local(column.type_oid, column.shown)
+        kind = self.types.of_column(column)
         if self.subscription.binary and not kind.exact:
             raise PostgresError(
                 "0A000",

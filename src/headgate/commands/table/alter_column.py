@@ -169,8 +169,7 @@ def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     element = unwrap(getattr(command, "def"))
     column = alteration.column(command.name)
     relation = alteration.relation
-    oid, typmod = names.type_name(element.type_name)
-    hold.use(alteration.cursor, "pg_type", oid)
+    hold.use(alteration.cursor, "pg_type", names.type_name(element.type_name)[0])
     for each in dependency.views_of(alteration.cursor, alteration.session.context, relation, "", column.attnum)[:1]:
         raise PostgresError(
             "0A000",
@@ -183,7 +182,7 @@ def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             "cannot alter type of a column used by a publication WHERE clause",
             detail=f'publication of table {relation.name} in publication {member.publication} depends on column "{column.name}"',
         )
-    rewrite_table.alter_type(alteration, column, oid, typmod, element.raw_default if element.HasField("raw_default") else None)
+    rewrite_table.alter_type(alteration, column, element.type_name, element.raw_default if element.HasField("raw_default") else None)
     for child in alteration.children():
         alter_type(child, command)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -26,6 +27,7 @@ from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, TypeRef
+from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.transaction.transaction import Transaction
@@ -110,10 +112,11 @@ def replace_column(
         transaction.replace_rows(relation, changed)
 
 
-def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, using: ParseNode | None) -> None:
+def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using: ParseNode | None) -> None:
     """ALTER COLUMN … TYPE: a new stored column takes the place of the old one, with the values cast."""
     relation, transaction, session = alteration.relation, alteration.transaction, alteration.session
     evaluation = Evaluation(session)
+    oid, typmod = names.type_name(kind)
     known = evaluation.context.types.by_oid(oid)
     target = TypeRef(oid, typmod, known.collation)
     if using is not None:
@@ -144,7 +147,7 @@ def alter_type(alteration: Alteration, column: Column, oid: int, typmod: int, us
                 "42804", f'default for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
             )
         default = deparse(bound_default)
-    attribute.set_type(alteration.cursor, relation, column.attnum, oid, typmod, known.collation)
+    attribute.set_type(alteration.cursor, relation, column.attnum, oid, typmod, known.collation, len(kind.array_bounds))
     if default is not None:
         attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
     alteration.refresh()

@@ -175,7 +175,7 @@ def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, fou
     collation = 0 if known is None else known.collation
     if element.HasField("coll_clause"):
         collation = _collation(element.coll_clause, oid, collation, cursor, database)
-    draft = _Column(Column(0, element.colname, oid, typmod, collation=collation))
+    draft = _Column(Column(0, element.colname, oid, typmod, collation=collation, dimensions=len(node.array_bounds)))
     if serial:
         found.sequences.append(SequenceNeed(element.colname, oid, ""))
         draft.not_null = True

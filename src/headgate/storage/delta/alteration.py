@@ -43,7 +43,7 @@ def actions(
     configuration = dict(metadata.get("configuration") or {})
     numbers = {column.name: column.attnum for column in old.columns}
     known = {numbers.get(field["name"], 0): field for field in fields if field["name"] != retyped}
-    kinds = [array_column.file_type(column.type_oid, column.typmod, as_list=as_lists) for column in new.columns]
+    kinds = [array_column.file_type(column, as_lists=as_lists) for column in new.columns]
     wanted = [(column.attnum, column.name, kind) for column, kind in zip(new.columns, kinds, strict=True)]
     names = {attnum: name for attnum, name, _ in wanted}
     stay = len(known) == len(fields) and all(names.get(attnum) == field["name"] for attnum, field in known.items())

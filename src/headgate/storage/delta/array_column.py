@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import DataType, StringType
 
+from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.errors import PostgresError
 from headgate.storage.spark import failure
 from headgate.types.storage import list_type, spark_type, spark_type_of
@@ -25,10 +26,13 @@ Lists = Mapping[str, pa.ListType]
 """Columns that the files hold as lists, by their names."""
 
 
-def file_type(oid: int, modifier: int, *, as_list: bool) -> DataType:
-    """The Spark type of a new column in its table's metadata."""
-    made = list_type(oid, modifier) if as_list else None
-    return spark_type(oid, modifier) if made is None else spark_type_of(made)
+def file_type(column: TableColumn, *, as_lists: bool) -> DataType:
+    """The Spark type of a new column in its table's metadata.
+
+    `as_lists`: arrays are Delta arrays, but where they were declared with more than one dimension.
+    """
+    made = list_type(column.type_oid, column.typmod) if as_lists and column.dimensions <= 1 else None
+    return spark_type(column.type_oid, column.typmod) if made is None else spark_type_of(made)
 
 
 def of_file(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:

@@ -51,7 +51,7 @@ def lists(texts: pa.StringArray, kind: pa.ListType, column: str) -> pa.ListArray
         raise PostgresError(
             "0A000",
             f'column "{column}" holds Delta arrays, which have one dimension and subscripts that begin at 1',
-            hint="Make columns of other arrays in a table WITH (array_storage = text).",
+            hint="Store the column as text: ALTER TABLE … SET (array_storage = text), then ALTER COLUMN … TYPE with its type again.",
         )
     comma = (data == ord(",")) & outside
     # what an element is made of: not what is around it, the quotes, and the backslash before a character
