@@ -69,6 +69,19 @@ def plain(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, bytes | memoryview) else value
 
 
+def rows_of(found: pa.Table) -> list[dict[str, Any]]:
+    """The rows; moments as numbers where there is an infinite one, which Python has not."""
+    try:
+        return found.to_pylist()
+    except (OverflowError, ValueError):
+        numbers = [field.with_type(_number(field.type)) for field in found.schema]
+        return found.cast(pa.schema(numbers)).to_pylist()
+
+
+def _number(kind: pa.DataType) -> pa.DataType:
+    return pa.int32() if pa.types.is_date32(kind) else pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
 if __name__ == "__main__":
     reader, path, version = sys.argv[1:]
     try:
@@ -76,4 +89,4 @@ if __name__ == "__main__":
     except Exception as error:  # noqa: BLE001 (what it says is what is compared)
         print(json.dumps({"refused": type(error).__name__}))
     else:
-        print(json.dumps({"rows": [{name: plain(value) for name, value in row.items()} for row in found.to_pylist()]}))
+        print(json.dumps({"rows": [{name: plain(value) for name, value in row.items()} for row in rows_of(found)]}))
