@@ -70,7 +70,8 @@ def _elements(clause: pb.TableLikeClause, session: Session, target: ParseNode, l
 
 def _column(session: Session, source: Relation, column: Column, options: int) -> str:
     cursor = session.begin_statement().cursor
-    text = f"{names.quote_ident(column.name)} {registry.known().format_type(column.type_oid, column.typmod)}"
+    brackets = "[]" * (column.dimensions - 1)  # more than one pair means how an array is stored (array_storage)
+    text = f"{names.quote_ident(column.name)} {registry.known().format_type(column.type_oid, column.typmod)}{brackets}"
     if column.not_null:
         text += " NOT NULL"
     if column.generated is not None and options & GENERATED:
