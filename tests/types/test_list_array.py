@@ -74,6 +74,17 @@ def test_any_texts_come_back_from_their_lists(rows: list[list[str | None] | None
     assert list_array.texts(made).equals(texts)
 
 
+def test_pieces_of_a_column_are_lists_of_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_array, "PIECE_BYTES", 40)
+    rows = [None if i % 7 == 0 else [f'"{i}\\', None, "x" * (i % 50)][: i % 4] for i in range(200)]
+    texts = pa.array([None, *(None if row is None else _printed(row) for row in rows)], pa.string()).slice(1)
+
+    made = list_array.lists(texts, list_type(r.builtin().by_oid(r.TEXT).array), "c")
+
+    assert made.to_pylist() == rows
+    assert list_array.texts(made).equals(texts)
+
+
 @given(st.lists(st.none() | st.lists(st.none() | st.floats(), max_size=5), max_size=8))
 def test_any_numbers_come_back_from_their_lists(rows: list[list[float | None] | None]) -> None:
     kind = list_type(r.builtin().by_oid(r.FLOAT8).array)

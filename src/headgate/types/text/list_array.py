@@ -33,11 +33,25 @@ _QUOTED = r'[\\"{}, \t\n\r\v\f]'
 """An element with one of these is quoted (array_out)."""
 
 
+PIECE_BYTES = 1 << 20
+"""Texts are looked at so many bytes at a time, as what is noted of each byte takes several."""
+
+
 def lists(texts: pa.StringArray, kind: pa.ListType, column: str) -> pa.ListArray:
     """Arrays in normal form as lists of this Arrow type; NULL stays NULL. `column`: its name, for errors.
 
     0A000 for more than one dimension, for subscripts that do not begin at 1, and for an element that the stored type has not.
     """
+    ends = buffers.view(texts)[1]
+    made, first = [], 0
+    while first < len(texts):
+        last = max(int(np.searchsorted(ends, ends[first] + PIECE_BYTES, "right")) - 1, first + 1)
+        made.append(_lists(texts.slice(first, last - first), kind, column))
+        first = last
+    return pa.concat_arrays(made) if made else pa.nulls(0, kind)
+
+
+def _lists(texts: pa.StringArray, kind: pa.ListType, column: str) -> pa.ListArray:
     data, offsets = buffers.packed(texts)
     valid = buffers.valid(texts)
     there = np.diff(offsets) > 0  # a NULL has no bytes, an array at least two
@@ -45,7 +59,7 @@ def lists(texts: pa.StringArray, kind: pa.ListType, column: str) -> pa.ListArray
     first[offsets[:-1][there]] = True
     escaped = _escaped(data)
     quote = (data == ord('"')) & ~escaped
-    outside = np.cumsum(quote) % 2 == 0
+    outside = np.cumsum(quote, dtype=np.uint8) % 2 == 0  # it goes round at 256, which is even
     opening, closing = (data == ord("{")) & outside, (data == ord("}")) & outside
     if bool((opening != first).any()):
         raise PostgresError(
@@ -56,7 +70,7 @@ def lists(texts: pa.StringArray, kind: pa.ListType, column: str) -> pa.ListArray
     comma = (data == ord(",")) & outside
     # what an element is made of: not what is around it, the quotes, and the backslash before a character
     kept = ~(opening | closing | comma | quote | ((data == ord("\\")) & ~escaped))
-    before = buffers.offsets_of(kept.astype(np.int64))
+    before = np.concatenate([[0], np.cumsum(kept, dtype=np.int32)])
     empty = np.zeros(len(data), bool)
     empty[np.flatnonzero(opening)[closing[np.flatnonzero(opening) + 1]]] = True
     starts = np.flatnonzero((opening & ~empty) | comma) + 1
@@ -90,10 +104,13 @@ def texts(lists: pa.ListArray) -> pa.StringArray:
 
 def _escaped(data: buffers.Bytes) -> buffers.Mask:
     """Whether a backslash before it takes a byte's meaning: the backslashes right before it are odd in number."""
-    at = np.arange(len(data))
-    other = np.maximum.accumulate(np.where(data == ord("\\"), -1, at)) if len(data) else at
-    before = np.concatenate([[-1], other[:-1]]) if len(data) else other
-    return np.asarray((at - 1 - before) % 2 == 1, np.bool_)
+    found = np.zeros(len(data) + 1, bool)
+    at = np.flatnonzero(data == ord("\\"))
+    if len(at):
+        begins = np.concatenate([[True], np.diff(at) != 1])
+        place_in_run = np.arange(len(at)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
+        found[at[place_in_run % 2 == 0] + 1] = True
+    return found[:-1]
 
 
 def _element(kind: pa.DataType) -> tuple[int, int]:
