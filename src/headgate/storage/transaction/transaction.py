@@ -35,7 +35,7 @@ from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import write
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import alteration, compaction, copy_on_write, delta_log, file_action, fsync
+from headgate.storage.delta import alteration, array_column, compaction, copy_on_write, delta_log, file_action, fsync
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -369,8 +369,10 @@ class Transaction(Uncommitted):
     def add_later(self, relation: Relation, rows: pa.Table, check: Check) -> None:
         """Adds rows whose keys are claimed when the lock is taken (`pending`); `check` raises if a key is in the table."""
         made = self.engine.log.end, self._subtransaction()
+        state = self.state(relation)
+        array_column.to_file(rows, state.lists)  # what files cannot hold is refused by this statement and not by COMMIT
         with self.looking_up():
-            self._pending.add(PendingInsert(relation, rows, self.state(relation), check, *made))
+            self._pending.add(PendingInsert(relation, rows, state, check, *made))
 
     def data_path(self, relation: Relation) -> DataPath:
         """Where the files of a relation go: for those who write them themselves and then call `add_files`."""
