@@ -42,10 +42,10 @@ def write_columns(cursor: Cursor, oids: Oids, database: int, relation: int, colu
 
 
 def _row(cursor: Cursor, database: int, relation: int, column: Column, attnum: int) -> dict[str, object]:
-    length, by_value, align, storage, element = _form(cursor, database, column.type_oid)
+    length, by_value, align, storage, _ = _form(cursor, database, column.type_oid)
     return {
         "dbid": database, "attrelid": relation, "attname": column.name, "atttypid": column.type_oid, "attstattarget": -1,
-        "attlen": length, "attnum": attnum, "attndims": column.dimensions or _dimensions(column.type_oid, element), "attcacheoff": -1,
+        "attlen": length, "attnum": attnum, "attndims": dimensions_of(column), "attcacheoff": -1,
         "atttypmod": column.typmod, "attbyval": by_value, "attalign": align, "attstorage": storage, "attcompression": "",
         "attnotnull": column.not_null, "atthasdef": column.generated is not None or column.default is not None,
         "attidentity": column.identity, "attgenerated": "s" if column.generated is not None else "",
@@ -53,9 +53,10 @@ def _row(cursor: Cursor, database: int, relation: int, column: Column, attnum: i
     }  # fmt: skip
 
 
-def _dimensions(type_oid: int, element: int) -> int:
-    known = registry.known().find(type_oid)
-    return 1 if element and known is not None and known.is_array else 0
+def dimensions_of(column: Column) -> int:
+    """attndims: as the column was declared; one pair of brackets for an array that was made in another way."""
+    known = registry.known().find(column.type_oid)
+    return column.dimensions or (1 if known is not None and known.is_array else 0)
 
 
 Form = tuple[int, bool, str, str, int]

@@ -80,7 +80,10 @@ def _made(cursor: Cursor, database: int, oid: int, definition: Definition) -> Re
     schema = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [definition.namespace, database])
     if definition.kind != RelationKind.TABLE or definition.keys or definition.checks or schema is None:
         return relations.get(cursor, database, oid)
-    columns = tuple(replace(column, attnum=place, dropped=False) for place, column in enumerate(definition.columns, 1))
+    columns = tuple(
+        replace(column, attnum=place, dropped=False, dimensions=attribute.dimensions_of(column))
+        for place, column in enumerate(definition.columns, 1)
+    )
     return Relation(
         oid, database, definition.namespace, schema[0], definition.name, RelationKind.TABLE, columns, definition.owner,
         definition.persistence,

@@ -369,9 +369,9 @@ class Transaction(Uncommitted):
     def add_later(self, relation: Relation, rows: pa.Table, check: Check) -> None:
         """Adds rows whose keys are claimed when the lock is taken (`pending`); `check` raises if a key is in the table."""
         made = self.engine.log.end, self._subtransaction()
-        state = self.state(relation)
-        array_column.to_file(rows, state.lists)  # what files cannot hold is refused by this statement and not by COMMIT
         with self.looking_up():
+            state = self.state(relation)
+            array_column.to_file(rows, state.lists)  # what files cannot hold is refused by this statement and not by COMMIT
             self._pending.add(PendingInsert(relation, rows, state, check, *made))
 
     def data_path(self, relation: Relation) -> DataPath:
