@@ -49,6 +49,7 @@ class MemoryWatch:
     def _run(self) -> None:
         ended, short_since, resting = -AFTERWARDS_SECONDS, None, True
         before: set[tuple[float, int]] = set()
+        self._heap.rest()  # what is alive before the first statement is nobody's
         while not self._stopping.wait(LOOK_SECONDS):
             now, busy = time.monotonic(), {(since, each.pid) for since, each in self._busy()}
             if before - busy:
