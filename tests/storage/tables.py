@@ -9,8 +9,9 @@ import pyarrow as pa
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.engine import Engine
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import arrow_row, quoted
+from headgate.storage.write import arrow_row
 from headgate.types import registry
 
 DATABASE = 5

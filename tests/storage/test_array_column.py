@@ -11,8 +11,8 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.changes import held_file, lookup
-from headgate.storage import feed, write
-from headgate.storage.delta import compaction, delta_table
+from headgate.storage import feed
+from headgate.storage.delta import compaction
 from headgate.storage.engine import Engine
 from headgate.storage.spark.failure import from_spark
 from headgate.types import registry, typmod
@@ -28,17 +28,6 @@ LISTS = {
     1: {"n": [1, None, 3], "t": ["a b", None, "NULL", ""]},
     2: {"n": None, "t": []},
 }
-
-
-@pytest.fixture(params=["driver", "spark"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who writes and reads: each way into the files and out of them."""
-    if request.param == "spark":
-        monkeypatch.setattr(write, "SMALL_ROWS", -1)
-        monkeypatch.setattr(write, "SMALL_BYTES", -1)
-        monkeypatch.setattr(feed, "SMALL_BYTES", -1)
-        monkeypatch.setattr(delta_table, "RESIDENT_ROWS", -1)
-    return str(request.param)
 
 
 def lists(engine: Engine, table: Relation) -> dict[int, dict[str, Any]]:

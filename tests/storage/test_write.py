@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.storage.tables import DATABASE, change, contents, made, relation, rows
 
 from headgate.storage import feed, write
-from headgate.storage.delta import deletion_vector, delta_table, parquet
+from headgate.storage.delta import deletion_vector, parquet
 from headgate.storage.engine import Engine
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import registry as r
@@ -40,21 +40,10 @@ VALUES: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.fixture(params=["small", "large"])
-def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How writes and reads are made."""
-    if request.param == "large":
-        monkeypatch.setattr(write, "SMALL_ROWS", -1)
-        monkeypatch.setattr(write, "SMALL_BYTES", -1)
-        monkeypatch.setattr(feed, "SMALL_BYTES", -1)
-        monkeypatch.setattr(delta_table, "RESIDENT_ROWS", -1)
-    return str(request.param)
-
-
 SEEN: dict[str, Any] = {}
 
 
-def test_all_types_are_written_and_changed_alike(engine: Engine, size: str) -> None:
+def test_all_types_are_written_and_changed_alike(engine: Engine, way: str) -> None:
     made(engine, ALL, *VALUES)
     writer = engine.begin(DATABASE)
     assert change(writer, ALL, "i2 < 5", t="concat(t, '!')") == 2
@@ -72,13 +61,13 @@ def test_all_types_are_written_and_changed_alike(engine: Engine, size: str) -> N
     assert SEEN.setdefault("all", found) == found
 
 
-def test_the_order_of_changes_is_that_of_the_statement(engine: Engine, size: str) -> None:
+def test_the_order_of_changes_is_that_of_the_statement(engine: Engine, way: str) -> None:
     table = relation(23001, "o", id=r.INT8, v=r.TEXT)
     made(engine, table)
     writer = engine.begin(DATABASE)
     numbers = [(i * 7919 % 1000, "x") for i in range(1000)]
     given = rows(table, *numbers)
-    writer.append(table, given if size == "small" else local_frame(engine.spark, given))
+    writer.append(table, given if way == "driver" else local_frame(engine.spark, given))
     inserted = feed.changes(engine, table, writer._open.writes[-1:]).orderBy("seq", "position").toArrow().to_pylist()
     assert [c["new"]["id"] for c in inserted] == [n for n, _ in numbers]
     change(writer, table, "id % 2 = 0", v="concat('y', id)")

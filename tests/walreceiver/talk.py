@@ -115,25 +115,31 @@ def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callabl
                 continue
             count += 1
             attack = talk.tap.attack = Attack(asked, name, change)
-            shown = f"{asked} | {name} | {title}"
+            said, fault = "", None
             for _ in range(TRIES):
                 ready()
-                began, said = time.monotonic(), ""
-                try:
-                    talk.all()
-                except PostgresError as error:
-                    said = error.message
-                    if error.message.startswith("receiver failed"):
-                        wrong[shown] = error.message[:300]
-                except Exception as error:  # noqa: BLE001 - what it is is the failure
-                    wrong[shown] = f"{type(error).__name__}: {str(error)[:300]}"
-                if time.monotonic() - began > SECONDS:
-                    wrong[shown] = "took too long"
-                if attack.fired.is_set() or said or shown in wrong:
+                said, fault = _once(talk)
+                if attack.fired.is_set() or said or fault:
                     break
             if not attack.fired.is_set():
-                wrong[shown] = f"did not come: {said}"
+                fault = f"did not come: {said}"
+            if fault:
+                wrong[f"{asked} | {name} | {title}"] = fault
     talk.tap.attack = None
     ready()
     talk.all()
     return count, wrong
+
+
+def _once(talk: Talk) -> tuple[str, str | None]:
+    """What a conversation was refused with, and what is wrong about how it ended."""
+    began, said, fault = time.monotonic(), "", None
+    try:
+        talk.all()
+    except PostgresError as error:
+        said = error.message
+        if said.startswith("receiver failed"):
+            fault = said[:300]
+    except Exception as error:  # noqa: BLE001 - what it is is the failure
+        fault = f"{type(error).__name__}: {str(error)[:300]}"
+    return said, "took too long" if time.monotonic() - began > SECONDS else fault

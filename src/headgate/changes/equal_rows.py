@@ -16,8 +16,9 @@ from pyspark.sql.types import StructType
 from headgate.changes import net
 from headgate.changes.lookup import RowKey
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import columns, quoted
+from headgate.storage.write import columns
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation

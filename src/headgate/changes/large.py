@@ -17,8 +17,9 @@ from headgate.changes.merged import KeyConflict, Merged, MergeStrategy
 from headgate.lsn import Lsn
 from headgate.storage.delta import file_statistics
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import arrow_row, columns, quoted
+from headgate.storage.write import arrow_row, columns
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import re
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,8 +36,9 @@ from headgate.storage.delta import deletion_vector, file_statistics, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.partitioned import ordered
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import arrow_row, quoted
+from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry, sortkey
 from headgate.types.storage import stored_as_text
 from headgate.types.text import list_array
@@ -156,36 +157,36 @@ def _canonical_sql(name: str, kind: int) -> str:
 
 def _key_function(kind: int) -> str:
     """The DuckDB function that gives the key of a text by its type."""
-    name = f"equality_key_{kind}"
+    types = registry.known()
+
+    def equality_key(texts: pa.ChunkedArray) -> pa.Array:
+        return sortkey.keys(buffers.whole(texts).cast(pa.string()), kind, types)
+
+    return _function(f"equality_key_{kind}", equality_key, pa.string(), "BLOB")
+
+
+def _list_function(kind: pa.ListType) -> str:
+    """The DuckDB function that gives the array of a list."""
+
+    def array(lists: pa.ChunkedArray) -> pa.Array:
+        return list_array.texts(buffers.whole(lists).cast(kind))
+
+    return _function("array_of_" + re.sub(r"\W+", "_", str(kind.value_type)), array, kind, "VARCHAR")
+
+
+def _function(name: str, run: Callable[[pa.ChunkedArray], pa.Array], of: pa.DataType, result: str) -> str:
+    """The name of a function that DuckDB has from its first use on, of a column of this Arrow type."""
     with _lock:
         if name not in _functions:
-            types = registry.known()
-
-            def equality_key(texts: pa.ChunkedArray) -> pa.Array:
-                return sortkey.keys(buffers.whole(texts).cast(pa.string()), kind, types)
-
+            [parameter] = _database().from_arrow(pa.table({"c": pa.array([], of)})).types
             _database().create_function(
-                name, equality_key, ["VARCHAR"], "BLOB", type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL
+                name, run, [parameter], result, type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL
             )
             _functions.add(name)
     return name
 
 
 _functions: set[str] = set()
-_ELEMENTS: Mapping[pa.DataType, str] = {
-    pa.bool_(): "BOOLEAN",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.binary(): "BLOB",
-    pa.date32(): "DATE",
-    pa.timestamp("us"): "TIMESTAMP",
-    pa.timestamp("us", tz="UTC"): "TIMESTAMP WITH TIME ZONE",
-    pa.string(): "VARCHAR",
-}
-"""The elements of stored arrays in DuckDB, which numerics follow by their precision."""
 
 
 @functools.cache
@@ -351,23 +352,6 @@ def _text_sql(state: TableState, name: str) -> str:
     """A column of a file as the node holds it."""
     column = f"p.{_identifier(state, name)}"
     return column if name not in state.lists else f"{_list_function(state.lists[name])}({column})"
-
-
-def _list_function(kind: pa.ListType) -> str:
-    """The DuckDB function that gives the array of a list."""
-    name = "array_of_" + re.sub(r"\W+", "_", str(kind.value_type))
-    with _lock:
-        if name not in _functions:
-
-            def array(lists: pa.ChunkedArray) -> pa.Array:
-                return list_array.texts(buffers.whole(lists).cast(kind))
-
-            element = _ELEMENTS.get(kind.value_type) or f"DECIMAL({kind.value_type.precision}, {kind.value_type.scale})"
-            _database().create_function(
-                name, array, [f"{element}[]"], "VARCHAR", type=PythonUDFType.ARROW, null_handling=FunctionNullHandling.SPECIAL
-            )
-            _functions.add(name)
-    return name
 
 
 def _identifier(state: TableState, name: str) -> str:

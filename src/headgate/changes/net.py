@@ -28,7 +28,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.changes.lookup import RowKey
-from headgate.storage.write import columns, quoted
+from headgate.storage.spark.column_name import quoted
+from headgate.storage.write import columns
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation

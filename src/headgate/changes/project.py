@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.storage.write import quoted
+from headgate.storage.spark.column_name import quoted
 
 
 def actions(frame: DataFrame, *, insert: bool, update: bool, delete: bool) -> DataFrame:

@@ -23,9 +23,9 @@ from headgate.check.finding import Finding, FindingSeverity, error
 from headgate.check.subject import Subject
 from headgate.commands import stored_expression
 from headgate.commands.constraint import reference_key, uniqueness
-from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.expression.spark import compiler, domain
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 
 _MEND = "change or delete these rows"

@@ -42,12 +42,13 @@ from headgate.storage.delta.visible_state import Visible
 from headgate.storage.disk_reserve import Reserve
 from headgate.storage.lease import Lease
 from headgate.storage.lock import Key, TableLocks
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.statistics import Statistics
 from headgate.storage.transaction.committed_keys import CommittedKeys
 from headgate.storage.transaction.intent import Intents
 from headgate.storage.transaction.log import Emitted, EntryKind, TableWrite, TransactionLog
 from headgate.storage.transaction.prepared import PreparedTransactions
-from headgate.storage.write import columns, quoted
+from headgate.storage.write import columns
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog

@@ -34,6 +34,7 @@ from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
 from headgate.storage.delta import array_column, delta_log, file_action, foreign_writer, parquet
 from headgate.storage.engine import Engine
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.log import TableWrite
 from headgate.storage.write import CHANGE, columns
@@ -278,7 +279,7 @@ def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile],
     wanted = [StructField(physical[f.name], spark_type_of(lists[f.name]) if f.name in lists else f.dataType) for f in row.fields]
     read = StructType(wanted + ([StructField(CHANGE, StringType())] if paired else []))
     data = spark.read.schema(read).parquet(*[_GLOBS.sub(r"\\\1", data_location.uri(f.path)) for f in files])
-    held = {n: F.col("`" + physical[n].replace("`", "``") + "`") for n in row.fieldNames()}
+    held = {n: F.col(quoted(physical[n])) for n in row.fieldNames()}
     values = F.struct(*[(array_column.texts(column) if n in lists else column).alias(n) for n, column in held.items()])
     name = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
     kind = [F.col(CHANGE).alias("kind")] if paired else []
@@ -304,12 +305,9 @@ def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile],
 
 def _lists(relation: Relation, files: Sequence[ChangeFile], physical: Mapping[str, str]) -> array_column.Lists:
     """The columns that these files hold as lists. Only the files know: of what a table was then, the newest version may know nothing."""
-    wanted = {c.name for c in relation.columns if list_type(c.type_oid, c.typmod) is not None}
-    found: dict[str, pa.ListType] = {}
-    for file in files if wanted else ():
-        lists = parquet.list_columns(file.path)
-        found |= {name: lists[physical[name]] for name in wanted if physical[name] in lists}
-    return found
+    able = {c.name: kind for c in relation.columns if (kind := list_type(c.type_oid, c.typmod)) is not None}
+    held = frozenset[str]().union(*[parquet.list_columns(file.path) for file in files if able])
+    return {name: kind for name, kind in able.items() if physical[name] in held}
 
 
 def _pair(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -31,8 +31,9 @@ from headgate.catalog.relation import partition
 from headgate.catalog.relation.relation import Relation
 from headgate.storage.delta.delta_table import PLACE, RESIDENT_ROWS
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece
-from headgate.storage.write import arrow_row, columns, quoted
+from headgate.storage.write import arrow_row, columns
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, own_name
 

@@ -30,6 +30,7 @@ from headgate.storage.delta.delta_log import PLACEHOLDER
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.log import WrittenFile
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, spark_type
@@ -54,11 +55,6 @@ class Written:
     actions: list[Action]
     changes: int
     rows: pa.Table | None = None
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark reads it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def columns(relation: Relation) -> StructType:
@@ -97,13 +93,13 @@ def _append_small(table: DeltaTable, relation: Relation, state: TableState, rows
     if not rows.num_rows:
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
+    stored = _stored(relation, state, rows)
     actions: list[Action] = []
     with _whole(table, actions):
         for number, start in enumerate(range(0, rows.num_rows, size)):
-            actions.append(parquet.write(table.path, _stored(relation, state, rows.slice(start, size)), state.physical, number))
+            actions.append(parquet.write(table.path, stored.slice(start, size), state.physical, number))
     if rows.nbytes > kept:
         return Written(actions, rows.num_rows)
-    stored = _stored(relation, state, rows)
     return Written(actions, rows.num_rows, stored.append_column(CHANGE, pa.array(["insert"] * rows.num_rows, pa.string())))
 
 

@@ -42,7 +42,7 @@ def write_columns(cursor: Cursor, oids: Oids, database: int, relation: int, colu
 
 
 def _row(cursor: Cursor, database: int, relation: int, column: Column, attnum: int) -> dict[str, object]:
-    length, by_value, align, storage, _ = _form(cursor, database, column.type_oid)
+    length, by_value, align, storage = _form(cursor, database, column.type_oid)
     return {
         "dbid": database, "attrelid": relation, "attname": column.name, "atttypid": column.type_oid, "attstattarget": -1,
         "attlen": length, "attnum": attnum, "attndims": dimensions_of(column), "attcacheoff": -1,
@@ -59,19 +59,19 @@ def dimensions_of(column: Column) -> int:
     return column.dimensions or (1 if known is not None and known.is_array else 0)
 
 
-Form = tuple[int, bool, str, str, int]
+Form = tuple[int, bool, str, str]
 
 
 def _form(cursor: Cursor, database: int, type_oid: int) -> Form:
-    """typlen, typbyval, typalign, typstorage, typelem of a type; what is built in never changes."""
+    """typlen, typbyval, typalign, typstorage of a type; what is built in never changes."""
     if type_oid in _builtin_forms:
         return _builtin_forms[type_oid]
-    sql = "SELECT typlen, typbyval, typalign, typstorage, typelem, dbid FROM hg.pg_type WHERE oid = ? AND dbid IN (0, ?)"
+    sql = "SELECT typlen, typbyval, typalign, typstorage, dbid FROM hg.pg_type WHERE oid = ? AND dbid IN (0, ?)"
     found = one(cursor, sql, [type_oid, database])
     if found is None:
         raise PostgresError("42704", f"type with OID {type_oid} does not exist")
-    length, by_value, align, storage, element, owner = found
-    form = (length, by_value, align, storage, element)
+    length, by_value, align, storage, owner = found
+    form = (length, by_value, align, storage)
     if owner == 0:
         _builtin_forms[type_oid] = form
     return form

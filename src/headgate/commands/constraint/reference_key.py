@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation.relation import Relation
 from headgate.changes import lookup
 from headgate.commands import stored_expression
-from headgate.commands.query.plan import quoted
 from headgate.expression.binding import operators
 from headgate.expression.node import ColumnRef
 from headgate.expression.spark import compiler
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers, registry

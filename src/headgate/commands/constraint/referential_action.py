@@ -31,8 +31,8 @@ from headgate.commands import disclosure
 from headgate.commands.constraint import reference_key
 from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.deferral import Deferrable
-from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers
 from headgate.types.storage import arrow_type

@@ -16,13 +16,13 @@ from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.disclosure import RowShown
 from headgate.commands.query.evaluation import Evaluation
-from headgate.commands.query.plan import quoted
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.node import ColumnRef, TypeRef
 from headgate.expression.spark import compiler, domain
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark import failure
+from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 
 ROW_TEXT = 64

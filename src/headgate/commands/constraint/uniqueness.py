@@ -25,11 +25,11 @@ from headgate.changes import lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import reference_key
 from headgate.commands.deferral import Deferrable
-from headgate.commands.query.plan import quoted
 from headgate.errors import PostgresError
 from headgate.expression.node import ColumnRef, Expression, walk
 from headgate.expression.spark import compiler
 from headgate.sql.names import quote_ident
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types.text.text import write_text
 

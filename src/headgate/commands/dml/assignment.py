@@ -18,7 +18,7 @@ from headgate.commands.dml import routed_rows, storage_error
 from headgate.commands.dml.new_rows import Clash, NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import values_list
-from headgate.commands.query.plan import Plan, PlanColumn, col, quoted
+from headgate.commands.query.plan import Plan, PlanColumn, col
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
@@ -27,6 +27,7 @@ from headgate.expression.node import Expression, SetToDefault, SubLink
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import Fence
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import SMALL_ROWS, arrow_row

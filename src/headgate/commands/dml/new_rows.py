@@ -32,6 +32,7 @@ from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
 from headgate.sql.names import quote_ident
 from headgate.storage.partitioned import Fence
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import SMALL_ROWS
 from headgate.storage.write import columns as spark_columns
@@ -113,7 +114,7 @@ class NewRows:
         for each in self.relation.columns:
             kind = spark_type(each.type_oid, each.typmod)
             if each.name in given:
-                selected.append(F.col(_quoted(each.name)))
+                selected.append(F.col(quoted(each.name)))
                 continue
             text = None if each.generated is not None else default_of(each)
             bound = None if text is None else stored_expression.stored(text, self.relation, each)
@@ -373,7 +374,3 @@ def default_of(column: Column) -> str | None:
 def _volatile(text: str) -> bool:
     """Whether a default gives another value for each row of a statement."""
     return any(name in text for name in ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval("))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

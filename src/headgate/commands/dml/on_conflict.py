@@ -18,12 +18,13 @@ from headgate.commands.dml import assignment, driver_change, first_error
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.plan import Source, col, quoted
+from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.sql.parser import unwrap
 from headgate.storage.partitioned import Fence
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 
 

@@ -26,7 +26,8 @@ from headgate.commands.dml import first_error
 from headgate.commands.publication import replica_identity
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
 from headgate.storage.routing import NOWHERE
-from headgate.storage.write import arrow_row, quoted
+from headgate.storage.spark.column_name import quoted
+from headgate.storage.write import arrow_row
 from headgate.types import buffers
 
 if TYPE_CHECKING:

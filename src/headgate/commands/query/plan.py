@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.node import ColumnRef, Expression, TypeRef
+from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 
 
@@ -64,11 +65,6 @@ class Source:
     def scope(self, outer: Scope | None) -> Scope:
         """The scope of expressions over this FROM clause."""
         return Scope(self.tables, outer, self.merged)
-
-
-def quoted(name: str) -> str:
-    """A column name as `F.col` takes it literally."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def col(key: str) -> Column:

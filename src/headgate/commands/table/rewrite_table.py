@@ -19,7 +19,6 @@ from headgate.commands.dml import next_value
 from headgate.commands.dml.next_value import Numbers
 from headgate.commands.query import rendering
 from headgate.commands.query.evaluation import Evaluation
-from headgate.commands.query.plan import quoted
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
@@ -30,6 +29,7 @@ from headgate.expression.node import ColumnRef, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types.storage import spark_type
 

@@ -17,7 +17,6 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
-from headgate.commands.query.plan import quoted
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.type import user_type
@@ -29,6 +28,7 @@ from headgate.expression.spark import compiler
 from headgate.expression.spark import domain as compile_domain
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
+from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 from headgate.types.text_column import TextSettings as Forms
 

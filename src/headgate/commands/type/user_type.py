@@ -27,7 +27,6 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.user_type import TypeRow
 from headgate.commands import dependency, lookup, privilege, stored_expression
-from headgate.commands.query.plan import quoted
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import alter_column, rewrite_table
@@ -40,6 +39,7 @@ from headgate.expression.node import Const, Expression
 from headgate.expression.spark.value import arrow_function
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse_expression, unwrap
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
 from headgate.types.registry import TypeRegistry

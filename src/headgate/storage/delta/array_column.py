@@ -18,7 +18,9 @@ from pyspark.sql.types import DataType, StringType
 
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.errors import PostgresError
+from headgate.storage.delta import parquet
 from headgate.storage.spark import failure
+from headgate.storage.spark.column_name import quoted
 from headgate.types.storage import list_type, spark_type, spark_type_of
 from headgate.types.text import list_array
 
@@ -37,7 +39,7 @@ def file_type(column: TableColumn, *, as_lists: bool) -> DataType:
 
 def of_file(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """A column of a file in the Arrow type in which the node holds it."""
-    if pa.types.is_string(kind) and (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+    if pa.types.is_string(kind) and parquet.is_list(column.type):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
         made = [list_array.texts(chunk) for chunk in chunks]
         return pa.chunked_array(made, pa.string()) if isinstance(column, pa.ChunkedArray) else made[0]
@@ -82,5 +84,5 @@ def _made(name: str, kind: pa.ListType) -> Callable[[Column], Column]:
 def _each(frame: DataFrame, turned: Mapping[str, Callable[[Column], Column]]) -> DataFrame:
     if not turned:
         return frame
-    columns = {name: F.col("`" + name.replace("`", "``") + "`") for name in frame.columns}
+    columns = {name: F.col(quoted(name)) for name in frame.columns}
     return frame.select(*[turned[name](column).alias(name) if name in turned else column for name, column in columns.items()])

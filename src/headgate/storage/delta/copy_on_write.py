@@ -22,6 +22,7 @@ from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import KEPT, Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.spark.column_name import quoted
 
 FILE_BYTES = 64 << 20
 """Rows of this size (in Arrow's form) make a file, and are held at a time."""
@@ -74,7 +75,7 @@ def left_by_spark(table: DeltaTable, state: TableState, places: DataFrame) -> li
     touched = {name: state.files[name] for name in names}
     # a state of these files alone, which is read by their list
     frame = table.frame(replace(state, files=touched, staged=state.staged + 1), positions=True)
-    rows = frame.join(places, [FILE, ROW], "left_anti").select(*[F.col("`" + name.replace("`", "``") + "`") for name in state.schema.names])
+    rows = frame.join(places, [FILE, ROW], "left_anti").select(*[F.col(quoted(name)) for name in state.schema.names])
     added = [action for action in table.write(state, rows) if file_action.records(action["add"])]
     return [
         *[file_action.removal(add, data_change=True) for add in touched.values()],

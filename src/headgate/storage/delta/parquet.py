@@ -71,10 +71,15 @@ def column_names(path: DataPath) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def list_columns(path: DataPath) -> Mapping[str, pa.ListType]:
-    """The columns that a file holds as lists, by their names in the file, by its footer alone."""
+def list_columns(path: DataPath) -> frozenset[str]:
+    """The names of the columns that a file holds as lists, as they are in the file, by its footer alone."""
     with data_location.opened(path) as file:
-        return {field.name: field.type for field in pq.read_schema(file) if pa.types.is_list(field.type)}
+        return frozenset(field.name for field in pq.read_schema(file) if is_list(field.type))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a column is one of lists, also as other writers say it."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 @functools.lru_cache(maxsize=1 << 10)

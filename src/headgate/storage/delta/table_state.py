@@ -45,7 +45,7 @@ class TableState:
         """The state that these actions tell."""
         row = StructType.fromJson(json.loads(metadata["schemaString"]))
         since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
-        return cls(version, metadata, protocol, files, _held(row), physical_names(row), list_columns(row), since)
+        return cls(version, metadata, protocol, files, _held(row), physical_names(row), _lists(row), since)
 
     @property
     def has_vectors(self) -> bool:
@@ -73,7 +73,7 @@ def same_file(one: Action | None, other: Action | None) -> bool:
     return one is not None and other is not None and _vector(one) == _vector(other)
 
 
-def list_columns(row: StructType) -> dict[str, pa.ListType]:
+def _lists(row: StructType) -> dict[str, pa.ListType]:
     """The columns of a table that are Delta arrays."""
     return {f.name: to_arrow_type(f.dataType) for f in row.fields if isinstance(f.dataType, ArrayType)}
 

@@ -19,7 +19,8 @@ from pyspark.sql.types import StructType
 from headgate.storage import data_location
 from headgate.storage.delta import array_column
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.write import CHANGE, columns, quoted
+from headgate.storage.spark.column_name import quoted
+from headgate.storage.write import CHANGE, columns
 from headgate.types.storage import own_name
 
 if TYPE_CHECKING:

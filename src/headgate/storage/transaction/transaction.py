@@ -42,6 +42,7 @@ from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
 from headgate.storage.lock import Key, Keys
 from headgate.storage.partitioned import PartitionedTable
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece, local_frame
 from headgate.storage.statistics import TableCounts, table_counts
 from headgate.storage.transaction.intent import Intent
@@ -49,7 +50,7 @@ from headgate.storage.transaction.log import Emitted, EntryKind, OriginProgress,
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
 from headgate.storage.transaction.staged import StagedTable
 from headgate.storage.transaction.uncommitted import Handed, Uncommitted
-from headgate.storage.write import columns, quoted, stored
+from headgate.storage.write import columns, stored
 from headgate.types.registry import FIRST_USER_OID
 
 if TYPE_CHECKING:

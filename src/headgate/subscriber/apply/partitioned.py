@@ -24,8 +24,9 @@ from headgate.changes.merged import Merged
 from headgate.errors import PostgresError, not_supported
 from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
 from headgate.storage.routing import NOWHERE
+from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import arrow_row, quoted
+from headgate.storage.write import arrow_row
 from headgate.subscriber.apply import conflict
 from headgate.subscriber.apply.row_identity import key_names, key_of
 from headgate.types import buffers

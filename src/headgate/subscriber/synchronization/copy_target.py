@@ -7,7 +7,7 @@ Made by `initial_copy`; sent to Spark's workers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,7 +151,7 @@ class CopyTask:
     snapshot: str
     target: CopyTarget
     place: DataPath
-    physical: dict[str, str]
+    physical: Mapping[str, str]
     lists: Lists
 
     def __call__(self, condition: str, _: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -280,8 +280,7 @@ class InitialCopy:
             else:
                 conditions = _page_ranges(pages)
                 place, state = transaction.data_path(self.relation), transaction.state(self.relation)
-                physical, lists = dict(state.physical), dict(state.lists)
-                task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, physical, lists)
+                task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, state.physical, state.lists)
                 transaction.add_files(self.relation, self._written(transaction, task, conditions))
         return created.consistent_point
 

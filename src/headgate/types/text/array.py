@@ -81,7 +81,7 @@ def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> st
 
 
 @functools.cache
-def _special(delimiter: str) -> re.Pattern[str]:
+def special(delimiter: str) -> re.Pattern[str]:
     """The characters for which an element is quoted."""
     return re.compile(r'["\\{} \t\n\r\v\f' + re.escape(delimiter) + "]")
 
@@ -90,7 +90,7 @@ def quoted(item: str | None, delimiter: str) -> str:
     """One element as array_out prints it."""
     if item is None:
         return "NULL"
-    if item and _special(delimiter).search(item) is None and item.upper() != "NULL":
+    if item and special(delimiter).search(item) is None and item.upper() != "NULL":
         return item
     return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.types import buffers, registry, typmod
-from headgate.types.text import text
+from headgate.types.text import array, text
 
 _ELEMENTS: dict[pa.DataType, int] = {
     pa.bool_(): registry.BOOL,
@@ -29,10 +29,6 @@ _ELEMENTS: dict[pa.DataType, int] = {
     pa.string(): registry.TEXT,
 }
 """The type by whose functions elements are read and printed: of several that are stored alike (oid, bigint) one does."""
-_QUOTED = r'[\\"{}, \t\n\r\v\f]'
-"""An element with one of these is quoted (array_out)."""
-
-
 PIECE_BYTES = 1 << 20
 """Texts are looked at so many bytes at a time, as what is noted of each byte takes several."""
 
@@ -93,7 +89,9 @@ def texts(lists: pa.ListArray) -> pa.StringArray:
     kind = _usual(items.type)
     shown = text.write_text(items.cast(kind), *_element(kind))
     if kind in (pa.string(), pa.binary(), pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.date32()):
-        odd = pc.or_(pc.match_substring_regex(shown, _QUOTED), pc.or_(pc.equal(shown, ""), pc.equal(pc.utf8_upper(shown), "NULL")))
+        odd = pc.or_(
+            pc.match_substring_regex(shown, array.special(",").pattern), pc.or_(pc.equal(shown, ""), pc.equal(pc.utf8_upper(shown), "NULL"))
+        )
         escaped = pc.replace_substring(pc.replace_substring(shown, "\\", "\\\\"), '"', '\\"')
         shown = pc.if_else(odd, pc.binary_join_element_wise('"', escaped, '"', ""), shown)
     shown = pc.fill_null(shown, "NULL")

@@ -21,13 +21,14 @@ from headgate.commands import lookup, privilege
 from headgate.commands.query import evaluation
 from headgate.commands.query.clause import function_scan, row_locking, system_relation
 from headgate.commands.query.driver import key_lookup
-from headgate.commands.query.plan import Plan, PlanColumn, Source, quoted, reference, renamed, scope_table
+from headgate.commands.query.plan import Plan, PlanColumn, Source, reference, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
 from headgate.expression.node import BoolKind, Coalesce, Expression, TypeRef, joined
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 from headgate.types.storage import own_name
 
