@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 from typing import Any
 
+import pytest
+from tests.conftest import until
 from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
 from headgate.lsn import Lsn
 from headgate.storage import inventory
-from headgate.storage.delta import delta_log
+from headgate.storage.delta import delta_log, parquet
 from headgate.storage.engine import Engine
 from headgate.storage.log_table import LogTable
 
@@ -79,4 +84,30 @@ def test_a_table_that_is_torn_or_ahead_of_the_log_is_made_again(engine: Engine) 
     (place / "_delta_log" / f"{newest:020d}.json").write_text('{"commitInfo"')
     LogTable(engine).catch_up()
     engine.delta.forget(place)
+    assert versions(engine) == {path(A): 0}
+
+
+@pytest.mark.parametrize("missing", [errno.EMFILE, errno.ENOSPC])
+def test_a_node_without_descriptors_said_that_the_thread_had_failed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, missing: int
+) -> None:
+    log, write = LogTable(engine), parquet.write
+    free = threading.Event()
+
+    def refused(*arguments: Any) -> Any:
+        if not free.is_set():
+            raise OSError(missing, os.strerror(missing))
+        return write(*arguments)
+
+    monkeypatch.setattr(parquet, "write", refused)
+    log.start()
+    try:
+        made(engine, A)
+        until(lambda: "it is tried again" in caplog.text, "nothing is said")
+        assert log.thread.health().running
+        free.set()
+        until(lambda: log.written == engine.log.end, "it is not tried again")
+    finally:
+        log.stop()
+    assert "Traceback" not in caplog.text
     assert versions(engine) == {path(A): 0}

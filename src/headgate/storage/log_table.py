@@ -39,6 +39,7 @@ from headgate.storage.delta import compaction, delta_checkpoint, delta_log, fsyn
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.spark.failure import from_spark
 from headgate.storage.transaction.log import POSTGRES_EPOCH
 from headgate.supervision import Supervised
 
@@ -103,15 +104,15 @@ class LogTable:
                 pause = PAUSE if self._attempt() else min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self) -> bool:
-        """Catches up; False where the disk is full, which is no fault of the thread's: it is tried again behind a longer pause."""
+        """Catches up; False where a resource is used up (disk, handles, memory), which is no fault of the thread's: tried again later."""
         try:
             self.catch_up()
         except BaseException as error:
             self._state = None  # it is read again
-            full = disk_full(error)
-            if full is None:
+            known = disk_full(error) or from_spark(error)
+            if not known.sqlstate.startswith("53"):
                 raise
-            _log.warning("could not write the table of the transaction log, it is tried again: %s", full.message)
+            _log.warning("could not write the table of the transaction log, it is tried again: %s", known.message)
             return False
         return True
 
