@@ -7,11 +7,13 @@ import logging
 import os
 import resource
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -19,6 +21,7 @@ import pytest
 from tests.conftest import HEADGATE, Server, until
 
 from headgate.cli.pidfile import exists
+from headgate.server import reinitialize
 from headgate.supervision import Supervised
 
 SPARE = 16
@@ -117,6 +120,18 @@ def test_a_node_whose_directory_was_replaced_wrote_into_the_tables_of_the_next(o
     node.data.rename(node.data.with_name("away"))
     until(lambda: not exists(pid), "the node lives on", seconds=30)
     assert "performing immediate shutdown because data directory lock file is invalid" in node.log()
+
+
+def test_a_node_without_descriptors_took_java_for_dead_and_began_anew() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as java:
+        gateway = SimpleNamespace(address="127.0.0.1", port=java.getsockname()[1], auth_token="")
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+        try:
+            assert reinitialize.answers(gateway)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert not reinitialize.answers(gateway)
 
 
 def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -111,3 +111,24 @@ def test_a_node_without_descriptors_said_that_the_thread_had_failed(
         log.stop()
     assert "Traceback" not in caplog.text
     assert versions(engine) == {path(A): 0}
+
+
+def test_a_table_that_could_not_be_opened_for_want_of_descriptors_was_made_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made(engine, A)
+    LogTable(engine).catch_up()
+    place = inventory.log_table(engine.base)
+    before = delta_log.newest_version(place)
+
+    def refused(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_log, "newest_version", refused)
+        with pytest.raises(OSError, match="Too many open files"):
+            LogTable(engine).catch_up()
+    made(engine, B)
+    LogTable(engine).catch_up()
+    assert delta_log.newest_version(place) == before + 1
+    assert "made again" not in caplog.text

@@ -8,6 +8,7 @@ committed (`storage.engine`), and the workers go on from their origins. Where it
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -27,6 +28,8 @@ LOOK_SECONDS = 5.0
 """How often Java is asked for an answer, and how long each is waited for; how often the data directory is looked at."""
 PATIENCE_SECONDS = 60.0
 """How long it may have none: a collection of all its memory takes a second."""
+_NO_SOCKET = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""What is said where this process can have no socket."""
 
 
 def watch(node: Node, spark: Any) -> Supervised | None:
@@ -48,7 +51,7 @@ def _probe(node: Node, gateway: Any) -> None:
     answered = time.monotonic()
     while not node.stopping:
         time.sleep(LOOK_SECONDS)
-        if _answers(gateway):
+        if answers(gateway):
             answered = time.monotonic()
         elif time.monotonic() - answered > PATIENCE_SECONDS and not node.stopping:
             give_up(node, f"Java virtual machine has not answered for {PATIENCE_SECONDS:.0f} s")
@@ -71,14 +74,14 @@ def _keep_directory(node: Node) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _answers(gateway: Any) -> bool:
-    """Whether Java takes a connection and knows it."""
+def answers(gateway: Any) -> bool:
+    """Whether Java takes a connection and knows it; True where this process cannot ask, which is no fault of Java's."""
     try:
         with socket.create_connection((gateway.address, gateway.port), LOOK_SECONDS) as connection:
             connection.sendall(f"A\n{gateway.auth_token}\n".encode())
             return bool(connection.recv(1))
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno in _NO_SOCKET
 
 
 def give_up(node: Node, reason: str) -> None:

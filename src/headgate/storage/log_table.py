@@ -31,7 +31,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
-from headgate.errors import PostgresError, disk_full
+from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import cleaning, data_location, inventory, lost_commits
@@ -39,7 +39,7 @@ from headgate.storage.delta import compaction, delta_checkpoint, delta_log, fsyn
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
-from headgate.storage.spark.failure import from_spark
+from headgate.storage.spark.failure import used_up
 from headgate.storage.transaction.log import POSTGRES_EPOCH
 from headgate.supervision import Supervised
 
@@ -109,8 +109,8 @@ class LogTable:
             self.catch_up()
         except BaseException as error:
             self._state = None  # it is read again
-            known = disk_full(error) or from_spark(error)
-            if not known.sqlstate.startswith("53"):
+            known = used_up(error)
+            if known is None:
                 raise
             _log.warning("could not write the table of the transaction log, it is tried again: %s", known.message)
             return False
@@ -138,6 +138,8 @@ class LogTable:
                 if self.written <= self._engine.log.end:
                     return state
         except (PostgresError, OSError) as error:
+            if used_up(error) is not None:
+                raise  # the table is good
             _log.warning("the table of the transaction log cannot be read and is made again: %s", error)
         self._table.remove()
         delta_log.create(self._table.path, _SCHEMA, description="the versions of the tables, by position in the log", vectors=False)

@@ -23,6 +23,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headgate.errors import PostgresError
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.delta_table import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
+from headgate.storage.spark.failure import used_up
 from headgate.storage.spark.local_relation import in_one_piece
 
 _log = logging.getLogger("headgate.storage")
@@ -62,8 +63,11 @@ def start(session: SparkSession, scratch: Path) -> threading.Thread:
         try:
             warm_up(session, scratch)
             _log.debug("the warm-up took %.1f s", time.monotonic() - begun)
-        except (PySparkException, Py4JError, PostgresError, OSError):
-            if session.sparkContext._jsc is not None:  # it does not end under it
+        except (PySparkException, Py4JError, PostgresError, OSError) as error:
+            known = used_up(error)
+            if known is not None:
+                _log.warning("the warm-up failed; the first statements will take longer: %s", known.message)
+            elif session.sparkContext._jsc is not None:  # it does not end under it
                 _log.warning("the warm-up failed; the first statements will take longer", exc_info=True)
 
     thread = threading.Thread(target=run, name="spark warm-up", daemon=True)

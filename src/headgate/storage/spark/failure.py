@@ -62,6 +62,17 @@ def from_spark(exception: BaseException) -> PostgresError:
     return _of_system(exception, text.strip())
 
 
+def used_up(exception: BaseException) -> PostgresError | None:
+    """What of the machine or the node is used up (class 53: disk, handles, threads, memory), where that is why; None otherwise."""
+    seen: BaseException | None = exception
+    while seen is not None:
+        known = seen if isinstance(seen, PostgresError) else from_spark(seen)
+        if known.sqlstate.startswith("53"):
+            return known
+        seen = seen.__cause__
+    return None
+
+
 def _of_system(exception: BaseException, text: str) -> PostgresError:
     """What the operating system or the Java virtual machine refused; XX000 naming the cause otherwise."""
     full = disk_full(exception)
