@@ -20,8 +20,8 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
+from bench import compare, gate, replication, sessions, tables, wide
 from bench import filter as filters
-from bench import gate, replication, sessions, tables, wide
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 
@@ -127,6 +127,8 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         measure_sessions(report, native, node, int(1_000_000 * scale))
     if "tables" in only:
         measure_tables(report, source, node, int(2_000 * scale))
+    if "compare" in only:
+        measure_compare(report, source, native, node, int(10_000_000 * scale), runs)
     if "wide" in only:
         measure_wide(report, options, source, native, node)
     if "latency" in only:
@@ -174,6 +176,24 @@ def measure_tables(report: Report, source: DemoServer, node: DemoServer, count: 
     seconds = tables.streamed(pub, "bench_many", count)
     report.value(f"20 changes of each of {min(count, tables.CHANGING)} tables, streamed", f"{seconds:.1f} s, {tables.size(pid)}", "")
     sub.execute("DROP SUBSCRIPTION bench_many")
+
+
+def measure_compare(report: Report, source: DemoServer, native: DemoServer, node: DemoServer, rows: int, runs: int) -> None:
+    """A filter that changes, and a comparison of two copies: without a counterpart in PostgreSQL, but for a new copy."""
+    with compare.chain(source, node, native) as made:
+        into, out = made.copied(rows)
+        report.value(f"first copy of {rows:,} rows into the node, out of it", f"{into:.1f} s, {out:.1f} s", "")
+        less, more = made.filtered("id % 100 < 99", rows - rows // 100), made.filtered("id > 0", rows)
+        report.value("a filter that loses 1 %, that gets it back", f"{less:.1f} s, {more:.1f} s", "a tenth of the copy")
+        seconds, found, above = zip(*(made.verified() for _ in range(runs)), strict=True)
+        assert not any(found), found
+        shown = f"{statistics.median(seconds):.1f} s, {statistics.median(above) / 2**20:.0f} MB"
+        report.value(f"verify of {rows:,} equal rows", shown, "45 s, 256 MB of 10,000,000")
+        made.planted()
+        took, named, _ = made.verified()
+        report.value(f"with {len(compare.PLANTED)} differences: {len(named)} named", f"{took:.1f} s", "")
+        report.value("headgate.reconcile of these", f"{made.reconciled():.1f} s", "")
+        assert made.verified()[1] == []
 
 
 def measure_wide(report: Report, options: argparse.Namespace, source: DemoServer, native: DemoServer, node: DemoServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -13,9 +14,9 @@ from headgate.verify.digest import DIGESTS, ROWS, Compared, RowDifference, compa
 from headgate.verify.publisher import taken
 
 
-def table(*columns: str, key: tuple[int, ...] = (0,)) -> Compared:
-    texts = tuple(f"{name}::text" for name in columns)
-    return Compared("public", "t", columns, texts, texts, key, "FROM t", "FROM t", tuple(None for _ in columns))
+def table(*columns: str, key: tuple[int, ...] = (0,), bare: bool = False) -> Compared:
+    texts, no = tuple(f"{name}::text" for name in columns), tuple(bare for _ in columns)
+    return Compared("public", "t", columns, texts, texts, key, "FROM t", "FROM t", tuple(None for _ in columns), no, no)
 
 
 def rows(*given: tuple[str, str]) -> pa.Table:
@@ -58,16 +59,35 @@ def test_keys_are_shown_as_in_errors(text: str, shown: str) -> None:
     assert key_shown(table("id"), text) == shown
 
 
+@pytest.mark.parametrize(("text", "shown"), [("7,", "(id)=(7)"), (",", "(id)=(null)"), ("-1.5e+20,", "(id)=(-1.5e+20)")])
+def test_keys_whose_text_needs_no_length_are_shown_as_in_errors(text: str, shown: str) -> None:
+    assert key_shown(table("id", bare=True), text) == shown
+
+
+def test_a_key_of_both_kinds_is_shown_as_in_errors() -> None:
+    one = replace(table("a", "b", "c", key=(0, 1, 2)), bare=(True, False, True))
+    assert key_shown(one, "7,3:x,y2026-11-26,") == "(a, b, c)=(7, x,y, 2026-11-26)"
+
+
+def test_ranges_of_integers_are_told_by_division_those_of_other_keys_by_a_hash() -> None:
+    number, text, two = table("Id", bare=True), table("id"), table("a", "b", key=(0, 1), bare=True)
+    assert digest.range_of(number, number.theirs) == 'abs(mod("Id", 251))'
+    assert digest.range_of(text, text.theirs) == "substr(md5(concat(length(id::text), ':', id::text)), 1, 2)"
+    assert digest.range_of(two, two.theirs) == "substr(md5(concat(a::text, ',', b::text, ',')), 1, 2)"
+    assert [one.ranges for one in (number, text, two)] == [251, 256, 256]
+
+
 @pytest.mark.parametrize("row", [("0", "x", "1"), ("0", "1", "9" * 30), (None, "1", "1"), ("0", None, "1"), ("0", "-", "")])
 def test_an_answer_that_is_none_is_refused(row: tuple[str | None, ...]) -> None:
     with pytest.raises(PostgresError, match="invalid response from publisher"):
         taken([("1", "1", "1"), row], DIGESTS)
 
 
-@pytest.mark.parametrize("key", ["", "x", "7", "x:1", "9:a", "-3:abc", ":::"])
-def test_a_key_that_is_none_is_shown_or_refused(key: str) -> None:
+@pytest.mark.parametrize("bare", [True, False])
+@pytest.mark.parametrize("key", ["", "x", "7", "x:1", "9:a", "-3:abc", ":::", "7,8", ",,"])
+def test_a_key_that_is_none_is_shown_or_refused(key: str, bare: bool) -> None:
     with contextlib.suppress(PostgresError):
-        assert key_shown(table("id"), key).startswith("(id)=(")
+        assert key_shown(table("id", bare=bare), key).startswith("(id)=(")
 
 
 def test_a_range_has_about_a_thousand_rows() -> None:
@@ -75,11 +95,11 @@ def test_a_range_has_about_a_thousand_rows() -> None:
 
 
 def test_more_columns_than_a_function_takes_are_joined_in_several_calls() -> None:
-    words = digest.joined([f"c{place}::text" for place in range(100)])
+    words = digest.joined([f"c{place}::text" for place in range(100)], [False] * 100)
     assert words.count("concat(") == 5
     assert digest.marks([f"c{place}::text" for place in range(100)]).count("concat_ws(") == 3
 
 
 def test_a_table_without_columns_could_not_be_compared() -> None:
-    assert digest.joined([]) == "''"
+    assert digest.joined([], []) == "''"
     assert digest.marks([]) == "concat_ws(',', '')"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 
@@ -133,14 +134,17 @@ def test_a_cancel_ends_it_and_leaves_nothing_at_the_publisher(pair: tuple[Databa
     assert subscriber.rows(VERIFY) == EQUAL
 
 
-def test_a_table_that_is_being_copied_is_no_false_alarm(pair: tuple[Database, Database]) -> None:
+def test_a_table_that_is_being_copied_is_no_false_alarm(pair: tuple[Database, Database], postgres: PostgresServer) -> None:
+    """It is looked at three times, each with a slot of its own: the publisher drops that of before when it notices that its reader has gone."""
     publisher, subscriber = pair
+    before = len(postgres.log())
     with psycopg.connect(subscriber.conninfo) as writer:
         writer.execute("UPDATE t SET v = 'open' WHERE id = 3")
         subscriber.sql("SELECT headgate.resync('s', 't')")  # which waits for the writer
         subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 't' AND subname = 's'", "d")
         publisher.sql("UPDATE t SET v = 'later'")
         assert subscriber.rows(VERIFY) == ["public|other|equal||", "public|t|skipped||it is being copied", "public|u|equal||"]
+        assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[before:]))) == 3
         writer.rollback()
     subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 't' AND subname = 's'", "r")
     assert subscriber.rows(VERIFY) == EQUAL

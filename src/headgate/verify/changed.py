@@ -92,7 +92,7 @@ class Changed:
         unsent = [np.zeros(len(mask), np.bool_) if column.unchanged is None else column.unchanged for column in columns]
         at = changes.seq[mask] * 2 + alive
         marks = _marks(texts, [each[mask] for each in unsent]) if alive else pa.nulls(len(at), pa.string())
-        key = _joined([texts[place] for place in self.table.key])
+        key = _joined([texts[place] for place in self.table.key], [self.table.bare[place] for place in self.table.key])
         return pa.table([key, pa.array(at), pa.array(np.full(len(at), alive)), marks], schema=EVENTS)
 
 
@@ -101,13 +101,14 @@ def _as_here(texts: pa.Array, kind: tuple[int, int] | None) -> pa.Array:
     return texts.cast(pa.string()) if kind is None else write_text(read_text(texts, *kind), *kind)
 
 
-def _joined(texts: Sequence[pa.Array]) -> pa.Array:
+def _joined(texts: Sequence[pa.Array], bare: Sequence[bool]) -> pa.Array:
     """As `digest.joined` has it."""
     parts = []
-    for text in texts:
+    for text, is_bare in zip(texts, bare, strict=True):
+        shown = pc.fill_null(text, "")
         length = pc.fill_null(pc.cast(pc.utf8_length(text), pa.string()), "")
-        parts.append(pc.binary_join_element_wise(length, pc.fill_null(text, ""), ":"))
-    return pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else parts[0]
+        parts += [shown, ","] if is_bare else [length, ":", shown]
+    return pc.binary_join_element_wise(*parts, "")
 
 
 def _marks(texts: Sequence[pa.Array], unsent: Sequence[Mask]) -> pa.Array:

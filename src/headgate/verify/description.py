@@ -9,7 +9,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.sql.names import qualified
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import registry
-from headgate.verify.digest import Compared, digits_for
+from headgate.verify.digest import BARE, INTEGERS, Compared, digits_for
 from headgate.walreceiver import answer
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.remote import RemoteRelation, as_text
@@ -24,12 +24,15 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
         for row in reader.query(f"SELECT attname, atttypmod FROM pg_catalog.pg_attribute WHERE attrelid = {remote.oid}", 2)
     }
     names = [column.name for column in sent]
-    theirs, kinds = [], []
+    theirs, kinds, bare, integers = [], [], [], []
     for column in sent:
         ours, text = here[column.name], as_text(column.name, column.type_oid)
         same = (column.type_oid, modifiers.get(column.name, -1)) == (ours.type_oid, ours.typmod)
         plain = same or ours.type_oid >= registry.FIRST_USER_OID or column.type_oid >= registry.FIRST_USER_OID
         kinds.append(None if plain else (ours.type_oid, ours.typmod))
+        both = {column.type_oid, ours.type_oid}
+        bare.append(both <= BARE)
+        integers.append(both <= INTEGERS)
         theirs.append(text if plain else _converted(text, ours.type_oid, ours.typmod))
     key = [name for column in sent if column.key for name in [column.name]]
     if not key and local.primary_key:
@@ -41,7 +44,7 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
     return Compared(
         local.schema, local.name, tuple(names), tuple(theirs), tuple(as_text(name, here[name].type_oid) for name in names),
         tuple(names.index(name) for name in key), f"FROM {only}{qualified(remote.schema, remote.name)}{where}",
-        f"FROM {qualified(local.schema, local.name)}", tuple(kinds), digits_for(rows),
+        f"FROM {qualified(local.schema, local.name)}", tuple(kinds), tuple(bare), tuple(integers), digits_for(rows),
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from headgate.subscriber.apply.conversion import old_columns
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.types.storage import spark_type
 from headgate.verify.description import described
-from headgate.verify.digest import DIGESTS, copy_query, differing, digests_query
+from headgate.verify.digest import DIGESTS, copy_query, differing, digests_query, range_of
 from headgate.verify.publisher import taken
 from headgate.verify.stored import Stored
 from headgate.walreceiver.connection import PublisherConnection
@@ -106,12 +106,17 @@ class Difference:
     def _here(self) -> DataFrame:
         """The rows here of the ranges that differ: k, r, old."""
         named: list[Column] = old_columns(self._mapping)
-        frame = self._stored.frame(self._table, [*self._stored.hashes(self._table), *(quote_ident(column.name) for column in named)])
-        if len(self._ranges) < 16**self._table.digits:
+        words = [
+            range_of(self._table, self._table.ours),
+            *self._stored.hashes(self._table),
+            *(quote_ident(column.name) for column in named),
+        ]
+        frame = self._stored.frame(self._table, words)
+        if len(self._ranges) < self._table.ranges:
             wanted = local_frame(self._transaction.engine.spark, pa.table({"h": pa.array(self._ranges, pa.string())}))
-            frame = frame.join(F.broadcast(wanted), F.substring("c0", 1, self._table.digits) == F.col("h"), "left_semi")
-        old = F.struct(*[F.col(f"c{place + 2}").alias(column.name) for place, column in enumerate(named)])
-        return frame.select(F.col("c0").alias("k"), F.col("c1").alias("r"), old.alias("old"))
+            frame = frame.join(F.broadcast(wanted), F.col("c0").cast("string") == F.col("h"), "left_semi")
+        old = F.struct(*[F.col(f"c{place + 3}").alias(column.name) for place, column in enumerate(named)])
+        return frame.select(F.col("c1").alias("k"), F.col("c2").alias("r"), old.alias("old"))
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """With n, by which equal rows of a table without a key are told apart."""

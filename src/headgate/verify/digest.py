@@ -1,13 +1,14 @@
 """How a table is compared: texts that are hashed, the queries that do it at the publisher, and what two digests differ in. No I/O.
 
-A row is the text forms of its published columns, each behind its length, so that no two rows have one text:
+A row is the text forms of its published columns, so that no two rows have one text. A text that may hold anything stands behind its
+length; that of a number, a date, a time, a uuid or a bytea, which holds no comma and is never empty, before a comma:
 
-    (7, NULL, 'a')  →  1:7 : 1:a      (a NULL has no length)
+    (7, NULL, 'a', NULL, 'b,')  →  7,,1:a:2:b,      (columns int, int, text, text, text)
 
-md5 of that is the row's hash; md5 of the same text of the key alone says in which range the row lies: the first hexadecimal digits
-of it. A range's digest is the number of its rows and the sum of 48 bits of their hashes: rows may be added in any order, on any number of
-machines, and no collation plays a part. Two ranges that differ have one digest once in 2^48. A table without a key is compared by the
-hashes of its rows alone, which are counted: there the key is the whole row.
+md5 of that is the row's hash. Which range the row lies in is said by its key: an integer by what is left of it behind a division by a
+prime, any other by the first hexadecimal digits of the md5 of its text. A range's digest is the number of its rows and the sum of 48 bits
+of their hashes: rows may be added in any order, on any number of machines, and no collation plays a part. Two ranges that differ have one
+digest once in 2^48. A table without a key is compared by the hashes of its rows alone, which are counted: there the key is the whole row.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.sql.names import quote_ident
+from headgate.types import registry as t
 from headgate.walreceiver.connection import literal
 
 DIGITS = 12
@@ -30,6 +32,16 @@ ARGUMENTS = 90
 """PostgreSQL's functions take 100."""
 RANGE_ROWS = 1_000
 """Rows that a range should have about."""
+PRIMES = {1: 13, 2: 251, 3: 4_093, 4: 65_521}
+"""By the digits that name a range otherwise: keys that have a step in common are spread by a prime all the same."""
+BARE = frozenset(
+    {
+        *(t.BOOL, t.INT2, t.INT4, t.INT8, t.OID, t.FLOAT4, t.FLOAT8, t.NUMERIC, t.UUID, t.BYTEA),
+        *(t.DATE, t.TIME, t.TIMETZ, t.TIMESTAMP, t.TIMESTAMPTZ, t.INTERVAL),
+    }
+)
+"""The types whose texts have no comma and are never empty."""
+INTEGERS = frozenset({t.INT2, t.INT4, t.INT8})
 DIGESTS = pa.schema([("range", pa.string()), ("rows", pa.int64()), ("sum", pa.int64())])
 ROWS = pa.schema([("key", pa.string()), ("columns", pa.string())])
 
@@ -39,7 +51,8 @@ class Compared:
     """A table as it is compared: its columns, their text forms at the publisher (`theirs`) and here (`ours`), the places of the key's.
 
     `source`: FROM and WHERE of the publisher's rows, `target`: FROM of those here. `key` is empty where nothing but the whole row names a
-    row. `kinds`: type and modifier here of the columns whose type is another at the publisher, else None.
+    row. `kinds`: type and modifier here of the columns whose type is another at the publisher, else None. `bare`: whose text needs no
+    length; `integers`: which are integers on both sides.
     """
 
     schema: str
@@ -51,7 +64,19 @@ class Compared:
     source: str
     target: str
     kinds: tuple[tuple[int, int] | None, ...]
+    bare: tuple[bool, ...]
+    integers: tuple[bool, ...]
     digits: int = 2
+
+    @property
+    def number(self) -> str | None:
+        """The column by whose number the ranges are told: the one of the key, where that is an integer."""
+        return self.columns[self.key[0]] if len(self.key) == 1 and self.integers[self.key[0]] else None
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges there are at most."""
+        return 16**self.digits if self.number is None else PRIMES[self.digits]
 
 
 def digits_for(rows: int) -> int:
@@ -59,13 +84,15 @@ def digits_for(rows: int) -> int:
     return max(1, min(4, (max(rows, 1) // RANGE_ROWS).bit_length() // 4 + 1))
 
 
-def joined(texts: Sequence[str]) -> str:
-    """The expression of several texts in one, each behind its length.
+def joined(texts: Sequence[str], bare: Sequence[bool]) -> str:
+    """The expression of several texts in one (see the module).
 
-    >>> joined(["a::text"])
-    "concat(length(a::text), ':', a::text)"
+    >>> joined(["a::text", "b::text"], [True, False])
+    "concat(a::text, ',', length(b::text), ':', b::text)"
     """
-    words = [word for text in texts for word in (f"length({text})", "':'", text)]
+    words: list[str] = []
+    for text, is_bare in zip(texts, bare, strict=True):
+        words += (text, "','") if is_bare else (f"length({text})", "':'", text)
     return _call("concat", words) if words else "''"  # a table without columns
 
 
@@ -84,29 +111,46 @@ def _call(function: str, words: Sequence[str]) -> str:
 
 def of_key(table: Compared, texts: Sequence[str]) -> str:
     """The text of the key of a row whose columns have these texts."""
-    return joined([texts[place] for place in table.key] or texts)
+    places = table.key or range(len(texts))
+    return joined([texts[place] for place in places], [table.bare[place] for place in places])
+
+
+def of_row(table: Compared, texts: Sequence[str]) -> str:
+    """The hash of a row whose columns have these texts."""
+    return f"md5({joined(texts, table.bare)})"
+
+
+def range_of(table: Compared, texts: Sequence[str]) -> str:
+    """Which range the row lies in: a number where `number` names a column, else a text."""
+    if table.number is not None:
+        return f"abs(mod({quote_ident(table.number)}, {PRIMES[table.digits]}))"
+    return f"substr(md5({of_key(table, texts)}), 1, {table.digits})"
 
 
 def digests_query(table: Compared, without: Sequence[str]) -> str:
     """The publisher's ranges: (range, rows, sum). `without`: hashes of the keys that are left out."""
-    hashed = f"SELECT md5({of_key(table, table.theirs)}) AS k, md5({joined(table.theirs)}) AS r {table.source}"
+    key = f", md5({of_key(table, table.theirs)}) AS k" if without else ""
+    hashed = f"SELECT {range_of(table, table.theirs)} AS range, {of_row(table, table.theirs)} AS r{key} {table.source}"
     left_out = f" WHERE NOT EXISTS (SELECT FROM unnest({_list(without)}) AS u(h) WHERE u.h = d.k)" if without else ""
     number = f"('x' || substr(r, 1, {DIGITS}))::bit({DIGITS * 4})::bigint"
-    return f"SELECT substr(k, 1, {table.digits}), count(*), sum({number}) FROM ({hashed}) AS d{left_out} GROUP BY 1"
+    return f"SELECT range, count(*), sum({number}) FROM ({hashed}) AS d{left_out} GROUP BY 1"
 
 
 def rows_query(table: Compared, ranges: Sequence[str]) -> str:
     """The publisher's rows of some ranges: (key, columns)."""
-    wanted = f"SELECT {of_key(table, table.theirs)} AS k, {marks(table.theirs)} AS c {table.source}"
-    return f"SELECT k, c FROM ({wanted}) AS d WHERE substr(md5(k), 1, {table.digits}) = ANY ({_list(ranges)})"
+    words = f"{of_key(table, table.theirs)} AS k, {marks(table.theirs)} AS c, {range_of(table, table.theirs)} AS range"
+    return f"SELECT k, c FROM (SELECT {words} {table.source}) AS d WHERE range = ANY ({_ranges(table, ranges)})"
 
 
 def copy_query(table: Compared, ranges: Sequence[str]) -> str:
     """The publisher's rows of some ranges, all where they are all of them: hashes of key and row, and the columns as COPY sends them."""
-    key = f"md5({of_key(table, table.theirs)})"
-    columns = [key, f"md5({joined(table.theirs)})", *map(quote_ident, table.columns)]
-    only = "" if len(ranges) == 16**table.digits else f" WHERE substr({key}, 1, {table.digits}) = ANY ({_list(ranges)})"
+    columns = [f"md5({of_key(table, table.theirs)})", of_row(table, table.theirs), *map(quote_ident, table.columns)]
+    only = "" if len(ranges) == table.ranges else f" WHERE {range_of(table, table.theirs)} = ANY ({_ranges(table, ranges)})"
     return f"SELECT {', '.join(columns)} FROM (SELECT * {table.source}) AS d{only}"
+
+
+def _ranges(table: Compared, ranges: Sequence[str]) -> str:
+    return f"{_list(ranges)}::bigint[]" if table.number is not None else _list(ranges)
 
 
 def _list(texts: Sequence[str]) -> str:
@@ -158,7 +202,7 @@ def _counted(rows: pa.Table) -> pa.Table:
 def _names(table: Compared, one: str, other: str) -> tuple[str, ...]:
     marks_of = one.split(","), other.split(",")
     if {len(each) for each in marks_of} != {len(table.columns)}:
-        raise PostgresError("08P01", "invalid response from publisher")
+        raise _invalid()
     marked = zip(table.columns, *marks_of, strict=True)
     return tuple(name for name, a, b in marked if a != b and "*" not in (a, b))
 
@@ -166,16 +210,37 @@ def _names(table: Compared, one: str, other: str) -> tuple[str, ...]:
 def key_shown(table: Compared, text: str) -> str:
     """The key as PostgreSQL's errors show it; of a table without a key, its row. 08P01 for a text that is none.
 
-    >>> key_shown(Compared("s", "t", ("a", "b"), (), (), (0,), "", "", ()), "1:7")
-    '(a)=(7)'
+    >>> key_shown(Compared("s", "t", ("a", "b"), (), (), (0, 1), "", "", (), (True, False), (True, False)), "7,1:x")
+    '(a, b)=(7, x)'
     """
+    places = table.key or range(len(table.columns))
     values, at = [], 0
-    while at < len(text):
-        colon = text.find(":", at)
-        if colon < 0 or not (text[at:colon] or "0").isdecimal():
-            raise PostgresError("08P01", "invalid response from publisher")
-        length = int(text[at:colon]) if colon > at else None
-        values.append("null" if length is None else text[colon + 1 : colon + 1 + length])
-        at = colon + 1 + (length or 0)
-    names = [table.columns[place] for place in table.key] or table.columns
-    return f"({', '.join(names)})=({', '.join(values)})"
+    for place in places:
+        value, at = (_bare if table.bare[place] else _measured)(text, at)
+        values.append("null" if value is None else value)
+    if at != len(text):
+        raise _invalid()
+    return f"({', '.join(table.columns[place] for place in places)})=({', '.join(values)})"
+
+
+def _bare(text: str, at: int) -> tuple[str | None, int]:
+    """The value that begins at a place and ends before a comma, and where the next begins."""
+    comma = text.find(",", at)
+    if comma < 0:
+        raise _invalid()
+    return text[at:comma] or None, comma + 1
+
+
+def _measured(text: str, at: int) -> tuple[str | None, int]:
+    """The value whose length stands at a place, and where the next begins."""
+    colon = text.find(":", at)
+    if colon < 0 or not (text[at:colon] or "0").isdecimal():
+        raise _invalid()
+    if colon == at:
+        return None, colon + 1
+    end = colon + 1 + int(text[at:colon])
+    return text[colon + 1 : end], end
+
+
+def _invalid() -> PostgresError:
+    return PostgresError("08P01", "invalid response from publisher")

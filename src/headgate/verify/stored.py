@@ -21,7 +21,7 @@ from headgate.commands.subscription.row_completion import WorkerSession, owners_
 from headgate.sql.parser import parse
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
-from headgate.verify.digest import DIGESTS, DIGITS, ROWS, Compared, joined, marks, of_key
+from headgate.verify.digest import DIGESTS, DIGITS, ROWS, Compared, marks, of_key, of_row, range_of
 
 
 class Stored:
@@ -34,35 +34,32 @@ class Stored:
 
     def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
         """The ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
-        frame = self.frame(table, self.hashes(table))
+        key, row = self.hashes(table)
+        frame = self.frame(table, [range_of(table, table.ours), row, *([key] if without else ())])
         if without:
-            frame = frame.join(self._hashes(without), frame["c0"] == F.col("h"), "left_anti")
+            frame = frame.join(self._hashes(without), frame["c2"] == F.col("h"), "left_anti")
         number = F.conv(F.substring("c1", 1, DIGITS), 16, 10).cast("bigint")
-        found = frame.groupBy(F.substring("c0", 1, table.digits).alias("range")).agg(
-            F.count(F.lit(1)).alias("rows"), F.sum(number).alias("sum")
-        )
+        found = frame.groupBy(F.col("c0").alias("range")).agg(F.count(F.lit(1)).alias("rows"), F.sum(number).alias("sum"))
         return found.toArrow().cast(DIGESTS)
 
     @staticmethod
     def hashes(table: Compared) -> list[str]:
         """The expressions of the hashes of a row's key and of the row."""
-        return [f"md5({of_key(table, table.ours)})", f"md5({joined(table.ours)})"]
+        return [f"md5({of_key(table, table.ours)})", of_row(table, table.ours)]
 
     def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
         """The rows of some ranges (`digest.ROWS`)."""
-        return self._gathered(self._rows(table).where(F.substring(F.md5("c0"), 1, table.digits).isin(list(ranges))))
+        frame = self.frame(table, [of_key(table, table.ours), marks(table.ours), range_of(table, table.ours)])
+        return self._gathered(frame.where(F.col("c2").cast("string").isin(list(ranges))).drop("c2"))
 
     def rows_of(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
         """The rows whose keys have these hashes."""
-        frame = self._rows(table)
+        frame = self.frame(table, [of_key(table, table.ours), marks(table.ours)])
         return self._gathered(frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi"))
 
     @staticmethod
     def _gathered(frame: DataFrame) -> pa.Table:
         return frame.toArrow().rename_columns(ROWS.names).cast(ROWS)
-
-    def _rows(self, table: Compared) -> DataFrame:
-        return self.frame(table, [of_key(table, table.ours), marks(table.ours)])
 
     def _hashes(self, hashes: Sequence[str]) -> DataFrame:
         spark = self._transaction.engine.spark

@@ -177,7 +177,7 @@ class Verification:
         self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, ranges: list[str], rows: int
     ) -> Iterator[RowDifference]:
         left_out = pa.array(changed.keys(), pa.string())
-        at_a_time = max(1, FETCHED * 16**table.digits // max(rows, 1))
+        at_a_time = max(1, FETCHED * table.ranges // max(rows, 1))
         for place in range(0, len(ranges), at_a_time):
             self.check()
             some = ranges[place : place + at_a_time]
