@@ -40,3 +40,16 @@ def test_stop_ends_with_its_statement() -> None:
     with interrupts.statement(0), interrupts.cancelling(again.set):
         assert not again.wait(0.3)
     assert len(calls) == count
+
+
+def test_the_statement_that_followed_was_ended_in_place_of_the_one_that_took_the_memory() -> None:
+    interrupts, stopped = Interrupts(), threading.Event()
+    with interrupts.statement(0), interrupts.cancelling(lambda: None, in_java=True):
+        first = interrupts.computing
+    with interrupts.statement(0), interrupts.cancelling(stopped.set, in_java=True):
+        interrupts.cancel(("53200", "out of memory"), computing=first)
+        interrupts.check()
+        assert not stopped.is_set()
+        interrupts.cancel(("53200", "out of memory"), computing=interrupts.computing)
+        with pytest.raises(PostgresError, match="out of memory"):
+            interrupts.check()

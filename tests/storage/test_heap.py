@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.conftest import until
 
@@ -62,3 +69,36 @@ def test_a_heap_in_use_with_room_was_collected_ten_times_a_second(spark: SparkSe
         assert sum(each.getCollectionCount() for each in collections) - before <= 2
     finally:
         release(spark, held)
+
+
+def test_the_next_statement_was_blamed_for_what_the_tasks_of_a_cancelled_one_held(spark: SparkSession, tmp_path: Path) -> None:
+    """A task whose worker is busy ends when the worker does, behind the statement."""
+    gate, place = tmp_path / "gate", str(tmp_path / "gate")
+    os.mkfifo(gate)
+
+    def waits(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        for batch in batches:
+            with open(place) as opened:  # noqa: PTH123 - runs in a worker, until the test opens the other end
+                opened.read()
+            yield batch
+
+    def compute() -> None:
+        spark.sparkContext.setJobGroup("endless", "endless", interruptOnCancel=False)
+        try:
+            spark.range(0, 1, 1, 1).mapInArrow(waits, "id bigint").toArrow()
+        except (PySparkException, Py4JError):
+            ended.set()
+
+    heap, ended = Heap(spark), threading.Event()
+    assert not heap.has_leftovers()
+    statement = threading.Thread(target=compute)
+    statement.start()
+    running = lambda: spark.sparkContext.statusTracker().getJobIdsForGroup("endless")  # noqa: E731
+    until(lambda: bool(running()), "it does not begin")
+    with gate.open("w"):  # the task has come to its wait
+        assert not heap.has_leftovers()
+        spark.sparkContext.cancelJobGroup("endless")
+        assert ended.wait(20)
+        until(heap.has_leftovers, "its task is not told")
+    statement.join()
+    until(lambda: not heap.has_leftovers(), "its task does not end")

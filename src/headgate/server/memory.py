@@ -1,7 +1,8 @@
 """The watch of Java's heap: the statement that uses it up fails with 53200, before all others stand still.
 
 One thread of the node, which looks while a statement has work done by Spark, and for a while behind it. Which of several statements holds
-the memory, Spark does not tell: the one that has computed longest is ended, then the next.
+the memory, Spark does not tell: the one that has computed longest is ended, then the next. The tasks of a statement that was ended may go
+on for a while: who has begun behind its end is not blamed for what they hold.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ AFTERWARDS_SECONDS = 30.0
 """How long it looks on behind the last statement, whose tasks may not have ended with it."""
 GRACE_SECONDS = 6.0
 """How long the memory of a statement that has ended may take to be free before another is blamed for it."""
+LEFTOVER_SECONDS = 60.0
+"""How long the tasks of a statement that has ended may hold memory before a statement that came later is ended for it."""
 PAUSE_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
 """How long the memory of a statement that was told to end is waited for before the next is told."""
@@ -67,7 +70,7 @@ class MemoryWatch:
                 continue
             short_since = short_since or now
             somebody_elses = now - ended < GRACE_SECONDS and now - short_since < GRACE_SECONDS
-            if somebody_elses or not self._end_one(short_since):
+            if somebody_elses or not self._end_one(short_since, ended):
                 self._stopping.wait(PAUSE_SECONDS)
 
     def _busy(self) -> list[tuple[float, Backend]]:
@@ -75,13 +78,18 @@ class MemoryWatch:
         found = [(each.interrupts.computing, each) for each in self._node.activity.all()]
         return [(since, each) for since, each in found if since is not None]
 
-    def _end_one(self, short_since: float) -> bool:
-        """Ends the statement that has computed longest, and waits for its memory; who came since is not to blame. Whether there was one."""
-        blamed = [(since, each) for since, each in self._busy() if since < short_since]
+    def _end_one(self, short_since: float, ended: float) -> bool:
+        """Ends the statement that has computed longest, and waits for its memory; who came since is not to blame. Whether there was one.
+
+        `ended`: when a statement ended last, whose tasks may be what holds the memory, for LEFTOVER_SECONDS at most.
+        """
+        leftovers = time.monotonic() - ended < LEFTOVER_SECONDS and self._heap.has_leftovers()
+        came_before = min(short_since, ended) if leftovers else short_since
+        blamed = [(since, each) for since, each in self._busy() if since < came_before]
         if not blamed:
             return False
-        _, longest = min(blamed, key=lambda each: each[0])
-        longest.interrupts.cancel(OUT_OF_MEMORY)
+        since, longest = min(blamed, key=lambda each: each[0])
+        longest.interrupts.cancel(OUT_OF_MEMORY, computing=since)
         told = time.monotonic()
         while self._heap.is_short():
             if time.monotonic() - told > PATIENCE_SECONDS and longest.interrupts.computing is None:

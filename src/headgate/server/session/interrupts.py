@@ -48,10 +48,10 @@ class Interrupts:
         return self._in_java if self._running else None
 
     # ---- from other threads -----------------------------------------------------------------------------
-    def cancel(self, cause: tuple[str, str] = BY_USER) -> None:
-        """Cancels the running statement, if one runs."""
+    def cancel(self, cause: tuple[str, str] = BY_USER, *, computing: float | None = None) -> None:
+        """Cancels the running statement, if one runs; with `computing` only the one that has had work done in Java since then."""
         with self._lock:
-            if not self._running or self._cause is not None:
+            if not self._running or self._cause is not None or computing not in (None, self._in_java):
                 return
             self._cause = cause
         self._stop()

@@ -42,7 +42,7 @@ class Heap:
 
     def __init__(self, session: SparkSession) -> None:
         jvm: Any = session._jvm
-        self._jvm = jvm
+        self._jvm, self._context = jvm, session.sparkContext
         pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
         old = [pool for pool in pools if "Old" in pool.getName() or "Tenured" in pool.getName()]
         self._old = old[0] if old else None
@@ -93,6 +93,14 @@ class Heap:
         """What is alive now is no statement's."""
         if self._old is not None:
             self._kept, self._was_short = self._unmanaged(), False
+
+    def has_leftovers(self) -> bool:
+        """Whether tasks run on although the statements that they computed for have ended: what they hold is free when they end too."""
+        tracker = self._context.statusTracker()
+        executors: Any = self._context._jsc.sc().statusTracker().getExecutorInfos()
+        running = sum(int(each.numRunningTasks()) for each in executors)
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return running > sum(stage.numActiveTasks for stage in stages if stage is not None)
 
     def _unmanaged(self) -> float:
         """The share that is alive after a collection, beside what Spark accounts for."""
