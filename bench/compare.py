@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.memory import Peak, resident, tree
-from bench.replication import Side, pair, subscribe, wait_synced
+from bench.replication import Side, pair, subscribe, wait_flushed, wait_synced
 from headgate.cli.demo.servers import DemoServer
 
 TABLE = "CREATE TABLE compared (id bigint PRIMARY KEY, n int, amount numeric(10,2), name text)"
@@ -46,12 +46,13 @@ class Compared:
         return taken[0], taken[1]
 
     def filtered(self, condition: str, rows: int) -> float:
-        """Until the PostgreSQL behind the node has so many rows, from the ALTER of the node's filter on."""
+        """Until the PostgreSQL behind the node has what it should have, from the ALTER of the node's filter on."""
         began = time.perf_counter()
         self.node.execute(f"ALTER PUBLICATION p SET TABLE compared WHERE ({condition})")
-        while self.last.execute("SELECT count(*) FROM compared") != [(rows,)]:
-            time.sleep(0.05)
-        return time.perf_counter() - began
+        wait_flushed(self.node, f"{self.name}_last")
+        taken = time.perf_counter() - began
+        assert self.last.execute("SELECT count(*) FROM compared") == [(rows,)]
+        return taken
 
     def verified(self) -> tuple[float, list[str], int]:
         """Seconds of the node's comparison with the publisher, what differs, and the bytes of the node at its peak above those before."""

@@ -107,6 +107,24 @@ def test_the_rows_are_those_of_the_alteration_not_of_the_reading(scene: Scene) -
     assert scene.said() == ["Insert t (5, 2, row 5)", "Update t (5, 2, later)", "Delete t (9, null, null)", "Insert t (4, row 4)"]
 
 
+def test_rows_of_several_files_cross_both_ways_with_deleted_ones_between_them(scene: Scene) -> None:
+    """A file of which rows come is read twice and the next, which is whole then, once; of others only what the filters ask of is read."""
+    for start in (10, 20, 30, 40):
+        scene.sql(f"INSERT INTO t SELECT i, i % 3, 'row ' || i FROM generate_series({start}, {start + 9}) i")
+    scene.sql("DELETE FROM t WHERE a % 10 = 2; ALTER PUBLICATION p SET TABLE t WHERE (a IN (4, 13, 18) OR a BETWEEN 20 AND 38)")
+    scene.said()
+    there = {a for a in range(1, 50) if a % 10 != 2}
+    first, second, third = (
+        ({4, 13, 18} | (there & {*range(20, 39)})),
+        ({1, 11, 19, 29} | (there & {*range(41, 50)})),
+        there - {*range(1, 6)},
+    )
+    for condition, before, now in (("a IN (1, 11, 12, 19, 29) OR a > 40", first, second), ("a > 5", second, third)):
+        scene.sql(f"ALTER PUBLICATION p SET TABLE t WHERE ({condition})")
+        comes, goes = (f"Insert t ({a}, {a % 3}, row {a})" for a in now - before), (f"Delete t ({a}, null, null)" for a in before - now)
+        assert sorted(scene.said()) == sorted([*comes, *goes])
+
+
 def test_what_the_altering_transaction_wrote_is_judged_by_what_was(scene: Scene) -> None:
     scene.sql(
         """BEGIN; INSERT INTO t VALUES (10, 0, 'ten'), (0, 0, 'zero'); ALTER PUBLICATION p SET TABLE t WHERE (a < 2);

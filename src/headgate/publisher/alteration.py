@@ -43,6 +43,8 @@ from headgate.publisher import gate
 from headgate.publisher.decoded import DecodedChanges
 from headgate.publisher.published import Published, PublishedAction, identity_columns, named, published
 from headgate.storage import feed
+from headgate.storage.rows import RowGroup
+from headgate.types.storage import arrow_type
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
@@ -141,10 +143,37 @@ def changes(engine: Engine, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[
     plan = crossing.now or crossing.before
     assert plan is not None
     kept = UPDATE if crossing.widened else 0
-    for rows in _rows(engine, crossing.relation, lsn, end):
-        one, other = _through(engine, rows, crossing.before), _through(engine, rows, crossing.now)
-        letters = np.where(one, np.where(other, kept, DELETE), np.where(other, INSERT, 0)).astype(np.uint8)
-        yield from _some(plan, rows, letters)
+    every, few = _names(crossing)
+    wanted = few
+    for group in _groups(engine, crossing.relation, end):
+        deferred, grows = [], False
+        for rows in _pieces(group.pieces(wanted), lsn):
+            one, other = _through(engine, rows, crossing.before), _through(engine, rows, crossing.now)
+            letters = np.where(one, np.where(other, kept, DELETE), np.where(other, INSERT, 0)).astype(np.uint8)
+            with_new = (letters == INSERT) | (letters == UPDATE)
+            grows |= bool(with_new.any())
+            if wanted != every:
+                deferred.append(np.where(with_new, letters, 0).astype(np.uint8))
+                letters[with_new] = 0
+            yield from _some(plan, rows, letters)
+        if grows and deferred:
+            for rows, letters in zip(_pieces(group.pieces(every), lsn), deferred, strict=True):
+                yield from _some(plan, rows, letters)
+        wanted = every if grows else few  # what comes of one group is likely to come of the next, which is read once then
+
+
+def _names(crossing: Crossing) -> tuple[list[str], list[str]]:
+    """The columns of the table, and those that tell which rows cross and name the rows that are deleted.
+
+    Most changes of a filter are of few rows: of the others only these are read.
+    """
+    every = [column.name for column in crossing.relation.columns]
+    identity = identity_columns(crossing.relation)
+    if crossing.before is None or identity is None:
+        return every, every
+    told = {column.name for each in (crossing.before, crossing.now) if each is not None for column in gate.filter_columns(each)}
+    told |= {column.name for column in crossing.relation.columns if column.attnum in identity}
+    return every, [name for name in every if name in told]
 
 
 def check(engine: Engine, plan: Published, rows: Iterable[pa.RecordBatch]) -> None:
@@ -174,17 +203,29 @@ def _some(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Itera
     table = chosen.table
     for side, without in (("old", INSERT), ("new", DELETE)):
         values = rows.new.take(pa.array(places, mask=found == without))
+        if side == "new" and (found == DELETE).all():  # of which not all columns may have been read
+            values = pa.nulls(len(places), _row_type(plan.relation))
         table = table.set_column(table.schema.get_field_index(side), side, values)
     yield plan, DecodedChanges(table, chosen.lsn)
 
 
-def _rows(engine: Engine, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[DecodedChanges]:
-    """The rows of a table as of an LSN, as inserted ones."""
+def _row_type(relation: Relation) -> pa.DataType:
+    return pa.struct([(column.name, arrow_type(column.type_oid, column.typmod)) for column in relation.columns])
+
+
+def _groups(engine: Engine, relation: Relation, end: Lsn) -> Iterator[RowGroup]:
+    """The rows of a table as of an LSN."""
     key = (relation.database, relation.oid)
     state = engine.state_at(key, end)
-    if state is None or not relation.columns:
-        return
-    yield from _pieces(engine.table(key).pieces(state, [column.name for column in relation.columns]), lsn)
+    if state is not None and relation.columns:
+        yield from engine.table(key).groups(state)
+
+
+def _rows(engine: Engine, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[DecodedChanges]:
+    """The same, as inserted ones."""
+    names = [column.name for column in relation.columns]
+    for group in _groups(engine, relation, end):
+        yield from _pieces(group.pieces(names), lsn)
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], lsn: Lsn) -> Iterator[DecodedChanges]:

@@ -61,7 +61,7 @@ def verdicts(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letter
 
 def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
     """By position the verdicts of one write of any size, from its filter's columns alone, read by Spark."""
-    narrow = replace(plan.relation, all_columns=_filter_columns(plan))
+    narrow = replace(plan.relation, all_columns=filter_columns(plan))
     frame = _judged(feed.changes(engine, narrow, [write]), plan).select("position", "op")
     found = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
     for batch in result_spool.batches(frame, Path(engine.data_dir) / "pgsql_tmp"):
@@ -144,7 +144,7 @@ def _frame(engine: Engine, table: pa.Table) -> DataFrame:
     return local_frame(session, table)
 
 
-def _filter_columns(plan: Published) -> tuple[Column, ...]:
+def filter_columns(plan: Published) -> tuple[Column, ...]:
     """The columns of the relation that its filters read; at least one, because a frame needs one."""
     numbers = {number for trees in plan.filters.values() for tree in trees for number in _loaded(tree).columns}
     names = {column.name for column in plan.target.columns if column.attnum in numbers}
@@ -153,7 +153,7 @@ def _filter_columns(plan: Published) -> tuple[Column, ...]:
 
 def _narrow(decoded: DecodedChanges, plan: Published) -> pa.Table:
     """The changes with the filter's columns alone."""
-    names = [column.name for column in _filter_columns(plan)]
+    names = [column.name for column in filter_columns(plan)]
     table = decoded.table
     for side, row in (("old", decoded.old), ("new", decoded.new)):
         mask = None if not row.null_count else row.is_null()

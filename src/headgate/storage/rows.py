@@ -9,6 +9,7 @@ over. Called by `delta_table`, which decides what is small.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
@@ -44,22 +45,46 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
         yield name, pa.table(columns(held, state, row), schema=row), pa.array(places)
 
 
-def pieces(table: DataPath, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
-    row = pa.schema([schema(state).field(name) for name in names])
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of a file of a table, while the file is open: what is read of it may decide what else is. `deleted`: places in it."""
+
+    _file: pq.ParquetFile
+    _number: int
+    _state: TableState
+    _deleted: deletion_vector.Rows
+
+    def pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns of its rows that are not deleted, in order, piece by piece; each time the same rows in the same pieces."""
+        row = pa.schema([schema(self._state).field(name) for name in names])
+        held = set(self._file.schema_arrow.names)
+        wanted = [self._state.physical[name] for name in names if self._state.physical[name] in held]
+        first = 0
+        for batch in self._file.iter_batches(PIECE_ROWS, row_groups=[self._number], columns=wanted or None):
+            kept = np.ones(batch.num_rows, np.bool_)
+            gone = self._deleted[np.searchsorted(self._deleted, first) : np.searchsorted(self._deleted, first + batch.num_rows)]
+            kept[gone - first] = False
+            first += batch.num_rows
+            found = batch if not len(gone) else batch.filter(pa.array(kept))
+            yield pa.RecordBatch.from_arrays(columns(found, self._state, row), schema=row)
+
+
+def groups(table: DataPath, state: TableState) -> Iterator[RowGroup]:
+    """All rows of a table of any size, by the row groups of its files, each of which is good until the next. XX001 as `read`."""
     for path, add in state.files.items():
         deleted = deletion_vector.read(table, add.get("deletionVector"))
         first = 0
         with parquet.opened(table / unquote(path)) as file:
-            held = set(file.schema_arrow.names)
-            wanted = [state.physical[name] for name in names if state.physical[name] in held]
-            for batch in file.iter_batches(PIECE_ROWS, columns=wanted or None):
-                kept = np.ones(batch.num_rows, np.bool_)
-                gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)]
-                kept[gone - first] = False
-                first += batch.num_rows
-                found = batch if not len(gone) else batch.filter(pa.array(kept))
-                yield pa.RecordBatch.from_arrays(columns(found, state, row), schema=row)
+            for number in range(file.num_row_groups):
+                last = first + file.metadata.row_group(number).num_rows
+                yield RowGroup(file, number, state, deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, last)] - first)
+                first = last
+
+
+def pieces(table: DataPath, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
+    for group in groups(table, state):
+        yield from group.pieces(names)
 
 
 def columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) -> list[Any]:

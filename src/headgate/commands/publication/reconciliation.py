@@ -18,6 +18,7 @@ from headgate.catalog.replication.publication import Publication
 from headgate.commands.publication import replica_identity
 from headgate.errors import PostgresError
 from headgate.expression.spark.call import may_raise
+from headgate.publisher import gate
 from headgate.publisher.alteration import Crossing, check, crossings
 from headgate.rowfilter import filter as row_filter
 from headgate.sql.names import quote_ident
@@ -70,7 +71,8 @@ def _check_filters(transaction: Transaction, crossing: Crossing) -> None:
         return
     try:
         with transaction.seeing_newest():
-            check(transaction.engine, now, transaction.pieces(crossing.relation, [column.name for column in crossing.relation.columns]))
+            names = [column.name for column in gate.filter_columns(now)]
+            check(transaction.engine, now, transaction.pieces(crossing.relation, names))
     except PostgresError:
         raise
     except Exception as error:

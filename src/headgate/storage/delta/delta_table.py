@@ -247,6 +247,10 @@ class DeltaTable:
         """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
         return rows.pieces(self.path, state, names)
 
+    def groups(self, state: TableState) -> Iterator[rows.RowGroup]:
+        """All rows of a table of any size, by the row groups of its files, each of which is good until the next."""
+        return rows.groups(self.path, state)
+
     def _rows(self, state: TableState, *, placed: bool) -> DataFrame:
         """The rows at a version, or with what is staged on it.
 
