@@ -90,13 +90,13 @@ def test_the_next_statement_was_blamed_for_what_the_tasks_of_a_cancelled_one_hel
             ended.set()
 
     heap, ended = Heap(spark), threading.Event()
-    assert not heap.has_leftovers()
+    until(lambda: not heap.has_leftovers(), "a task of another test has not ended")
     statement = threading.Thread(target=compute)
     statement.start()
     running = lambda: spark.sparkContext.statusTracker().getJobIdsForGroup("endless")  # noqa: E731
     until(lambda: bool(running()), "it does not begin")
     with gate.open("w"):  # the task has come to its wait
-        assert not heap.has_leftovers()
+        until(lambda: not heap.has_leftovers(), "a task of a statement that runs is taken for one")
         spark.sparkContext.cancelJobGroup("endless")
         assert ended.wait(20)
         until(heap.has_leftovers, "its task is not told")

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -63,6 +64,65 @@ def test_each_planted_difference_is_named_and_nothing_else(pair: tuple[Database,
     assert "public.other: is made equal" in repaired.stdout
     assert subscriber.rows(VERIFY) == EQUAL
     assert publisher.sql("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'") == "0"
+
+
+def test_what_both_sides_have_is_told_if_it_is_asked_for(pair: tuple[Database, Database], node: NodeServer) -> None:
+    _, subscriber = pair
+    subscriber.sql(PLANT)
+    found = {}
+    for line in subscriber.rows("SELECT name, key, theirs, ours FROM headgate.verify('s', NULL, true) WHERE key IS NOT NULL"):
+        name, key, *sides = line.split("|")
+        found[name, key] = [json.loads(side) if side else None for side in sides]
+    assert found["other", "(id)=(77)"] == [{"id": "77", "x": "77", "y": "25.667"}, None]
+    assert found["t", "(id)=(3)"] == [{"v": None}, {"v": ""}]
+    assert found["t", "(id)=(7)"][0] == {"f": "2.6457513110645907", "b": "f"}
+    assert found["t", "(id)=(7)"][1]["b"] == "t"
+    assert found["t", "(id)=(5)"][0] is None
+    assert found["t", "(id)=(5)"][1].items() >= {"id": "5", "v": None, "at": "2024-02-29 12:00:00+00"}.items()
+    assert found["u", "(a, b)=(3, x)"] == [None, {"a": "3", "b": "x"}]
+    command = [*HEADGATE, "verify", "-D", str(node.data), "-U", "postgres", "-d", subscriber.name, "s", "other"]
+    for more, said in (([], "missing: (id)=(77)\n"), (["--values"], 'missing: (id)=(77), there {"id": "77", "x": "77", "y": "25.667"}\n')):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=180)
+        assert said in done.stdout
+        assert re.search(r"public\.other: different, 100 rows, \d+ ranges, ", done.stdout)
+
+
+def test_what_the_stream_has_changed_is_told_as_it_is_now(pair: tuple[Database, Database]) -> None:
+    """The snapshot of the publisher is older than what is here: the rows that were changed between are those that its stream tells."""
+    publisher, subscriber = pair
+    subscriber.sql("UPDATE t SET v = 'mine' WHERE id IN (1, 2)")
+    with psycopg.connect(publisher.conninfo) as holder, ThreadPoolExecutor(1) as pool:
+        holder.execute("INSERT INTO u VALUES (1, 'open')")  # the slot waits for the end of this transaction
+        asked = pool.submit(subscriber.rows, "SELECT key, theirs, ours FROM headgate.verify('s', 't', true) WHERE key IS NOT NULL")
+        publisher.wait("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'", "1")
+        publisher.sql("UPDATE t SET n = 7 WHERE id = 1")
+        holder.commit()
+        found = dict(line.split("|", 1) for line in asked.result(120))
+    assert found["(id)=(2)"] == '{"v": "c81e728d9d4c2f636f067f89cc14862c"}|{"v": "mine"}'
+    assert found.get("(id)=(1)") in (None, '{"v": "c4ca4238a0b923820dcc509a6f75849b"}|{"v": "mine"}')
+
+
+def test_a_comparison_that_would_hold_the_snapshot_for_too_long_is_given_up(pair: tuple[Database, Database]) -> None:
+    publisher, subscriber = pair
+    with pytest.raises(SqlError, match='canceling comparison due to "verify_snapshot_timeout"'):
+        subscriber.sql(f"SET verify_snapshot_timeout = '1ms'; {VERIFY}")
+    publisher.wait("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE '%verify%'", "0")
+
+
+@pytest.mark.slow
+def test_a_table_that_takes_too_long_is_skipped_and_those_behind_it_are_compared_under_another_snapshot(
+    pair: tuple[Database, Database], postgres: PostgresServer
+) -> None:
+    publisher, subscriber = pair
+    table = "CREATE TABLE slow (id int PRIMARY KEY)"
+    publisher.sql(f"{table}; INSERT INTO slow SELECT generate_series(1, 800)")
+    publisher.sql("ALTER PUBLICATION p ADD TABLE slow WHERE (length(repeat('x', 5000000 + id)) > 0)")  # about 15 ms a row
+    subscriber.sql(f"{table}; ALTER SUBSCRIPTION s REFRESH PUBLICATION")
+    subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 'slow' AND subname = 's'", "r")
+    before = len(postgres.log())
+    found = subscriber.rows(f"SET verify_snapshot_timeout = '4s'; {VERIFY}")
+    assert found == [EQUAL[0], 'public|slow|skipped||it takes longer than "verify_snapshot_timeout"', *EQUAL[1:]]
+    assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[before:]))) == 3
 
 
 def test_a_table_that_cannot_be_made_equal_is_given_up_with_what_to_do(pair: tuple[Database, Database], node: NodeServer) -> None:

@@ -35,6 +35,7 @@ OWN_SCHEMA = "headgate"
 _SNAPSHOT = (("schema", t.NAME), ("name", t.NAME), ("oid", t.OID), ("path", t.TEXT), ("version", t.INT8), ("lsn", t.PG_LSN))
 _VERIFIED = (
     ("schema", t.NAME), ("name", t.NAME), ("result", t.TEXT), ("key", t.TEXT), ("columns", t.TEXT), ("rows", t.INT8), ("seconds", t.FLOAT8),
+    ("ranges", t.INT8), ("theirs", t.TEXT), ("ours", t.TEXT),
 )  # fmt: skip
 _EXPLAINED = (
     ("what", t.TEXT), ("publication", t.NAME), ("present", t.BOOL), ("passes", t.BOOL), ("filter", t.TEXT), ("columns", t.TEXT),
@@ -51,7 +52,14 @@ OWN = {
     "headgate.resync": Procedure("headgate.resync", *_TABLE),
     "headgate.snapshot": Procedure("headgate.snapshot", (), (), 0, 0, t.RECORD, is_set=True, outputs=_SNAPSHOT),
     "headgate.verify": Procedure(
-        "headgate.verify", (t.TEXT, t.TEXT), ("subscription", "relation"), 1, 0, t.RECORD, is_set=True, outputs=_VERIFIED
+        "headgate.verify",
+        (t.TEXT, t.TEXT, t.BOOL),
+        ("subscription", "relation", "with_values"),
+        1,
+        0,
+        t.RECORD,
+        is_set=True,
+        outputs=_VERIFIED,
     ),
 }
 

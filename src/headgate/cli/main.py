@@ -230,6 +230,7 @@ def verify(
     data_dir: DataDir = None,
     database: Annotated[str, typer.Option("-d", "--database", metavar="NAME", help="The database of the subscriptions.")] = "postgres",
     repair: Annotated[bool, typer.Option("--repair", help="Make tables that differ equal, and compare them again.")] = False,
+    values: Annotated[bool, typer.Option("--values", help="Print what both sides have of the rows that differ.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
     username: Superuser = None,
 ) -> None:
@@ -238,7 +239,7 @@ def verify(
 
     directory = _data_dir(data_dir)
     with refusing():
-        verifying.verify(directory, username, database, subscription, table, as_json=as_json, repair=repair)
+        verifying.verify(directory, username, database, subscription, table, as_json=as_json, repair=repair, with_values=values)
 
 
 @app.command(

@@ -1,7 +1,8 @@
 """``headgate verify``: whether the tables of subscriptions are what their publishers have, by `headgate.verify()` of the running node.
 
-Called by `main`. A line for each table, with its rows and seconds, one more for each row that differs (its key, and the columns). Exit
-code 1 where rows differ (with --repair: still differ), 0 where none do; a table that was not compared is named and counts as none.
+Called by `main`. A line for each table, with its rows, ranges and seconds, one more for each row that differs (its key, the columns, with
+--values what both sides have). Exit code 1 where rows differ (with --repair: still differ), 0 where none do; a table that was not compared
+is named and counts as none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TypedDict
 
 import psycopg
 import typer
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, dict_row
 
 from headgate.cli import session
 from headgate.cli.message import out
@@ -42,26 +43,38 @@ class ComparedRow(TypedDict):
     columns: str | None
     rows: int | None
     seconds: float | None
+    ranges: int | None
+    theirs: str | None
+    ours: str | None
 
 
 def verify(
-    data_dir: Path, username: str | None, database: str, subscription: str | None, table: str | None, *, as_json: bool, repair: bool = False
+    data_dir: Path,
+    username: str | None,
+    database: str,
+    subscription: str | None,
+    table: str | None,
+    *,
+    as_json: bool,
+    repair: bool = False,
+    with_values: bool = False,
 ) -> None:
     """Prints what differs, of one subscription or of all that are enabled; SystemExit(1) where something does.
 
-    `repair`: tables that differ are made equal (`headgate.reconcile()`), which is waited for, and compared again.
+    `with_values`: with what both sides have. `repair`: tables that differ are made equal (`headgate.reconcile()`), which is waited for, and
+    compared again.
     """
     tell = (lambda _: None) if as_json else out
     found: list[ComparedRow] = []
     with session.opened(data_dir, username, database) as opened:
         wanted = [subscription] if subscription is not None else [name for (name,) in opened.execute(NAMES.encode()).fetchall()]
         for each in wanted:
-            rows = _compared(opened, each, table, tell)
+            rows = _compared(opened, each, table, tell, with_values=with_values)
             differing = [qualified(row["schema"], row["name"]) for row in rows if row["key"] is None and row["result"] == "different"]
             if repair and differing:
                 _repair(opened, each, differing, tell)
                 rows = [row for row in rows if qualified(row["schema"], row["name"]) not in differing]
-                rows += [row for name in differing for row in _compared(opened, each, name, tell)]
+                rows += [row for name in differing for row in _compared(opened, each, name, tell, with_values=with_values)]
             found += rows
     if as_json:
         out(json.dumps(found, indent=2))
@@ -69,16 +82,14 @@ def verify(
         raise typer.Exit(1)
 
 
-def _compared(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None]) -> list[ComparedRow]:
-    given = literal(subscription) if table is None else f"{literal(subscription)}, {literal(table)}"
+def _compared(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None], *, with_values: bool) -> list[ComparedRow]:
     found = []
-    for schema, name, result, key, columns, rows, seconds in opened.execute(f"SELECT * FROM headgate.verify({given})".encode()).fetchall():
-        found.append(
-            ComparedRow(
-                subscription=subscription, schema=schema, name=name, result=result, key=key, columns=columns, rows=rows, seconds=seconds
-            )
-        )
-        tell(_line(found[-1]))
+    of = "NULL" if table is None else literal(table)
+    with opened.cursor(row_factory=dict_row) as cursor:
+        cursor.execute(f"SELECT * FROM headgate.verify({literal(subscription)}, {of}, {with_values})".encode())
+        for row in cursor:
+            found.append(ComparedRow(subscription=subscription, **row))  # type: ignore[typeddict-item]
+            tell(_line(found[-1]))
     return found
 
 
@@ -105,7 +116,10 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
 
 def _line(row: ComparedRow) -> str:
     if row["key"] is not None:
-        return f"    {row['result']}: {row['key']}" + (f", columns {row['columns']}" if row["columns"] else "")
+        values = [f"{side} {row[name]}" for side, name in (("there", "theirs"), ("here", "ours")) if row[name] is not None]  # type: ignore[literal-required]
+        columns = [f"columns {row['columns']}"] if row["columns"] else []
+        return "    " + ", ".join([f"{row['result']}: {row['key']}", *columns, *values])
     more = f" ({row['columns']})" if row["columns"] else ""
     took = float(row["seconds"] or 0)
-    return f"{row['subscription']}  {row['schema']}.{row['name']}: {row['result']}, {row['rows']} rows, {took:.1f} s{more}"
+    compared = f"{row['rows']} rows, {row['ranges']} ranges, {took:.1f} s"
+    return f"{row['subscription']}  {row['schema']}.{row['name']}: {row['result']}, {compared}{more}"

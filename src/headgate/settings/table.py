@@ -276,6 +276,17 @@ _OWN = (
         maximum=2147483647,
     ),
     _own(
+        "verify_snapshot_timeout",
+        SettingKind.INTEGER,
+        3_600_000,
+        SettingContext.USER,
+        "Sets how long headgate.verify() may hold one snapshot at the publisher.",
+        extra="Tables that are left are compared under another one; a table that takes longer is skipped. 0 means no limit.",
+        unit="ms",
+        minimum=0,
+        maximum=2147483647,
+    ),
+    _own(
         "file_retention",
         SettingKind.INTEGER,
         604800,

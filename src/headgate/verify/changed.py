@@ -7,7 +7,6 @@ said of a key; an UPDATE that moves a row says that its old key is gone, then th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import duckdb
@@ -20,19 +19,23 @@ from headgate.errors import PostgresError
 from headgate.pgoutput.decode import Changes, DecodedFrames
 from headgate.pgoutput.decode import DecodedColumn as Sent
 from headgate.types.text.text import read_text, write_text
-from headgate.verify.digest import ROWS, SHORT, Compared
+from headgate.verify.digest import ROWS, SHORT, Compared, Values, hashes_of, values_of_json
 
-EVENTS = pa.schema([("key", pa.string()), ("at", pa.int64()), ("there", pa.bool_()), ("columns", pa.string())])
+EVENTS = pa.schema([("key", pa.string()), ("at", pa.int64()), ("there", pa.bool_()), ("columns", pa.string()), ("values", pa.string())])
+"""`values`: of rows that are there, as `digest.VALUES` has them, if they are asked for."""
 MOST = 1_000_000
 """Changes of a table that are kept; beyond, the table is compared again from a later position."""
+MOST_BYTES = 64 << 20
+"""Of values; those of later changes are not known."""
 Mask = npt.NDArray[np.bool_]
 
 
 class Changed:
     """The changed rows of one table."""
 
-    def __init__(self, table: Compared) -> None:
+    def __init__(self, table: Compared, *, with_values: bool = False) -> None:
         self.table = table
+        self._room = MOST_BYTES if with_values else 0
         self.whole = False
         """Whether no key tells what has changed: a TRUNCATE, a table without a key, more changes than are kept."""
         self._events: list[pa.Table] = []
@@ -61,8 +64,19 @@ class Changed:
         return list(self._last()["key"].to_pylist())
 
     def hashes(self) -> list[str]:
-        """Their hashes, as both sides compute them."""
-        return [hashlib.md5(key.encode(), usedforsecurity=False).hexdigest() for key in self.keys()]
+        """Their hashes."""
+        return hashes_of(self.keys())
+
+    def __contains__(self, key: str) -> bool:
+        return bool(pc.any(pc.equal(self._last()["key"], key)).as_py())
+
+    def values(self, keys: Sequence[str]) -> Values:
+        """What those of these keys are now that are there and of which it is known."""
+        last = self._last()
+        known = last.filter(pc.and_(pc.is_in(last["key"], pa.array(keys, pa.string())), pc.is_valid(last["values"]))).select(
+            ["key", "values"]
+        )
+        return {row["key"]: values_of_json(self.table, row["values"]) for row in known.to_pylist()}
 
     def rows(self) -> pa.Table:
         """Those that are there now (`digest.ROWS`)."""
@@ -71,8 +85,14 @@ class Changed:
 
     def _last(self) -> pa.Table:
         events = pa.concat_tables(self._events) if self._events else EVENTS.empty_table()
-        grouped = events.sort_by("at").group_by("key", use_threads=False).aggregate([("there", "last"), ("columns", "last")])
-        return grouped.rename_columns(["key", "there", "columns"])
+        grouped = (
+            events.sort_by("at")
+            .group_by("key", use_threads=False)
+            .aggregate(
+                [("there", "last"), ("columns", "last"), ("values", "last")],
+            )
+        )
+        return grouped.rename_columns(["key", "there", "columns", "values"])
 
     def _of(self, changes: Changes) -> list[pa.Table]:
         """The events of some changes: rows that are gone, rows that are there."""
@@ -93,7 +113,9 @@ class Changed:
         at = changes.seq[mask] * 2 + alive
         marks = _marks(texts, [each[mask] for each in unsent]) if alive else pa.nulls(len(at), pa.string())
         key = _joined([texts[place] for place in self.table.key], [self.table.bare[place] for place in self.table.key])
-        return pa.table([key, pa.array(at), pa.array(np.full(len(at), alive)), marks], schema=EVENTS)
+        values = _values(texts) if alive and self._room > 0 else pa.nulls(len(at), pa.string())
+        self._room -= values.nbytes if alive else 0
+        return pa.table([key, pa.array(at), pa.array(np.full(len(at), alive)), marks, values], schema=EVENTS)
 
 
 def _as_here(texts: pa.Array, kind: tuple[int, int] | None) -> pa.Array:
@@ -119,3 +141,13 @@ def _marks(texts: Sequence[pa.Array], unsent: Sequence[Mask]) -> pa.Array:
         found = database.execute(f"SELECT concat_ws(',', {', '.join(words)}) AS m FROM given").to_arrow_table()
         assert found is not None
         return found["m"].combine_chunks().cast(pa.string())
+
+
+def _values(texts: Sequence[pa.Array]) -> pa.Array:
+    """As `digest.values_of` has it."""
+    given = pa.table([*texts], names=[f"t{n}" for n in range(len(texts))])  # noqa: F841 (DuckDB reads it)
+    with duckdb.connect() as database:
+        words = ", ".join(f"t{n}" for n in range(len(texts)))
+        found = database.execute(f"SELECT CAST(to_json([{words}]) AS VARCHAR) AS v FROM given").to_arrow_table()
+        assert found is not None
+        return found["v"].combine_chunks().cast(pa.string())

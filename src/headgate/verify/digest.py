@@ -13,8 +13,10 @@ digest once in 2^48. A table without a key is compared by the hashes of its rows
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +46,10 @@ BARE = frozenset(
 INTEGERS = frozenset({t.INT2, t.INT4, t.INT8})
 DIGESTS = pa.schema([("range", pa.string()), ("rows", pa.int64()), ("sum", pa.int64())])
 ROWS = pa.schema([("key", pa.string()), ("columns", pa.string())])
+VALUES = pa.schema([("key", pa.string()), ("values", pa.string())])
+"""`values`: the texts of a row's columns as a JSON array."""
+Values = dict[str, tuple[str | None, ...]]
+"""The texts of a row's columns, by the text of its key."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,18 @@ def rows_query(table: Compared, ranges: Sequence[str]) -> str:
     return f"SELECT k, c FROM (SELECT {words} {table.source}) AS d WHERE range = ANY ({_ranges(table, ranges)})"
 
 
+def values_query(table: Compared, ranges: Sequence[str], hashes: Sequence[str]) -> str:
+    """The publisher's rows of which the ranges and the hashes of their keys are given: (key, values)."""
+    words = f"{of_key(table, table.theirs)} AS k, {values_of(table.theirs)} AS v, {range_of(table, table.theirs)} AS range"
+    only = f"range = ANY ({_ranges(table, ranges)}) AND md5(k) = ANY ({_list(hashes)})"
+    return f"SELECT k, v FROM (SELECT {words} {table.source}) AS d WHERE {only}"
+
+
+def values_of(texts: Sequence[str]) -> str:
+    """The expression of a JSON array of texts."""
+    return f"array_to_json(ARRAY[{', '.join(texts)}]::text[])::text"
+
+
 def copy_query(table: Compared, ranges: Sequence[str]) -> str:
     """The publisher's rows of some ranges, all where they are all of them: hashes of key and row, and the columns as COPY sends them."""
     columns = [f"md5({of_key(table, table.theirs)})", of_row(table, table.theirs), *map(quote_ident, table.columns)]
@@ -157,6 +175,11 @@ def _list(texts: Sequence[str]) -> str:
     return f"{literal('{' + ','.join(texts) + '}')}::text[]"
 
 
+def hashes_of(keys: Sequence[str]) -> list[str]:
+    """The hashes of the texts of keys, as both sides compute them."""
+    return [hashlib.md5(key.encode(), usedforsecurity=False).hexdigest() for key in keys]
+
+
 def differing(theirs: pa.Table, ours: pa.Table) -> list[str]:
     """The ranges of two sets of digests that are not equal."""
     both = theirs.join(ours, "range", join_type="full outer", left_suffix="_1", right_suffix="_2")
@@ -166,11 +189,28 @@ def differing(theirs: pa.Table, ours: pa.Table) -> list[str]:
 
 @dataclass(frozen=True)
 class RowDifference:
-    """One row that is not the same: `what` is missing, extra or different (here); `columns` those that differ."""
+    """One row that is not the same: `what` is missing, extra or different (here); `columns` those that differ.
+
+    `text` is that of its key. `theirs`, `ours`: what both sides have, as a JSON object of texts; None where it is not
+    known or not asked for.
+    """
 
     what: str
     key: str
     columns: tuple[str, ...] = ()
+    text: str = field(default="", compare=False)
+    theirs: str | None = None
+    ours: str | None = None
+
+    def with_values(self, table: Compared, theirs: Values, ours: Values) -> RowDifference:
+        """With the values of the columns that differ, or of all columns of a row that one side has."""
+        sides = ((theirs, self.what != "extra"), (ours, self.what != "missing"))
+        shown = [self._shown(table, values[self.text]) if has and self.text in values else None for values, has in sides]
+        return replace(self, theirs=shown[0], ours=shown[1])
+
+    def _shown(self, table: Compared, values: Sequence[str | None]) -> str:
+        named = zip(table.columns, values, strict=True)
+        return json.dumps({name: value for name, value in named if not self.columns or name in self.columns}, ensure_ascii=False)
 
 
 def compared(table: Compared, theirs: pa.Table, ours: pa.Table) -> Iterator[RowDifference]:
@@ -189,9 +229,9 @@ def compared(table: Compared, theirs: pa.Table, ours: pa.Table) -> Iterator[RowD
         shown = key_shown(table, row["key"])
         missing = (row["n_1"] or 0) - (row["n_2"] or 0)
         if missing:
-            yield from [RowDifference("missing" if missing > 0 else "extra", shown)] * abs(missing)
+            yield from [RowDifference("missing" if missing > 0 else "extra", shown, text=row["key"])] * abs(missing)
         elif names := _names(table, row["columns_1"], row["columns_2"]):
-            yield RowDifference("different", shown, names)
+            yield RowDifference("different", shown, names, row["key"])
 
 
 def _counted(rows: pa.Table) -> pa.Table:
@@ -214,13 +254,36 @@ def key_shown(table: Compared, text: str) -> str:
     '(a, b)=(7, x)'
     """
     places = table.key or range(len(table.columns))
+    shown = ["null" if value is None else value for value in _values(table, text)]
+    return f"({', '.join(table.columns[place] for place in places)})=({', '.join(shown)})"
+
+
+def values_of_row(table: Compared, text: str) -> tuple[str | None, ...]:
+    """The texts of a row's columns, by the text of a key that is the whole row. 08P01 as `key_shown`."""
+    assert not table.key
+    return tuple(_values(table, text))
+
+
+def values_of_json(table: Compared, text: str) -> tuple[str | None, ...]:
+    """The texts of a row's columns, by what `values_of` gives. 08P01 for what it does not."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise _invalid() from error
+    if not isinstance(found, list) or len(found) != len(table.columns) or not all(isinstance(each, str | None) for each in found):
+        raise _invalid()
+    return tuple(found)
+
+
+def _values(table: Compared, text: str) -> list[str | None]:
+    """What was joined in the text of a key."""
     values, at = [], 0
-    for place in places:
+    for place in table.key or range(len(table.columns)):
         value, at = (_bare if table.bare[place] else _measured)(text, at)
-        values.append("null" if value is None else value)
+        values.append(value)
     if at != len(text):
         raise _invalid()
-    return f"({', '.join(table.columns[place] for place in places)})=({', '.join(values)})"
+    return values
 
 
 def _bare(text: str, at: int) -> tuple[str | None, int]:

@@ -4,12 +4,15 @@
     streaming   `changes` has started the slot's stream up to a position, once; the reader goes on
     closed      the publisher drops slot and snapshot with the connections
 
-Called by `verification`. The reader's transaction is READ ONLY. The stream takes no streamed and no prepared transactions: what is not
+The snapshot is held for `most` seconds at most: the publisher itself ends a reader that asks, or waits, for longer. Called by
+`verification`. The reader's transaction is READ ONLY. The stream takes no streamed and no prepared transactions: what is not
 committed at the publisher is of no interest.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
@@ -20,7 +23,7 @@ from headgate.catalog.replication.subscription import Subscription
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
-from headgate.verify.digest import DIGESTS, ROWS, Compared, digests_query, rows_query
+from headgate.verify.digest import DIGESTS, ROWS, VALUES, Compared, digests_query, rows_query, values_query
 from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.link import Row
 from headgate.walreceiver.progress import StreamProgress
@@ -50,8 +53,8 @@ def taken(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 class Publisher:
     """See the module; a context."""
 
-    def __init__(self, subscription: Subscription, name: str, folder: Path, limits: Callable[[], Limits]) -> None:
-        """`name` is that of the slot; `folder` takes what the stream brings."""
+    def __init__(self, subscription: Subscription, name: str, folder: Path, limits: Callable[[], Limits], most: float = 0) -> None:
+        """`name` is that of the slot; `folder` takes what the stream brings; `most`: seconds that the snapshot may be held, 0 for any."""
         self._subscription, self._name, self._folder, self._limits = subscription, name, folder, limits
         self.waker = Waker()
         self._stream_waker = Waker()
@@ -59,6 +62,7 @@ class Publisher:
         self._control: PublisherConnection | None = None
         self._reader: PublisherConnection | None = None
         self.lsn = Lsn(0)
+        self._most, self._opened = most, time.monotonic()
 
     def __enter__(self) -> Self:
         try:
@@ -68,7 +72,10 @@ class Publisher:
             self.lsn = created.consistent_point
             self._reader = PublisherConnection.open(self._subscription.conninfo, self._name, waker=self.waker, replication=False)
             self._reader.query(UTC)
+            self._opened = time.monotonic()
             self._reader.query(BEGIN.format(literal(created.snapshot or "")))
+            self._limit()
+            self._control.identify_system()  # the next command after the slot's lets go the snapshot, which the reader has now
         except BaseException:
             self.__exit__()
             raise
@@ -94,11 +101,30 @@ class Publisher:
 
     def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
         """The ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
-        return taken(self.reader.query(digests_query(table, without), len(DIGESTS)), DIGESTS)
+        return taken(self._asked(digests_query(table, without), len(DIGESTS)), DIGESTS)
 
     def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
         """The rows of some ranges (`digest.ROWS`)."""
-        return taken(self.reader.query(rows_query(table, ranges), len(ROWS)), ROWS)
+        return taken(self._asked(rows_query(table, ranges), len(ROWS)), ROWS)
+
+    def values(self, table: Compared, ranges: Sequence[str], hashes: Sequence[str]) -> pa.Table:
+        """The rows of some ranges whose keys have these hashes (`digest.VALUES`)."""
+        return taken(self._asked(values_query(table, ranges, hashes), len(VALUES)), VALUES)
+
+    def _asked(self, query: str, fields: int) -> list[Row]:
+        """An answer of the reader, which the publisher ends where the snapshot has been held for too long, whatever is waited for here."""
+        self._limit()
+        return self.reader.query(query, fields)
+
+    def _limit(self) -> None:
+        """Has the publisher end the reader when the snapshot has been held for as long as it may."""
+        if self._most:
+            left = max(1, math.ceil((self._opened + self._most - time.monotonic()) * 1000))
+            self.reader.query(f"SET LOCAL statement_timeout = {left}; SET LOCAL idle_in_transaction_session_timeout = {left}")
+
+    def has_expired(self) -> bool:
+        """Whether the snapshot has been held for as long as it may."""
+        return self._most > 0 and time.monotonic() - self._opened >= self._most
 
     def changes(self, until: Lsn, check: Callable[[], None]) -> Iterator[decode.DecodedFrames]:
         """What is committed behind `lsn` and ends at or before `until`, a run of transactions after the other; the last may go further.

@@ -21,7 +21,7 @@ from headgate.commands.subscription.row_completion import WorkerSession, owners_
 from headgate.sql.parser import parse
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
-from headgate.verify.digest import DIGESTS, DIGITS, ROWS, Compared, marks, of_key, of_row, range_of
+from headgate.verify.digest import DIGESTS, DIGITS, ROWS, VALUES, Compared, marks, of_key, of_row, range_of, values_of
 
 
 class Stored:
@@ -51,6 +51,12 @@ class Stored:
         """The rows of some ranges (`digest.ROWS`)."""
         frame = self.frame(table, [of_key(table, table.ours), marks(table.ours), range_of(table, table.ours)])
         return self._gathered(frame.where(F.col("c2").cast("string").isin(list(ranges))).drop("c2"))
+
+    def values(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
+        """The rows whose keys have these hashes (`digest.VALUES`)."""
+        frame = self.frame(table, [of_key(table, table.ours), values_of(table.ours)])
+        found = frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi")
+        return found.toArrow().rename_columns(VALUES.names).cast(VALUES)
 
     def rows_of(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
         """The rows whose keys have these hashes."""

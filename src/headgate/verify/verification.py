@@ -6,15 +6,17 @@
     compared     range by range; rows of the ranges that differ; the changed rows by themselves
 
 A table of which the stream cannot tell what changed (it was truncated, it has no key), and one that is being copied, is compared again
-from a later position, ROUNDS times in all; then it is reported as skipped. Called by `server.function.verify_function`, in the session's
-thread.
+from a later position, ROUNDS times in all; then it is reported as skipped. Tables that are left when the publisher's snapshot has been held
+for as long as it may (`most`) are compared under another; one that takes longer on its own is skipped. Called by
+`server.function.verify_function`, in the session's thread.
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -29,11 +31,12 @@ from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.commands.session import NodeParts
+from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage.transaction.transaction import Transaction
 from headgate.verify.changed import Changed
 from headgate.verify.description import described
-from headgate.verify.digest import Compared, RowDifference, compared, differing
+from headgate.verify.digest import Compared, RowDifference, Values, compared, differing, hashes_of, values_of_json, values_of_row
 from headgate.verify.publisher import Publisher
 from headgate.verify.stored import Stored
 from headgate.walreceiver.receiver import Limits
@@ -46,13 +49,25 @@ FETCHED = 50_000
 """Rows that are fetched from either side at a time."""
 PAUSE = 0.05
 
+TOO_LONG = 'it takes longer than "verify_snapshot_timeout"'
 _ROUNDS = itertools.count(1)
 """Numbers of the rounds of all verifications, which their slots have."""
 
 
+class _Left(enum.Enum):
+    """What a round has left to another: nothing; tables that changed, or are copied; those behind the end of its time."""
+
+    NOTHING = enum.auto()
+    CHANGED = enum.auto()
+    BEHIND = enum.auto()
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one table: `result` is equal, different or skipped; `rows`: compared; `differences`: the first ones, of `count`."""
+    """What came of one table: `result` is equal, different or skipped; `rows`, `ranges` were compared.
+
+    `differences`: the first ones, of `count`.
+    """
 
     schema: str
     name: str
@@ -62,6 +77,7 @@ class Verdict:
     differences: tuple[RowDifference, ...] = ()
     count: int = 0
     reason: str = ""
+    ranges: int = 0
 
 
 @dataclass
@@ -69,7 +85,8 @@ class Verification:
     """See the module.
 
     `applied`: how far the subscription's worker has applied, None while there is none; `computing`: Spark's work for the session inside a
-    transaction; `check` raises to end it all.
+    transaction; `check` raises to end it all; `most`: seconds that one snapshot may be held, 0 for any; `with_values`: what both sides have
+    of the rows that differ is told.
     """
 
     node: NodeParts
@@ -80,22 +97,32 @@ class Verification:
     check: Callable[[], None]
     limits: Callable[[], Limits]
     only: Relation | None = None
+    most: float = 0
+    with_values: bool = False
     _done: dict[tuple[str, str], Verdict] = field(default_factory=dict)
 
     def run(self, opening: Callable[[Publisher], None]) -> Iterator[Verdict]:
         """The verdicts, table by table; `opening` is given each publisher before it is opened (its `stop` ends its waits)."""
-        for last in (False,) * (ROUNDS - 1) + (True,):
+        rounds = 0
+        while rounds < ROUNDS:
             folder = self.node.data_dir / "pg_replication" / self.name
             # a name of its own: the publisher drops the slot of the round before when it notices that its connection has gone
-            publisher = Publisher(self.subscription, f"{self.name}_{next(_ROUNDS)}", folder, self.limits)
+            publisher = Publisher(self.subscription, f"{self.name}_{next(_ROUNDS)}", folder, self.limits, self.most)
             opening(publisher)
             with publisher:
-                again = yield from self._round(publisher, last=last)
-            if not again:
+                try:
+                    left = yield from self._round(publisher, last=rounds == ROUNDS - 1)
+                except PostgresError as error:
+                    self.check()
+                    if publisher.has_expired():  # before anything was compared
+                        raise PostgresError("57014", 'canceling comparison due to "verify_snapshot_timeout"') from error
+                    raise
+            if left is _Left.NOTHING:
                 return
+            rounds += left is _Left.CHANGED
 
-    def _round(self, publisher: Publisher, *, last: bool) -> Generator[Verdict, None, bool]:
-        """Compares what has no verdict yet; whether something is left."""
+    def _round(self, publisher: Publisher, *, last: bool) -> Generator[Verdict, None, _Left]:
+        """Compares what has no verdict yet; what is left."""
         self._wait(publisher.lsn)
         engine = self.node.engine
         transaction = engine.begin(self.subscription.database)
@@ -108,31 +135,47 @@ class Verification:
                 each.relation for each in subscriptions.tables(transaction.cursor, self.subscription.oid) if each.state == SyncState.READY
             }
             tables = [self._described(publisher, transaction, local) for local in wanted if local.oid in ready]
-            changes = {(table.schema, table.name): Changed(table) for table in tables}
+            changes = {(table.schema, table.name): Changed(table, with_values=self.with_values) for table in tables}
             if known is not None and known.remote_lsn > publisher.lsn:
                 for decoded in publisher.changes(known.remote_lsn, self.check):
                     for each in changes.values():
                         each.add(decoded, int(known.remote_lsn))
             stored = Stored(self.node, self.subscription, transaction)
             copied = [local for local in wanted if local.oid not in ready]  # what they hold is not of this position
-            left = bool(copied) and not last
             if last:
-                yield from (Verdict(each.schema, each.name, "skipped", reason="it is being copied") for each in copied)
+                yield from (self._said(Verdict(each.schema, each.name, "skipped", reason="it is being copied")) for each in copied)
             for table in tables:
-                changed = changes[table.schema, table.name]
-                if changed.whole and not last:
-                    left = True
-                    continue
-                found = (
-                    Verdict(table.schema, table.name, "skipped", reason="it changed while it was compared")
-                    if changed.whole
-                    else self._compared(table, publisher, stored, changed, transaction)
-                )
-                self._done[table.schema, table.name] = found
-                yield found
-            return left
+                if changes[table.schema, table.name].whole and last:
+                    yield self._said(Verdict(table.schema, table.name, "skipped", reason="it changed while it was compared"))
+            followed = [table for table in tables if not changes[table.schema, table.name].whole]
+            for place, table in enumerate(followed):
+                found = self._compared_in_time(table, publisher, stored, changes[table.schema, table.name], transaction)
+                if found is None and place:
+                    return _Left.BEHIND
+                yield self._said(found or Verdict(table.schema, table.name, "skipped", reason=TOO_LONG))
+                if found is None:
+                    return _Left.BEHIND
+            return _Left.CHANGED if not last and (copied or len(followed) < len(tables)) else _Left.NOTHING
         finally:
             transaction.rollback()
+
+    def _said(self, verdict: Verdict) -> Verdict:
+        self._done[verdict.schema, verdict.name] = verdict
+        return verdict
+
+    def _compared_in_time(
+        self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, transaction: Transaction
+    ) -> Verdict | None:
+        """None where the publisher's snapshot would have to be held for longer than it may."""
+        if publisher.has_expired():
+            return None
+        try:
+            return self._compared(table, publisher, stored, changed, transaction)
+        except PostgresError:
+            self.check()
+            if not publisher.has_expired():
+                raise
+            return None
 
     def _wait(self, position: Lsn) -> None:
         """Until everything that the publisher committed before the position is visible here."""
@@ -166,12 +209,35 @@ class Verification:
                 publisher.stop()
                 raise
             theirs = asked.result()
-            found = self._differences(table, publisher, stored, changed, differing(theirs, ours), _rows(theirs))
+            ranges = differing(theirs, ours)
+            found = self._differences(table, publisher, stored, changed, ranges, _rows(theirs))
             first = tuple(islice(found, SHOWN))
             count = len(first) + sum(1 for _ in found)
+            if self.with_values and first:
+                first = self._with_values(table, publisher, stored, changed, ranges, first)
         rows = max(_rows(theirs), _rows(ours)) + len(hashes)
         result = "different" if count else "equal"
-        return Verdict(table.schema, table.name, result, rows, time.monotonic() - began, first, count)
+        took = time.monotonic() - began
+        return Verdict(table.schema, table.name, result, rows, took, first, count, ranges=max(theirs.num_rows, ours.num_rows))
+
+    def _with_values(
+        self,
+        table: Compared,
+        publisher: Publisher,
+        stored: Stored,
+        changed: Changed,
+        ranges: Sequence[str],
+        found: Sequence[RowDifference],
+    ) -> tuple[RowDifference, ...]:
+        """The differences with what both sides have; of a row that the stream has changed what that has said."""
+        keys = [each.text for each in found]
+        if not table.key:
+            whole = {key: values_of_row(table, key) for key in keys}
+            return tuple(each.with_values(table, whole, whole) for each in found)
+        hashes = hashes_of(keys)
+        theirs, ours = _values(table, publisher.values(table, ranges, hashes)), _values(table, stored.values(table, hashes))
+        theirs = {key: values for key, values in theirs.items() if key not in changed} | changed.values(keys)
+        return tuple(each.with_values(table, theirs, ours) for each in found)
 
     def _differences(
         self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, ranges: list[str], rows: int
@@ -185,6 +251,10 @@ class Verification:
             yield from compared(table, *(each.filter(pc.invert(pc.is_in(each["key"], left_out))) for each in (theirs, ours)))
         if len(left_out):
             yield from compared(table, changed.rows(), stored.rows_of(table, changed.hashes()))
+
+
+def _values(table: Compared, rows: pa.Table) -> Values:
+    return {row["key"]: values_of_json(table, row["values"]) for row in rows.to_pylist()}
 
 
 def _rows(digests: pa.Table) -> int:

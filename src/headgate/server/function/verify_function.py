@@ -1,8 +1,9 @@
-"""headgate.verify(subscription [, table]): whether the tables of a subscription are what the publisher has, while both sides work.
+"""headgate.verify(subscription [, table [, with_values]]): whether the tables of a subscription are what the publisher has.
 
-A base of the session's functions (`functions`). For the owner of the subscription, with whose rights the publisher and the tables are read.
-For each table a row with its result (equal, different, skipped), the rows that were compared and the seconds; for each row that differs one
-more, with its key: missing, extra or different here, the last with the columns. Nothing is written.
+Both sides work meanwhile. A base of the session's functions (`functions`). For the owner of the subscription, with whose rights the
+publisher and the tables are read. For each table a row with its result (equal, different, skipped), the rows and ranges that were compared
+and the seconds; for each row that differs one more, with its key: missing, extra or different here, the last with the columns, and what
+both sides have where that is asked for. Nothing is written.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ class VerifyFunction:
     node: Node
     session: ClientSession
 
-    def verify(self, subscription: str | None, relation: str | None = None) -> Iterator[Row]:
-        """(schema, name, result, key, columns, rows, seconds)."""
+    def verify(self, subscription: str | None, relation: str | None = None, with_values: bool | None = False) -> Iterator[Row]:
+        """(schema, name, result, key, columns, rows, seconds, ranges, theirs, ours)."""
         session, cursor = self.session, self.session.begin_statement().cursor
         found = owned(session, cursor, subscription)
         made = Verification(
             self.node, found, f"pg_{found.oid}_verify_{session.backend.pid}", lambda: self._applied(found.oid), self._computing,
             session.interrupts.check, self._limits, None if relation is None else named_table(session, cursor, relation),
+            session.settings.integer("verify_snapshot_timeout") / 1000, bool(with_values),
         )  # fmt: skip
         stop: list[Publisher] = []
         with session.cancelling(lambda: stop[-1].stop() if stop else None):
@@ -69,6 +71,7 @@ def _rows(verdict: Verdict) -> Iterator[Row]:
     shown = verdict.reason or None
     if verdict.count > len(verdict.differences):
         shown = f"{verdict.count - len(verdict.differences)} more rows differ"
-    yield verdict.schema, verdict.name, verdict.result, None, shown, verdict.rows, verdict.seconds
+    table = verdict.schema, verdict.name
+    yield *table, verdict.result, None, shown, verdict.rows, verdict.seconds, verdict.ranges, None, None
     for each in verdict.differences:
-        yield verdict.schema, verdict.name, each.what, each.key, ", ".join(each.columns) or None, None, None
+        yield *table, each.what, each.key, ", ".join(each.columns) or None, None, None, None, each.theirs, each.ours

@@ -95,7 +95,10 @@ class Heap:
             self._kept, self._was_short = self._unmanaged(), False
 
     def has_leftovers(self) -> bool:
-        """Whether tasks run on although the statements that they computed for have ended: what they hold is free when they end too."""
+        """Whether tasks run on although the statements that they computed for have ended: what they hold is free when they end too.
+
+        True for some milliseconds behind the beginning of a job, too: of its tasks Spark's scheduler knows first.
+        """
         tracker = self._context.statusTracker()
         executors: Any = self._context._jsc.sc().statusTracker().getExecutorInfos()
         running = sum(int(each.numRunningTasks()) for each in executors)
