@@ -13,10 +13,11 @@ from postgast import pg_query_pb2 as pb
 from headgate.commands.constraint import set_constraints
 from headgate.commands.copy import copy
 from headgate.commands.database import comment, database, maintenance, restore, schema
-from headgate.commands.describe import describe
+from headgate.commands.describe import describe, returned_columns
 from headgate.commands.dml import delete, insert, merge, update
 from headgate.commands.publication import publication
 from headgate.commands.query import explain, row_security, select
+from headgate.commands.query.planner import Planner
 from headgate.commands.result import Result
 from headgate.commands.role import grant, ownership, role, stored_setting
 from headgate.commands.sequence import alter_sequence, sequence
@@ -30,6 +31,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.sql import command_tag
 from headgate.sql.parser import ParseNode
 from headgate.storage.transaction.uncommitted import StaleDefinitionError
+from headgate.types.resultset import ResultSet
 
 PLANS = 10
 """How often a statement is planned whose table changes each time while it waits for the table's lock."""
@@ -72,6 +74,21 @@ def run_one(node: ParseNode, session: Session) -> Result:
         raise PostgresError("54001", "stack depth limit exceeded") from error
 
 
+def modify(node: ParseNode, planner: object) -> ResultSet | None:
+    """Runs an INSERT, UPDATE or DELETE of a WITH clause once, or only describes it; the rows of its RETURNING, None without."""
+    assert isinstance(planner, Planner)
+    if planner.describing:
+        columns = returned_columns(node, planner, planner.session)
+        return None if columns is None else ResultSet(columns, [], None)
+    done = _MODIFYING[node.DESCRIPTOR.name](node, planner.session, planner)
+    return done if isinstance(done, ResultSet) else None
+
+
+_MODIFYING: dict[str, Callable[[ParseNode, Session, Planner], Result]] = {
+    "InsertStmt": insert.insert,
+    "UpdateStmt": update.update,
+    "DeleteStmt": delete.delete,
+}
 ACTIONS: dict[str, Action] = {
     "SelectStmt": lambda node, session: (create_table_as.select_into if node.HasField("into_clause") else select.run)(node, session),
     "InsertStmt": insert.insert,

@@ -23,6 +23,7 @@ from headgate.settings.values import Values
 from headgate.sql.parser import ParseNode
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
+from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
     from headgate.publisher.slots import Slots
@@ -78,6 +79,10 @@ class NodeParts(Protocol):
 
     def run_statement(self, statement: ParseNode, session: Session) -> Result:
         """Runs a statement that is part of another, in the same transaction."""
+        ...
+
+    def modify(self, statement: ParseNode, planner: object) -> ResultSet | None:
+        """Runs an INSERT, UPDATE or DELETE of a WITH clause by the query's `Planner` (or only describes it); the rows of its RETURNING."""
         ...
 
     def sessions_of(self, database_oid: int) -> int:

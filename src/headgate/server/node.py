@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from headgate.subscriber.apply.relation_map import Mapping as Mapped
     from headgate.subscriber.apply.row_completion import RowCompletion
     from headgate.subscriber.synchronization.reconciliation import FoundDifference
+    from headgate.types.resultset import ResultSet
     from headgate.walreceiver.connection import PublisherConnection as Reader
     from headgate.walreceiver.remote import RemoteRelation
 
@@ -343,6 +344,12 @@ class Node:
         from headgate.commands.execute import run_one  # a start need not wait for the planner
 
         return run_one(statement, session)
+
+    def modify(self, statement: ParseNode, planner: object) -> ResultSet | None:
+        """A statement of a WITH clause."""
+        from headgate.commands.execute import modify
+
+        return modify(statement, planner)
 
     def sessions_of(self, database_oid: int) -> int:
         """How many sessions are in a database."""

@@ -17,7 +17,8 @@ from headgate.commands.query.plan import Plan
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
-from headgate.types.resultset import ResultSet
+
+MODIFYING = ("InsertStmt", "UpdateStmt", "DeleteStmt")
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
@@ -41,15 +42,7 @@ def freeze(planner: Planner, clause: pb.WithClause, statement: pb.SelectStmt) ->
 
 def run(planner: Planner, query: pb.DeleteStmt | pb.InsertStmt) -> Plan | None:
     """Runs the statement; the rows of its RETURNING, or None."""
-    from headgate.commands import describe  # they plan with the planner that calls this
-    from headgate.commands.dml import delete, insert, update
-
-    actions = {"InsertStmt": insert.insert, "UpdateStmt": update.update, "DeleteStmt": delete.delete}
-    action = actions.get(query.DESCRIPTOR.name)
-    if action is None:
+    if query.DESCRIPTOR.name not in MODIFYING:
         raise not_supported("this statement in WITH is not supported")
-    if planner.describing:
-        columns = describe.returned_columns(query, planner, planner.session)
-        return None if columns is None else system_relation.frame_of(planner, ResultSet(columns, [], None))
-    done = action(query, planner.session, planner.nested())
-    return system_relation.frame_of(planner, done) if isinstance(done, ResultSet) else None
+    done = planner.session.node.modify(query, planner if planner.describing else planner.nested())
+    return None if done is None else system_relation.frame_of(planner, done)
