@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -54,3 +55,22 @@ def test_the_dump_of_a_real_database_comes_in(postgres: Server, node: Server) ->
     node.psql(here, f"SET headgate.restore = on;\n{dump}")
     tables = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relkind IN ('r', 'p') AND nspname !~ '^(pg_|inf)'"
     assert node.psql(here, tables) == postgres.psql(there, tables)
+
+
+@pytest.mark.slow
+def test_an_archive_of_pg_dump_comes_in_with_its_rows_and_goes_out_again(postgres: Server, node: Server, tmp_path: Path) -> None:
+    there, here, back = postgres.new_database(), node.new_database(), postgres.new_database()
+    postgres.psql(there, (Path(__file__).parent.parent / "system" / "real_database.sql").read_text())
+    options = {"PGOPTIONS": "-c headgate.restore=on"}
+    for source, target, name, more in ((postgres, node, (there, here), options), (node, postgres, (here, back), {})):
+        archive = tmp_path / f"{name[0]}.dump"
+        subprocess.run([PG_BIN / "pg_dump", "-Fc", "-f", archive, "-d", source.conninfo(name[0])], check=True, capture_output=True)
+        command = [PG_BIN / "pg_restore", "-d", target.conninfo(name[1]), archive]
+        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | more, timeout=300)
+        assert done.returncode == 0, done.stderr
+    tables = postgres.psql(there, "SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND oid >= 16384 ORDER BY 1").split("\n")
+    assert len(tables) > 20
+    for table in tables:
+        counted = f"SELECT count(*) FROM {table}"
+        found = {database: server.psql(database, counted) for server, database in ((postgres, there), (node, here), (postgres, back))}
+        assert len(set(found.values())) == 1, (table, found)

@@ -11,7 +11,6 @@ from headgate.commands.dml.insert import target, target_columns
 from headgate.commands.dml.returning import plan_returning
 from headgate.commands.dml.update import changed_source, named
 from headgate.commands.query import explain, rendering, select
-from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.clause.select_list import expand, resolve_unknown
 from headgate.commands.query.driver import constant, single_table
@@ -51,7 +50,9 @@ def describe(
     if node.DESCRIPTOR.name == "SelectStmt" and (found := single_table.columns(node, session, known)) is not None:
         return Described(_types(known), found)
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):
-        return _by_catalog(node, session, known)
+        answered_by_catalog = select.described(node, session, known)
+        if answered_by_catalog is not None:
+            return answered_by_catalog
     planner = Planner(session, session.begin_statement(), known)
     if node.DESCRIPTOR.name != "SelectStmt" and node.HasField("with_clause"):
         planner.with_queries(node.with_clause, node)
@@ -62,12 +63,6 @@ def describe(
 def _types(known: dict[int, int]) -> tuple[int, ...]:
     """The types of the parameters; what nothing has told is text."""
     return tuple(registry.TEXT if known[number] in (0, registry.UNKNOWN) else known[number] for number in sorted(known))
-
-
-def _by_catalog(node: pb.SelectStmt, session: Session, known: dict[int, int]) -> Described:
-    given = tuple(known[number] for number in sorted(known))
-    types, columns = catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions)
-    return Described(types, columns)
 
 
 def returned_columns(node: ParseNode, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:

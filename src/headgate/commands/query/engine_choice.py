@@ -7,7 +7,7 @@ view.
 Expressions have one meaning, that of `headgate.expression`; the catalog's SQL is near to it for what catalogs hold, no more. So:
 
     reads a user's table                                             Spark
-    reads system relations only                                      the catalog
+    reads system relations only                                      the catalog, unless it refuses (0A000) what Spark has
     reads nothing, calls a function that acts or names regclass      the catalog, unless it does not know the function
     reads nothing else                                               Spark, unless only the catalog has a function or type of it
 """
@@ -15,6 +15,7 @@ Expressions have one meaning, that of `headgate.expression`; the catalog's SQL i
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from postgast import pg_query_pb2 as pb
 
@@ -28,6 +29,7 @@ from headgate.sql.names import strings
 from headgate.sql.parser import ParseNode, walk
 from headgate.types import registry
 
+T = TypeVar("T")
 _UNKNOWN = ("0A000", "42883")
 _REGISTERED = frozenset(registry.format_type(each) for each in REGISTERED)
 
@@ -45,6 +47,18 @@ def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> 
     except PostgresError as error:
         if error.sqlstate in _UNKNOWN and not _locks(node) and _refused(node, session) is None:
             return True, None
+        raise
+
+
+def instead(refused: PostgresError, planned: Callable[[], T]) -> T:
+    """What Spark makes of a query on system relations that the catalog has refused; raises `refused` where Spark has not got it either."""
+    if refused.sqlstate != "0A000":
+        raise refused
+    try:
+        return planned()
+    except PostgresError as error:
+        if error.sqlstate in _UNKNOWN:
+            raise refused from error
         raise
 
 

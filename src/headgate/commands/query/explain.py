@@ -57,7 +57,8 @@ def explain(node: pb.ExplainStmt, session: Session) -> ResultSet:
     query = unwrap(node.query)
     if query.DESCRIPTOR.name != "SelectStmt":
         raise not_supported("EXPLAIN of a statement that is not SELECT is not supported")
-    explained = _of_catalog(query, session, options) if select.by_catalog(query, session) else _of_spark(query, session, options)
+    by_catalog = select.by_catalog(query, session) and select.described(query, session) is not None
+    explained = _of_catalog(query, session, options) if by_catalog else _of_spark(query, session, options)
     if options.json:
         lines = [json.dumps([_document(explained, options)], indent=2)]
     elif options.analyze:

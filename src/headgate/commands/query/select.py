@@ -12,7 +12,9 @@ from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.driver import constant, single_table
 from headgate.commands.query.plan import Plan
 from headgate.commands.query.planner import Planner
+from headgate.commands.result import Described
 from headgate.commands.session import Session
+from headgate.errors import PostgresError
 from headgate.types.resultset import ResultSet
 
 
@@ -29,9 +31,9 @@ def run(node: pb.SelectStmt, session: Session) -> ResultSet:
     if by_catalog:
         try:
             return _by_catalog(node, session, transaction.cursor)
-        except catalog_query.BeyondCatalog:
-            if engine_choice.reads_relations(node):
-                raise
+        except PostgresError as refused:
+            if not isinstance(refused, catalog_query.BeyondCatalog) or engine_choice.reads_relations(node):
+                plan = engine_choice.instead(refused, lambda: _planned(node, session))
     if plan is None:
         plan = _planned(node, session)
     return rendering.result(plan, session, transaction)
@@ -43,11 +45,21 @@ def _by_catalog(node: pb.SelectStmt, session: Session, cursor: Cursor) -> Result
 
 
 def by_catalog(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> bool:
-    """Whether the catalog answers the query (`engine_choice`).
+    """Whether the catalog answers the query (`engine_choice`), unless it refuses it: `described` tells that.
 
     `known`: the types of the parameters of a query that is only described (0: to be inferred).
     """
     return constant.answer(node, session) is None and _way(node, session, known)[0]
+
+
+def described(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> Described | None:
+    """A query of which `by_catalog` is true; None where the catalog refuses it and Spark does not."""
+    given = tuple(each.type_oid for each in session.parameters) if known is None else tuple(known[number] for number in sorted(known))
+    try:
+        return Described(*catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions))
+    except PostgresError as refused:
+        engine_choice.instead(refused, lambda: _planned(node, session, known))
+        return None
 
 
 def _way(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | None = None) -> tuple[bool, Plan | None]:
