@@ -77,7 +77,7 @@ class Scene:
         """What is written arrives, and the honest publisher's too."""
         self.publisher.sql(f"{change}; INSERT INTO honest VALUES ({self.number})")
         self.subscriber.wait(f"SELECT count(*) FROM honest WHERE a = {self.number}", "1", seconds=60)
-        self.subscriber.wait(f"SELECT count(*) FROM t WHERE id = {self.number}", "1", seconds=60)
+        self.subscriber.wait(f"SELECT count(*) FROM t WHERE id = {self.number}", "1", seconds=180)  # each lie costs a start of the worker
 
     def _drop(self) -> None:
         self.subscriber.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
