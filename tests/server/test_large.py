@@ -107,6 +107,9 @@ def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(nod
         assert time.monotonic() - told < MOMENTS
         assert running.state == ("57014" if how == "cancel" else "57P01")
         assert other.execute("SELECT count(*) FROM t").fetchone() == (1,)
+        told = time.monotonic()  # its tasks have ended: they kept all others waiting for as long as half a minute
+        assert other.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
+        assert time.monotonic() - told < MOMENTS
         if how == "cancel":
             assert session.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
 

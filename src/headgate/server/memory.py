@@ -51,13 +51,14 @@ class MemoryWatch:
 
     def _run(self) -> None:
         ended, short_since, resting = -AFTERWARDS_SECONDS, None, True
+        last_seen = looked = ended  # the statement that ended: when it was seen last
         before: set[tuple[float, int]] = set()
         self._heap.rest()  # what is alive before the first statement is nobody's
         while not self._stopping.wait(LOOK_SECONDS):
             now, busy = time.monotonic(), {(since, each.pid) for since, each in self._busy()}
             if before - busy:
-                ended = now
-            before = busy
+                ended, last_seen = now, looked
+            before, looked = busy, now
             if not busy and now - ended > AFTERWARDS_SECONDS:
                 short_since = None
                 if not resting:
@@ -70,7 +71,7 @@ class MemoryWatch:
                 continue
             short_since = short_since or now
             somebody_elses = now - ended < GRACE_SECONDS and now - short_since < GRACE_SECONDS
-            if somebody_elses or not self._end_one(short_since, ended):
+            if somebody_elses or not self._end_one(short_since, last_seen):
                 self._stopping.wait(PAUSE_SECONDS)
 
     def _busy(self) -> list[tuple[float, Backend]]:
@@ -78,13 +79,13 @@ class MemoryWatch:
         found = [(each.interrupts.computing, each) for each in self._node.activity.all()]
         return [(since, each) for since, each in found if since is not None]
 
-    def _end_one(self, short_since: float, ended: float) -> bool:
+    def _end_one(self, short_since: float, last_seen: float) -> bool:
         """Ends the statement that has computed longest, and waits for its memory; who came since is not to blame. Whether there was one.
 
-        `ended`: when a statement ended last, whose tasks may be what holds the memory, for LEFTOVER_SECONDS at most.
+        `last_seen`: when the statement that ended last still computed; its tasks may hold the memory, for LEFTOVER_SECONDS at most.
         """
-        leftovers = time.monotonic() - ended < LEFTOVER_SECONDS and self._heap.has_leftovers()
-        came_before = min(short_since, ended) if leftovers else short_since
+        leftovers = time.monotonic() - last_seen < LEFTOVER_SECONDS and self._heap.has_leftovers()
+        came_before = min(short_since, last_seen) if leftovers else short_since
         blamed = [(since, each) for since, each in self._busy() if since < came_before]
         if not blamed:
             return False

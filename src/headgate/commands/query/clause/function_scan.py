@@ -26,6 +26,7 @@ from headgate.expression.node import Const, Expression, FuncExpr, OpExpr, TypeRe
 from headgate.expression.spark import set_returning
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
+from headgate.storage.spark import job_group
 from headgate.types import registry
 from headgate.types.storage import spark_type
 
@@ -118,10 +119,10 @@ def series(planner: Planner, expression: Expression, name: str) -> Plan | None:
     assert isinstance(expression, FuncExpr)
     column = PlanColumn(name, expression.type, planner.key(name))
     rows = _count(*bounds)
-    # Spark's range does not see that its task was cancelled, so its tasks are short
+    # Spark's range does not see that its task was cancelled, so its tasks are short, or its rows are looked at
     pieces = min(rows // _PIECE, _MOST_PIECES) if rows > 8 * _PIECE else None
     frame = planner.session_spark.range(*bounds, pieces).select(F.col("id").cast(spark_type(expression.type.oid)).alias(column.key))
-    return Plan(frame, (column,))
+    return Plan(frame if rows <= _PIECE * _MOST_PIECES else frame.where(job_group.noticing()), (column,))
 
 
 def _count(start: int, stop: int, step: int) -> int:
