@@ -36,6 +36,7 @@ ENDLESS = {
     "a count": "SELECT count(*) FROM generate_series(1, 1000000000000)",
     "a group": "SELECT string_agg(g::text, ',') FROM generate_series(1, 1000000000) g",
     "an insert": "INSERT INTO t SELECT g FROM generate_series(1, 1000000000000) g",
+    "pairs": "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 3000000) b WHERE a + b = -1",
     "workers": r"SELECT count(*) FROM generate_series(1, 1000000000) g WHERE g::text ~ '(1|2).*\1\1\1x'",
     "conditions": "SELECT count(*) FROM t WHERE " + " AND ".join(f"a <> {number}" for number in range(20000)),
     # Spark's planner works on each part, a hundred times
@@ -89,7 +90,8 @@ def test_what_is_too_large_is_refused_before_it_is_made(node: Server, database: 
 
 @pytest.mark.parametrize("how", ["cancel", pytest.param("terminate", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "which", [pytest.param(each, marks=[] if each in ("a group", "workers", "the planner") else pytest.mark.slow) for each in ENDLESS]
+    "which",
+    [pytest.param(each, marks=[] if each in ("a group", "pairs", "workers", "the planner") else pytest.mark.slow) for each in ENDLESS],
 )
 def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(node: Server, database: str, which: str, how: str) -> None:
     with connected(node, database) as other, connected(node, database) as session:

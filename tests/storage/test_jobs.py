@@ -13,6 +13,7 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from headgate.catalog.relation.relation import Column
 from headgate.storage.delta import delta_table
 from headgate.storage.engine import Engine
+from headgate.storage.spark import job_group
 from headgate.storage.write import stored
 from headgate.types import registry
 
@@ -93,3 +94,8 @@ def test_a_small_table_and_a_large_one_are_read_alike(engine: Engine, monkeypatc
     monkeypatch.setattr(delta_table, "LISTED_FILES", -1)
     assert seen() == small
     assert [tuple(row.values()) for row in small[0]] == [(1, "x", None), (2, "changed", None), (4, "more", None), (5, "late", 7)]
+
+
+def test_no_row_is_lost_of_those_that_look_whether_their_task_was_cancelled(spark: SparkSession) -> None:
+    for each in (True, False):
+        assert spark.range(0, 20_000, 1, 3).where(job_group.noticing(each=each)).count() == 20_000

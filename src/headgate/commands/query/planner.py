@@ -86,6 +86,8 @@ class Planner:
         self.in_view = False
         self.in_order = False
         """Whether the rows of the table that is read next should come in the order in which they were written."""
+        self.multiplies = False
+        """Whether the FROM that is planned makes pairs of rows in a loop (`from_clause.multiplies`)."""
         self.only_where: ParseNode | None = None
         """The WHERE of a query whose FROM is one relation, for who reads that."""
         self.locks: tuple[RowLock, ...] = ()
@@ -235,8 +237,9 @@ class Planner:
         windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
         above, self.in_order = self.in_order, outer is None and ordering.unsorted(node)
         self.only_where = node.where_clause if from_clause.is_one_relation(node.from_clause) and node.HasField("where_clause") else None
+        beyond, self.multiplies = self.multiplies, not self.describing and from_clause.multiplies(node)
         source = from_clause.plan_from(self, node.from_clause, outer)
-        self.in_order, self.only_where = above, None
+        self.in_order, self.only_where, self.multiplies = above, None, beyond
         locks, self.locks = self.locks, ()
         scope = source.scope(outer)
         targets = select_list.expand(node.target_list, source, scope, self.context.within(aggregates=True, sets=True, windows=windows))

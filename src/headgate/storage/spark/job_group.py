@@ -42,13 +42,14 @@ def leave(context: SparkContext) -> None:
     context.setLocalProperty("spark.jobGroup.id", "")
 
 
-def noticing() -> Column:
+def noticing(*, each: bool = False) -> Column:
     """A condition that all rows meet, and on which a task ends whose thread was interrupted.
 
-    Java's sleep, also one of no time, raises if it was. It is asked for one row in 8,192: 13 ns a row.
+    Java's sleep, also one of no time, raises if it was. It is asked for one row in 8,192, which costs 13 ns a row, or for `each`.
     """
-    slept = F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(0).cast("bigint"))
-    return (F.monotonically_increasing_id().bitwiseAND(8191) != 0) | slept.isNull()
+    nothing = F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(0).cast("bigint"))
+    slept = F.coalesce(nothing, F.lit("null")) == "null"
+    return slept if each else (F.monotonically_increasing_id().bitwiseAND(8191) != 0) | slept
 
 
 def _connection(context: SparkContext) -> Any:

@@ -27,7 +27,8 @@ from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
 from headgate.expression.node import BoolKind, Coalesce, Expression, TypeRef, joined
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, kind, position, unwrap, walk
+from headgate.storage.spark import job_group
 from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 from headgate.types.storage import own_name
@@ -52,6 +53,32 @@ def plan_from(planner: Planner, items: Sequence[pb.Node], outer: Scope | None) -
 def is_one_relation(items: Sequence[pb.Node]) -> bool:
     """Whether a FROM list is the name of a relation."""
     return len(items) == 1 and unwrap(items[0]).DESCRIPTOR.name == "RangeVar"
+
+
+def multiplies(node: pb.SelectStmt) -> bool:
+    """Whether FROM joins relations by fewer equalities than it takes: then pairs of rows are made in a loop, which sees no cancel."""
+    relations, equalities = 0, _equalities(node.where_clause)
+    waiting = [unwrap(each) for each in node.from_clause]
+    while waiting:
+        each = waiting.pop()
+        if each.DESCRIPTOR.name == "JoinExpr":
+            waiting += [unwrap(each.larg), unwrap(each.rarg)]
+            equalities += 1 if each.using_clause or each.is_natural else _equalities(each.quals)
+        else:
+            relations += 1
+    return relations > 1 + equalities
+
+
+def _equalities(condition: pb.Node) -> int:
+    """How many terms of a condition say that two columns are equal, or what is made of them."""
+    found = unwrap(condition)
+    if found is None:
+        return 0
+    if found.DESCRIPTOR.name == "BoolExpr" and found.boolop == pb.AND_EXPR:
+        return sum(_equalities(each) for each in found.args)
+    if found.DESCRIPTOR.name != "A_Expr" or found.kind != pb.AEXPR_OP or names.strings(found.name)[-1] != "=":
+        return 0
+    return int(all(any(kind(each) == "ColumnRef" for each in walk(side)) for side in (found.lexpr, found.rexpr)))
 
 
 def _beside(planner: Planner, left: Source, node: ParseNode, outer: Scope | None) -> Source:
@@ -79,15 +106,21 @@ def item(planner: Planner, node: ParseNode, outer: Scope | None, left: Source | 
     inner = unwrap(node)
     match inner.DESCRIPTOR.name:
         case "RangeVar":
-            return _range_var(planner, inner)
+            return _noticing(planner, _range_var(planner, inner))
         case "RangeSubselect":
-            return _subselect(planner, inner, outer, left)
+            found = _subselect(planner, inner, outer, left)
+            return found if inner.lateral else _noticing(planner, found)
         case "JoinExpr":
             return _join(planner, inner, outer)
         case "RangeFunction":
-            return function_scan.scan(planner, inner, outer)
+            return _noticing(planner, function_scan.scan(planner, inner, outer))
         case other:
             raise not_supported(f"{other} in FROM is not supported")
+
+
+def _noticing(planner: Planner, source: Source) -> Source:
+    """One side of a join whose pairs are made in a loop: each row of it looks whether its task was cancelled."""
+    return replace(source, frame=source.frame.where(job_group.noticing(each=True))) if planner.multiplies else source
 
 
 def _range_var(planner: Planner, node: pb.RangeVar) -> Source:
