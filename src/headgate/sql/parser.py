@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError, Message
 from postgast import pg_query_pb2
 
 from headgate.errors import PostgresError
+from headgate.sql import grammar
 from headgate.sql.parser_process import children, parse_apart
 
 ParseNode = Any
@@ -87,7 +88,7 @@ def _tree(text: str, encoded: bytes) -> pg_query_pb2.ParseResult:
     if len(encoded) > SMALL:
         return parse_apart(encoded)
     try:
-        return postgast.parse(text)
+        return grammar.parse(text)
     except DecodeError:  # of more levels than protobuf reads unless it is told to
         return parse_apart(encoded)
 

@@ -142,7 +142,7 @@ def _one() -> Iterator[_ParserProcess]:
 
 
 def parse_apart(text: bytes) -> ParseResult:
-    """The parse tree of a text; PgQueryError as from `postgast.parse`, 54001 or 53200 where it is too deep or too large."""
+    """The parse tree of a text; PgQueryError as from `grammar.parse`, 54001 or 53200 where it is too deep or too large."""
     try:
         with _one() as process:
             kind, answer = process.answer(text)

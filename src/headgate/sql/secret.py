@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-import postgast
 from postgast import pg_query_pb2 as pb
+
+from headgate.sql import grammar
 
 HIDDEN = "<hidden>"
 _SCANNED = 1 << 20
@@ -42,7 +43,7 @@ def hidden(statement: str) -> str:
     if len(statement) > _SCANNED:
         return _until_suspect(statement)
     try:
-        tokens = [token for token in postgast.scan(statement).tokens if token.token not in _COMMENTS]
+        tokens = [token for token in grammar.scan(statement).tokens if token.token not in _COMMENTS]
         encoded = statement.encode()
     except Exception:  # noqa: BLE001 - whatever it is, the text is not taken apart
         return _until_suspect(statement)

@@ -5,10 +5,10 @@ Called for what a publisher sends (`commands.subscription.applied_ddl`), which i
 
 from __future__ import annotations
 
-import postgast
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
+from headgate.sql import grammar
 from headgate.sql.parser import parse, unwrap
 
 _CAST = "SELECT NULL::"
@@ -29,11 +29,11 @@ def parsed(text: str) -> pb.TypeName:
 def _taken_apart(text: str) -> tuple[pb.TypeName, str]:
     name = _name(text) if len(text) <= LONGEST else None
     if name is not None:
-        alone = postgast.parse(f"{_CAST}text")
+        alone = grammar.parse(f"{_CAST}text")
         alone.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(name)
-        written: str = postgast.deparse(alone)
+        written: str = grammar.deparse(alone)
         # whatever else stands there (FROM, an alias, a second statement) makes it longer than the cast alone
-        if written == postgast.deparse(postgast.parse(_CAST + text)):
+        if written == grammar.deparse(grammar.parse(_CAST + text)):
             return name, written.removeprefix(_CAST)
     raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
 

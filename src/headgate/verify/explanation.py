@@ -27,6 +27,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.changes.lookup import canonical_array
 from headgate.errors import PostgresError
+from headgate.sql import grammar
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import ParseNode, parse
 from headgate.storage import feed
@@ -117,9 +118,9 @@ def _leaves(node: pb.Node) -> Iterator[pb.Node]:
 
 
 def _printed(node: ParseNode) -> str:
-    statement = postgast.parse("SELECT WHERE true")
+    statement = grammar.parse("SELECT WHERE true")
     statement.stmts[0].stmt.select_stmt.where_clause.CopyFrom(node)
-    return str(postgast.deparse(statement)).removeprefix("SELECT WHERE ")
+    return str(grammar.deparse(statement)).removeprefix("SELECT WHERE ")
 
 
 def publications_query(names: Sequence[str], schema: str, name: str, *, knows_filters: bool) -> str:

@@ -7,10 +7,10 @@ around comparisons under AND, OR and NOT, around AND under OR, and around arithm
 
 from __future__ import annotations
 
-import postgast
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
+from headgate.sql import grammar
 from headgate.sql.parser import ParseNode, parse_expression, unwrap
 
 _LEAD = len("SELECT ")  # parse_expression puts it before the text
@@ -33,7 +33,7 @@ def _pairs(text: str) -> dict[int, int]:
     """Opening parenthesis → closing one, those in literals and quoted names left out."""
     found: dict[int, int] = {}
     stack: list[int] = []
-    for token in postgast.scan(text).tokens:
+    for token in grammar.scan(text).tokens:
         word = text.encode()[token.start : token.end].decode()
         at = len(text.encode()[: token.start].decode())
         if word == "(":

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import postgast
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
@@ -23,7 +22,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, Expression
-from headgate.sql import names
+from headgate.sql import grammar, names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
 
@@ -50,7 +49,7 @@ def texts(node: pb.SelectStmt, cursor: Cursor, database: int, types: registry.Ty
 def _whole(node: pb.SelectStmt) -> str:
     tree = pb.ParseResult()
     tree.stmts.add().stmt.select_stmt.CopyFrom(node)
-    return str(postgast.deparse(tree))
+    return str(grammar.deparse(tree))
 
 
 def _outputs(node: ParseNode) -> list[str]:

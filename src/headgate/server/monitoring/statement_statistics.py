@@ -1,7 +1,7 @@
 """What a node has counted of its sessions' statements: pg_stat_statements, as PostgreSQL 15's extension shows it (manual, F.32).
 
 `StatementStatistics.ran` is called for each statement that has ended without an error, by `simple_query` and `extended_query`; `rows` by
-`system_view`. Statements that differ in constants alone are one: `postgast.normalize` and `postgast.fingerprint` are PostgreSQL's own
+`system_view`. Statements that differ in constants alone are one: `grammar.normalize` and `grammar.fingerprint` are PostgreSQL's own
 jumbling, so a text is stored with `$1` where a value stood, and what is left of passwords `secret.hidden` takes away.
 
 What must hold: memory does not depend on how many statements there are. There are `most` entries; the twentieth part that was used least
@@ -17,9 +17,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import postgast
-
-from headgate.sql import parser, secret
+from headgate.sql import grammar, parser, secret
 
 _FREED = 0.05
 _DECAY = 0.99
@@ -104,8 +102,8 @@ class StatementStatistics:
 @functools.lru_cache(maxsize=256)
 def _normal(source: str) -> tuple[int, str]:
     """The signed fingerprint of a statement, and its text without constants and secrets."""
-    unsigned = postgast.fingerprint(source).fingerprint
-    return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned, secret.hidden(postgast.normalize(source))
+    unsigned = grammar.fingerprint(source)
+    return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned, secret.hidden(grammar.normalize(source))
 
 
 def _rows_of(tag: str) -> int:

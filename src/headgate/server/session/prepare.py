@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import postgast
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
 from headgate.server.protocol.portal import BoundParameter, PreparedStatement
-from headgate.sql import parser
+from headgate.sql import grammar, parser
 from headgate.sql.parser import ParseNode, Statement
 from headgate.sql.setting import constant
 from headgate.types import registry
@@ -93,12 +92,12 @@ def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | 
     """Any other expression: the one value of SELECT expression::type."""
     from headgate.commands.execute import execute as run
 
-    tree = postgast.parse(f"SELECT NULL::{registry.known().by_oid(type_oid).plain}")
+    tree = grammar.parse(f"SELECT NULL::{registry.known().by_oid(type_oid).plain}")
     argument = tree.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.arg
     field = next(name for name, found in argument.DESCRIPTOR.fields_by_name.items() if found.message_type is node.DESCRIPTOR)
     argument.Clear()
     getattr(argument, field).CopyFrom(node)
-    source = postgast.deparse(tree)
+    source = grammar.deparse(tree)
     [statement] = parser.parse(source)
     result = run(statement.node, source, session)
     if not isinstance(result, ResultSet):

@@ -24,7 +24,7 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Const, Expression, FuncExpr, OpExpr, TypeRef, walk
 from headgate.expression.spark import set_returning
-from headgate.sql import names
+from headgate.sql import grammar, names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.spark import job_group
 from headgate.types import registry
@@ -164,13 +164,12 @@ def _integer(expression: Expression) -> int | None:
 
 
 def _by_catalog(planner: Planner, call: ParseNode) -> Plan:
-    import postgast
 
     statement = pb.ParseResult()
-    statement.CopyFrom(postgast.parse("SELECT * FROM f()"))
+    statement.CopyFrom(grammar.parse("SELECT * FROM f()"))
     function = statement.stmts[0].stmt.select_stmt.from_clause[0].range_function.functions[0].list.items[0]
     function.func_call.CopyFrom(call)
-    return system_relation.answer(planner, postgast.deparse(statement))
+    return system_relation.answer(planner, grammar.deparse(statement))
 
 
 def expand(planner: Planner, frame: DataFrame, targets: Sequence[SelectItem]) -> tuple[DataFrame, dict[Expression, Expression]]:
