@@ -77,10 +77,13 @@ def run_one(node: ParseNode, session: Session) -> Result:
 def modify(node: ParseNode, planner: object) -> ResultSet | None:
     """Runs an INSERT, UPDATE or DELETE of a WITH clause once, or only describes it; the rows of its RETURNING, None without."""
     assert isinstance(planner, Planner)
+    action = _MODIFYING.get(node.DESCRIPTOR.name)
+    if action is None:
+        raise not_supported("this statement in WITH is not supported")
     if planner.describing:
         columns = returned_columns(node, planner, planner.session)
         return None if columns is None else ResultSet(columns, [], None)
-    done = _MODIFYING[node.DESCRIPTOR.name](node, planner.session, planner)
+    done = action(node, planner.session, planner)
     return done if isinstance(done, ResultSet) else None
 
 

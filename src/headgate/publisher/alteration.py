@@ -44,7 +44,7 @@ from headgate.publisher.decoded import DecodedChanges
 from headgate.publisher.published import Published, PublishedAction, identity_columns, named, published
 from headgate.storage import feed
 from headgate.storage.rows import RowGroup
-from headgate.types.storage import arrow_type
+from headgate.storage.write import arrow_row
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
@@ -204,13 +204,9 @@ def _some(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Itera
     for side, without in (("old", INSERT), ("new", DELETE)):
         values = rows.new.take(pa.array(places, mask=found == without))
         if side == "new" and (found == DELETE).all():  # of which not all columns may have been read
-            values = pa.nulls(len(places), _row_type(plan.relation))
+            values = pa.nulls(len(places), pa.struct(list(arrow_row(plan.relation))))
         table = table.set_column(table.schema.get_field_index(side), side, values)
     yield plan, DecodedChanges(table, chosen.lsn)
-
-
-def _row_type(relation: Relation) -> pa.DataType:
-    return pa.struct([(column.name, arrow_type(column.type_oid, column.typmod)) for column in relation.columns])
 
 
 def _groups(engine: Engine, relation: Relation, end: Lsn) -> Iterator[RowGroup]:

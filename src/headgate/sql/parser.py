@@ -115,6 +115,16 @@ def unwrap(node: ParseNode) -> ParseNode:
     return node
 
 
+def anded(condition: ParseNode) -> Iterator[ParseNode]:
+    """The (unwrapped) conditions that AND connects in one; none of an empty one."""
+    node = unwrap(condition)
+    if node is not None and node.DESCRIPTOR.name == "BoolExpr" and node.boolop == pg_query_pb2.AND_EXPR:
+        for each in node.args:
+            yield from anded(each)
+    elif node is not None:
+        yield node
+
+
 def kind(node: ParseNode) -> str:
     """The type name of the (unwrapped) node: "ColumnRef", "A_Const", …; "" for None."""
     inner = unwrap(node)

@@ -52,11 +52,12 @@ class RowGroup:
     _file: pq.ParquetFile
     _number: int
     _state: TableState
+    _row: pa.Schema
     _deleted: deletion_vector.Rows
 
     def pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Some columns of its rows that are not deleted, in order, piece by piece; each time the same rows in the same pieces."""
-        row = pa.schema([schema(self._state).field(name) for name in names])
+        row = pa.schema([self._row.field(name) for name in names])
         held = set(self._file.schema_arrow.names)
         wanted = [self._state.physical[name] for name in names if self._state.physical[name] in held]
         first = 0
@@ -71,13 +72,15 @@ class RowGroup:
 
 def groups(table: DataPath, state: TableState) -> Iterator[RowGroup]:
     """All rows of a table of any size, by the row groups of its files, each of which is good until the next. XX001 as `read`."""
+    row = schema(state)
     for path, add in state.files.items():
         deleted = deletion_vector.read(table, add.get("deletionVector"))
         first = 0
         with parquet.opened(table / unquote(path)) as file:
             for number in range(file.num_row_groups):
                 last = first + file.metadata.row_group(number).num_rows
-                yield RowGroup(file, number, state, deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, last)] - first)
+                gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, last)] - first
+                yield RowGroup(file, number, state, row, gone)
                 first = last
 
 

@@ -67,9 +67,6 @@ class Changed:
         """Their hashes."""
         return hashes_of(self.keys())
 
-    def __contains__(self, key: str) -> bool:
-        return bool(pc.any(pc.equal(self._last()["key"], key)).as_py())
-
     def values(self, keys: Sequence[str]) -> Values:
         """What those of these keys are now that are there and of which it is known."""
         last = self._last()

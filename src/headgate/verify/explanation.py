@@ -120,7 +120,7 @@ def _leaves(node: pb.Node) -> Iterator[pb.Node]:
 def _printed(node: ParseNode) -> str:
     statement = grammar.parse("SELECT WHERE true")
     statement.stmts[0].stmt.select_stmt.where_clause.CopyFrom(node)
-    return str(grammar.deparse(statement)).removeprefix("SELECT WHERE ")
+    return grammar.deparse(statement).removeprefix("SELECT WHERE ")
 
 
 def publications_query(names: Sequence[str], schema: str, name: str, *, knows_filters: bool) -> str:

@@ -236,7 +236,8 @@ class Verification:
             return tuple(each.with_values(table, whole, whole) for each in found)
         hashes = hashes_of(keys)
         theirs, ours = _values(table, publisher.values(table, ranges, hashes)), _values(table, stored.values(table, hashes))
-        theirs = {key: values for key, values in theirs.items() if key not in changed} | changed.values(keys)
+        since = frozenset(changed.keys())
+        theirs = {key: values for key, values in theirs.items() if key not in since} | changed.values(keys)
         return tuple(each.with_values(table, theirs, ours) for each in found)
 
     def _differences(

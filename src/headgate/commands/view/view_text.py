@@ -49,7 +49,7 @@ def texts(node: pb.SelectStmt, cursor: Cursor, database: int, types: registry.Ty
 def _whole(node: pb.SelectStmt) -> str:
     tree = pb.ParseResult()
     tree.stmts.add().stmt.select_stmt.CopyFrom(node)
-    return str(grammar.deparse(tree))
+    return grammar.deparse(tree)
 
 
 def _outputs(node: ParseNode) -> list[str]:

@@ -27,7 +27,7 @@ from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
 from headgate.expression.node import BoolKind, Coalesce, Expression, TypeRef, joined
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, kind, position, unwrap, walk
+from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
 from headgate.storage.spark import job_group
 from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
@@ -71,14 +71,11 @@ def multiplies(node: pb.SelectStmt) -> bool:
 
 def _equalities(condition: pb.Node) -> int:
     """How many terms of a condition say that two columns are equal, or what is made of them."""
-    found = unwrap(condition)
-    if found is None:
-        return 0
-    if found.DESCRIPTOR.name == "BoolExpr" and found.boolop == pb.AND_EXPR:
-        return sum(_equalities(each) for each in found.args)
-    if found.DESCRIPTOR.name != "A_Expr" or found.kind != pb.AEXPR_OP or names.strings(found.name)[-1] != "=":
-        return 0
-    return int(all(any(kind(each) == "ColumnRef" for each in walk(side)) for side in (found.lexpr, found.rexpr)))
+    return sum(
+        all(any(kind(each) == "ColumnRef" for each in walk(side)) for side in (term.lexpr, term.rexpr))
+        for term in anded(condition)
+        if term.DESCRIPTOR.name == "A_Expr" and term.kind == pb.AEXPR_OP and names.strings(term.name)[-1] == "="
+    )
 
 
 def _beside(planner: Planner, left: Source, node: ParseNode, outer: Scope | None) -> Source:

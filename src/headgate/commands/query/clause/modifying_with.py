@@ -14,11 +14,9 @@ from headgate.catalog.relation.relation_kind import TABLE_KINDS
 from headgate.commands import lookup
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.sql.parser import unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
-
-MODIFYING = ("InsertStmt", "UpdateStmt", "DeleteStmt")
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
@@ -42,7 +40,5 @@ def freeze(planner: Planner, clause: pb.WithClause, statement: pb.SelectStmt) ->
 
 def run(planner: Planner, query: pb.DeleteStmt | pb.InsertStmt) -> Plan | None:
     """Runs the statement; the rows of its RETURNING, or None."""
-    if query.DESCRIPTOR.name not in MODIFYING:
-        raise not_supported("this statement in WITH is not supported")
     done = planner.session.node.modify(query, planner if planner.describing else planner.nested())
     return None if done is None else system_relation.frame_of(planner, done)

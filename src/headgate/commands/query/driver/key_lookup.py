@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import ArrayExpr, ColumnRef, Const, Expression, OpExpr, Relabel, ScalarArrayOp, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, unwrap, walk
+from headgate.sql.parser import ParseNode, anded, walk
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import columns as spark_columns
@@ -106,7 +106,7 @@ def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scop
     by_key = {each.key: column for each, column in zip(scope.tables[0].columns, relation.columns, strict=True)}
     fixed: dict[int, list[str]] = {}
     try:
-        for part in _parts(where):
+        for part in anded(where):
             if _may_fix(part):
                 bound = planner.prepare(binder.bind_raw(part, scope, planner.context.within(construct="WHERE")))
                 _fix(bound, by_key, fixed)
@@ -116,16 +116,6 @@ def of_where(planner: Planner, relation: Relation, where: ParseNode, scope: Scop
         if all(attnum in fixed for attnum in index.attnums) and math.prod(len(fixed[attnum]) for attnum in index.attnums) <= MOST:
             return _keys(planner, relation, index.attnums, fixed)
     return None
-
-
-def _parts(where: ParseNode) -> Iterator[ParseNode]:
-    """The conditions that AND connects."""
-    node = unwrap(where)
-    if node.DESCRIPTOR.name == "BoolExpr" and node.boolop == pb.AND_EXPR:
-        for each in node.args:
-            yield from _parts(each)
-    else:
-        yield node
 
 
 def _may_fix(node: ParseNode) -> bool:
