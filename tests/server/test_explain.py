@@ -74,3 +74,41 @@ def test_what_ended_in_an_error_of_pythons_or_in_another_message_is_as_in_postgr
                 answer = error.sqlstate, error.diag.message_primary
             found.append(answer)
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM t x, t y WHERE x.a + y.a = 4 AND x.a = y.a",
+        "SELECT * FROM t x, t y WHERE x.a = y.a AND x.b = 'x1'",
+        "SELECT * FROM t x, t y WHERE x.b = y.b",
+        "SELECT * FROM t x, t y WHERE x.a + 1 = y.a",
+        "SELECT * FROM t x, t y WHERE length(x.b) + x.a - 1 = length(y.b) + y.a AND x.b LIKE 'x%' AND x.a + y.a > 7",
+        "SELECT * FROM t x, t y, t z WHERE x.b = y.b AND y.a + 1 = z.a AND x.a + z.a > 7 AND z.b LIKE 'x%'",
+        "SELECT * FROM t x JOIN t y USING (b) WHERE x.a + y.a > 7",
+        "SELECT * FROM t x LEFT JOIN t y ON x.a + 1 = y.a - 1 AND y.b LIKE 'x%'",
+        "SELECT * FROM t x WHERE EXISTS (SELECT 1 FROM t y WHERE x.a + y.a = 4 AND y.a = x.a)",
+        "SELECT * FROM t x WHERE x.b LIKE 'x%' AND NOT EXISTS (SELECT 1 FROM t y WHERE y.b = x.b AND y.b LIKE 'x1%')",
+        "SELECT * FROM t x WHERE 10 / a > 0 AND b IN (SELECT b FROM t)",
+        "SELECT * FROM t x WHERE b LIKE 'x%' AND b NOT IN (SELECT b FROM t)",
+    ],
+)
+def test_rows_of_a_join_found_each_other_by_pairs_where_a_text_or_a_sum_stood_beside_the_equality(
+    link: psycopg.Connection, query: str
+) -> None:
+    plan = "\n".join(line for (line,) in link.execute(f"EXPLAIN {query}"))
+    assert "NestedLoop" not in plan
+    assert "CartesianProduct" not in plan
+    assert "HashJoin" in plan or "SortMergeJoin" in plan
+
+
+def test_a_range_of_the_key_reached_no_file_where_a_text_stood_beside_it(link: psycopg.Connection) -> None:
+    plan = "\n".join(line for (line,) in link.execute("EXPLAIN SELECT count(*) FROM t WHERE b LIKE 'x%' AND a > 29000"))
+    assert "GreaterThan(a,29000)" in plan
+
+
+def test_what_stands_beside_a_term_that_may_raise_is_looked_at_below_the_join(link: psycopg.Connection) -> None:
+    plan = "\n".join(line for (line,) in link.execute("EXPLAIN SELECT * FROM t x, t y WHERE x.a + y.a = 4 AND x.a < 100 AND y.a < 100"))
+    above, *below = plan.split("NestedLoopJoin")
+    assert "< 100" not in above
+    assert "".join(below).count("< 100") == 2

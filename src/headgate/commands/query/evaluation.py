@@ -6,6 +6,7 @@ columns whose keys are names in the frame it is used on (`levels_up` > 0: of the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 from headgate.commands import lookup
 from headgate.commands.query import instant
 from headgate.commands.query.clause import session_function, sublink
+from headgate.commands.query.clause.where_clause import is_membership
 from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -26,20 +28,24 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.node import (
     ArrayExpr,
+    BoolKind,
     ColumnRef,
     Const,
     Expression,
     FuncExpr,
+    OpExpr,
     Param,
     Relabel,
     RowExpr,
     SqlValue,
     SubLink,
     TypeRef,
+    conjuncts,
+    joined,
     walk,
 )
 from headgate.expression.spark import compiler, set_returning
-from headgate.expression.spark.call import implementation
+from headgate.expression.spark.call import implementation, may_raise
 from headgate.expression.spark.session_time import SessionTime
 from headgate.expression.spark.value import Env
 from headgate.sql.parser import parse, unwrap
@@ -47,6 +53,15 @@ from headgate.types import registry
 
 _EXACT_STATISTICS = frozenset({registry.BOOL, registry.INT2, registry.INT4, registry.INT8})
 _MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
+
+
+def _is_exact(expression: Expression) -> bool:
+    """Whether the files' statistics say of an expression's columns what PostgreSQL's comparisons do."""
+    return all(each.type.oid in _EXACT_STATISTICS for each in walk(expression) if isinstance(each, ColumnRef))
+
+
+def _has_subquery(expression: Expression) -> bool:
+    return any(isinstance(each, SubLink) for each in walk(expression))
 
 
 class Evaluation:
@@ -73,20 +88,39 @@ class Evaluation:
         return compiler.compile(prepared, self.places(prepared), self.time)
 
     def filter(self, expression: Expression) -> Column:
-        """The Column for `DataFrame.where`, in which NULL keeps no row; of whole numbers and booleans alone, Spark pushes it to the files.
+        """The Column for `DataFrame.where`, in which NULL keeps no row; Spark pushes terms of whole numbers and booleans to the files.
 
         Nothing else may reach them: the statistics of Parquet and Delta leave out NaN, tell -0 from 0 and overflow at infinite dates.
         """
-        exact = all(each.type.oid in _EXACT_STATISTICS for each in walk(expression) if isinstance(each, ColumnRef))
-        if not exact:
-            return self.condition(expression)
-        prepared = self.prepare(expression)
+        parts = conjuncts(expression)
+        exact = [is_membership(each) or _is_exact(each) for each in parts]
+        if all(exact):
+            return self._qual(parts)
+        silent = list(itertools.takewhile(lambda each: not may_raise(each) and not _has_subquery(each), parts))
+        early = [part for part, pushed in zip(silent, exact, strict=False) if pushed]
+        # behind a term that raises the others count in turn, so all of them stand there once more
+        late = parts if len(silent) < len(parts) else [part for part, pushed in zip(parts, exact, strict=True) if not pushed]
+        rest = self.condition(joined(BoolKind.AND, late))
+        return self._qual(early) & rest if early else rest
+
+    def _qual(self, parts: Sequence[Expression]) -> Column:
+        prepared = self.prepare(joined(BoolKind.AND, parts))
         return compiler.qual(prepared, self.places(prepared), self.time)
 
     def condition(self, expression: Expression) -> Column:
         """The Column of a condition, in which NULL counts as false."""
         prepared = self.prepare(expression)
         return compiler.condition(prepared, self.places(prepared), self.time)
+
+    def equality(self, term: OpExpr) -> Column:
+        """The Column of ``a = b`` by which rows of two frames find each other: Spark computes each side for the rows that have it.
+
+        In a condition, where the second side's error counts where the first is NULL, both would stand in one expression.
+        """
+        left, right = term.args
+        if left.type.oid == right.type.oid and may_raise(left) and may_raise(right):
+            return self.sort_key(left) == self.sort_key(right)
+        return self.column(term)
 
     def sort_key(self, expression: Expression) -> Column:
         """A Column that orders and compares as PostgreSQL does with the expression's values."""

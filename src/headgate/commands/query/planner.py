@@ -38,6 +38,7 @@ from headgate.commands.query.clause import (
     sublink_binding,
     system_relation,
     volatile_call,
+    where_clause,
 )
 from headgate.commands.query.clause.row_locking import RowLock
 from headgate.commands.query.clause.select_list import SelectItem
@@ -50,9 +51,8 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
-from headgate.expression.node import BoolKind, ColumnRef, Expression, TypeRef, conjuncts, joined, walk
+from headgate.expression.node import Expression, TypeRef
 from headgate.expression.spark import compiler
-from headgate.expression.spark.call import may_raise
 from headgate.expression.spark.value import PythonInside, without_python
 from headgate.interruption import look
 from headgate.sql import command_tag, names
@@ -268,17 +268,24 @@ class Planner:
             return source
         condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
         frame = source.frame
-        for part in _in_turn(condition):
-            frame = frame.where(self._test(part))
+        for each in where_clause.conditions(condition, source.tables):
+            frame = frame.where(self._test(each))
         return replace(source, frame=frame)
 
-    def _test(self, condition: Expression) -> Column:
+    def _test(self, condition: where_clause.InTurn | where_clause.Equality) -> Column:
         try:
             with without_python():
-                return self.evaluation.filter(condition)
+                return self._tested(condition)
         except PythonInside:
             self._conditions_in_python += 1
-            return self.evaluation.filter(condition)
+            return self._tested(condition)
+
+    def _tested(self, condition: where_clause.InTurn | where_clause.Equality) -> Column:
+        match condition:
+            case where_clause.Equality(term):
+                return self.evaluation.equality(term)
+            case where_clause.InTurn(expression):
+                return self.evaluation.filter(expression)
 
     def from_query(self, query: pb.SelectStmt, outer: Scope | None = None, locks: Sequence[RowLock] = ()) -> Plan:
         r"""A query that stands in FROM or WITH. What surrounds it is looked at behind its WHERE, as PostgreSQL does if the costs are equal.
@@ -381,23 +388,3 @@ def mentions(cte: ParseNode) -> bool:
     return any(
         each.DESCRIPTOR.name == "RangeVar" and each.relname == cte.ctename and not each.schemaname for each in walk_tree(cte.ctequery)
     )
-
-
-def _in_turn(condition: Expression) -> list[Expression]:
-    """The parts of a WHERE that are looked at one after the other.
-
-    Where it names columns of a query around it, Spark makes it the condition of a join, which it looks at behind all else. What names none,
-    and stands before all that do or cannot raise, is kept out of it: conditions of a query in between rely on it.
-    """
-    parts = conjuncts(condition)
-    first = next((place for place, each in enumerate(parts) if _is_correlated(each)), None)
-    if first is None:
-        return [condition]
-    later = [(each, _is_correlated(each) or may_raise(each)) for each in parts[first:]]
-    own = [*parts[:first], *(each for each, stays in later if not stays)]
-    rest = [each for each, stays in later if stays]
-    return [joined(BoolKind.AND, own), joined(BoolKind.AND, rest)] if own else [condition]
-
-
-def _is_correlated(expression: Expression) -> bool:
-    return any(isinstance(each, ColumnRef) and each.levels_up for each in walk(expression))

@@ -6,6 +6,7 @@ that are joined never have two columns of one name.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.query import evaluation
-from headgate.commands.query.clause import function_scan, row_locking, system_relation
+from headgate.commands.query.clause import function_scan, row_locking, system_relation, where_clause
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import Plan, PlanColumn, Source, reference, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
@@ -272,13 +273,19 @@ def _join(planner: Planner, node: pb.JoinExpr, outer: Scope | None) -> Source:
         if node.HasField("quals"):
             context = planner.context.within(construct="JOIN/ON", aggregates=False)
             condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
-            frame = _joined(node, left, right, planner.column(condition), how)
+            frame = _joined(node, left, right, _on(planner, condition, both.tables), how)
         else:
             frame = _joined(node, left, right, None, "cross")
         found = replace(both, frame=frame)
     if node.HasField("alias"):
         return as_table(planner, Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
     return found
+
+
+def _on(planner: Planner, condition: Expression, tables: Sequence[ScopeTable]) -> Column:
+    keys, others = where_clause.on(condition, tables)
+    found = [planner.evaluation.equality(each) for each in keys]
+    return functools.reduce(Column.__and__, [*found, planner.column(joined(BoolKind.AND, others))] if others else found)
 
 
 def _joined(node: pb.JoinExpr, left: Source, right: Source, condition: Column | None, how: str) -> DataFrame:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 def settled(planner: Planner, frame: DataFrame, expressions: Sequence[Expression]) -> tuple[DataFrame, list[Expression]]:
     """The frame with a further column for every volatile call, and the expressions with references to these in their place."""
-    if not any(_volatile(each) for expression in expressions for each in walk(expression)):
+    if not any(is_volatile(each) for expression in expressions for each in walk(expression)):
         return frame, list(expressions)
     columns = {}
 
     def placed(node: Expression) -> Expression | None:
-        if not _volatile(node):
+        if not is_volatile(node):
             return None
         made = PlanColumn("volatile", node.type, planner.key("volatile"))
         columns[made.key] = planner.column(node)
@@ -37,5 +37,6 @@ def settled(planner: Planner, frame: DataFrame, expressions: Sequence[Expression
     return frame.withColumns(columns), changed
 
 
-def _volatile(node: Expression) -> bool:
+def is_volatile(node: Expression) -> bool:
+    """Whether a node is such a call."""
     return isinstance(node, FuncExpr) and builtin.function(node.function).key in VOLATILE

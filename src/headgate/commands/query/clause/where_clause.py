@@ -1,0 +1,156 @@
+"""WHERE: in which order its terms are looked at, and over which rows → the conditions that a frame passes one behind the other.
+
+Called by the planner for SELECT, UPDATE … FROM and DELETE … USING. Over one table the terms are looked at as they are written, each where
+those before it are true (PostgreSQL's ExecInitQual). Over a join PostgreSQL looks at each term as far below as its tables are
+(initsplan.c, distribute_qual_to_rels), whatever stands before it, and joins by an equality before it looks at what else names the same
+tables:
+
+    | term                                                | when                                     |
+    |-----------------------------------------------------|------------------------------------------|
+    | names one table                                     | first, in turn with that table's others  |
+    | equality of what one table has and another has      | then: rows are joined by it              |
+    | names several tables                                | then, those of fewer first, in turn      |
+    | names none, is volatile or has a subquery           | then, in turn                            |
+    | [NOT] EXISTS, [NOT] IN, = ANY of a subquery         | last, each for itself (a join to Spark)  |
+    | names a query around this one                       | behind what may be looked at without it  |
+
+Spark finds an equality, and what names one side of a join, where they stand under AND as they are; a term that may raise is kept from its
+optimizer together with what is in turn with it (`expression.spark.compiler.qual`). What must hold: a condition is the AND of its
+terms; a term is in one condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeGuard
+
+from headgate.commands.query.clause.volatile_call import is_volatile
+from headgate.expression import builtin
+from headgate.expression.binding.scope import ScopeTable
+from headgate.expression.node import BoolExpr, BoolKind, ColumnRef, Expression, OpExpr, SubLink, conjuncts, joined, walk
+from headgate.expression.spark.call import may_raise
+
+Homes: TypeAlias = Mapping[str, int]
+"""Which table of FROM a column is of, by its key; of whole rows too."""
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """Terms under AND that are looked at one behind the other."""
+
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class Equality:
+    """A term by which rows of two tables find each other."""
+
+    term: OpExpr
+
+
+def conditions(expression: Expression, tables: Sequence[ScopeTable]) -> list[InTurn | Equality]:
+    """What rows of the tables pass, one behind the other."""
+    own, outer = _apart(conjuncts(expression))
+    homes = _homes(tables)
+    members = [each for each in own if is_membership(each)]
+    others = [each for each in own if not is_membership(each)]
+    return [*_placed(others, homes), *map(InTurn, members), *_correlated(outer, homes)]
+
+
+def on(condition: Expression, tables: Sequence[ScopeTable]) -> tuple[list[OpExpr], list[Expression]]:
+    """The terms of JOIN … ON: equalities both of whose sides may raise, and the others, which count in turn."""
+    homes = _homes(tables)
+    keys: list[OpExpr] = []
+    others = []
+    for each in conjuncts(condition):
+        if _joins(each, homes) and all(map(may_raise, each.args)):
+            keys.append(each)
+        else:
+            others.append(each)
+    return keys, others
+
+
+def _homes(tables: Sequence[ScopeTable]) -> Homes:
+    homes = {column.key: place for place, table in enumerate(tables) for column in table.columns}
+    return homes | {table.row_key: place for place, table in enumerate(tables)}
+
+
+def is_membership(term: Expression) -> bool:
+    """Whether a term asks if a subquery has a row: as a term under AND, Spark makes a join by keys of it, and elsewhere one in a loop."""
+    if isinstance(term, BoolExpr) and term.kind is BoolKind.NOT:
+        return is_membership(term.args[0])
+    return isinstance(term, SubLink) and term.kind in ("ANY", "EXISTS")
+
+
+def _apart(parts: Sequence[Expression]) -> tuple[list[Expression], list[Expression]]:
+    """The terms that are looked at without a query around this one, and the others.
+
+    Spark makes what names columns of a query around it the condition of a join, which it looks at behind all else. What names none, and
+    stands before all that do or cannot raise, is kept out of it: conditions of a query in between rely on it.
+    """
+    first = next((place for place, each in enumerate(parts) if _is_correlated(each)), len(parts))
+    later = [(each, _is_correlated(each) or may_raise(each)) for each in parts[first:]]
+    return [*parts[:first], *(each for each, stays in later if not stays)], [each for each, stays in later if stays]
+
+
+def _placed(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality]:
+    """The conditions of terms, those first that are looked at the furthest below."""
+    single: dict[frozenset[object], list[Expression]] = {}
+    several: dict[frozenset[object], list[Expression]] = {}
+    equalities: list[OpExpr] = []
+    last = []
+    for each in parts:
+        named = _tables(each, homes)
+        if not named or any(isinstance(below, SubLink) or is_volatile(below) for below in walk(each)):
+            last.append(each)
+        elif len(named) == 1:
+            single.setdefault(named, []).append(each)
+        elif _joins(each, homes):
+            equalities.append(each)
+        else:
+            several.setdefault(named, []).append(each)
+    if parts and not equalities and len(single) + len(several) <= 1:
+        return [InTurn(joined(BoolKind.AND, parts))]
+    groups = [*single.values(), *(several[each] for each in sorted(several, key=len)), *([last] if last else [])]
+    found = [InTurn(joined(BoolKind.AND, each)) for each in groups]
+    return [*found[: len(single)], *map(Equality, equalities), *found[len(single) :]]
+
+
+def _correlated(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality]:
+    """The conditions of terms of which one names a query around this one.
+
+    In turn, but for what names nothing else, which PostgreSQL looks at once for a row of that query, and for the equalities, by which Spark
+    joins the two.
+    """
+    gates, rest = [], []
+    equalities: list[OpExpr] = []
+    for each in parts:
+        if _tables(each, homes) == {"outer"}:
+            gates.append(each)
+        elif _joins(each, homes) and _is_correlated(each):
+            equalities.append(each)
+        else:
+            rest.append(each)
+    found: list[InTurn | Equality] = [InTurn(joined(BoolKind.AND, gates))] if gates else []
+    found += map(Equality, equalities)
+    # what names this query alone is looked at for no other rows than those that are found by the others: they stand here once more
+    return [*found, InTurn(joined(BoolKind.AND, [*gates, *equalities, *rest]))] if rest else found
+
+
+def _tables(expression: Expression, homes: Homes) -> frozenset[object]:
+    """The tables that an expression names; a column that JOIN … USING made of two is for itself, and so is a query around this one."""
+    named = [each for each in walk(expression) if isinstance(each, ColumnRef)]
+    return frozenset("outer" if each.levels_up else homes.get(each.key, each.key) for each in named)
+
+
+def _joins(term: Expression, homes: Homes) -> TypeGuard[OpExpr]:
+    """Whether a term says that what one table has is equal to what another has."""
+    if not isinstance(term, OpExpr) or len(term.args) == 1 or builtin.operator(term.operator).name != "=":
+        return False
+    left, right = (_tables(each, homes) for each in term.args)
+    return bool(left) and bool(right) and not left & right
+
+
+def _is_correlated(expression: Expression) -> bool:
+    return any(isinstance(each, ColumnRef) and each.levels_up for each in walk(expression))
