@@ -86,6 +86,7 @@ def test_what_ended_in_an_error_of_pythons_or_in_another_message_is_as_in_postgr
         "SELECT * FROM t x, t y WHERE length(x.b) + x.a - 1 = length(y.b) + y.a AND x.b LIKE 'x%' AND x.a + y.a > 7",
         "SELECT * FROM t x, t y, t z WHERE x.b = y.b AND y.a + 1 = z.a AND x.a + z.a > 7 AND z.b LIKE 'x%'",
         "SELECT * FROM t x JOIN t y USING (b) WHERE x.a + y.a > 7",
+        "SELECT * FROM t x, t y WHERE (x.a = y.a AND x.b = 'x1') OR (x.a = y.a AND y.b = 'x2' AND x.b LIKE 'x%')",
         "SELECT * FROM t x LEFT JOIN t y ON x.a + 1 = y.a - 1 AND y.b LIKE 'x%'",
         "SELECT * FROM t x WHERE EXISTS (SELECT 1 FROM t y WHERE x.a + y.a = 4 AND y.a = x.a)",
         "SELECT * FROM t x WHERE x.b LIKE 'x%' AND NOT EXISTS (SELECT 1 FROM t y WHERE y.b = x.b AND y.b LIKE 'x1%')",

@@ -46,6 +46,12 @@ SELECT id, (SELECT count(*) FROM y WHERE y.b = x.b AND y.v + x.v > 0) FROM x ORD
 SELECT id, (SELECT max(y.id) FROM y WHERE y.v + x.v > 0 AND y.b = x.b) FROM x ORDER BY 1;
 SELECT x.id, s.n FROM x, LATERAL (SELECT count(*) AS n FROM y WHERE y.v + x.v > 0 AND y.b = x.b) s ORDER BY 1;
 SELECT x.id, g FROM x, generate_series(1, x.v) g WHERE x.v + g > 2 AND x.b = 'c' ORDER BY 1, 2;
+SELECT x.id, y.id FROM x, y WHERE (x.id = y.id AND x.b = 'a' AND y.v = 1) OR (x.id = y.id AND x.v + y.v = 1) ORDER BY 1;
+SELECT x.id, y.id FROM x, y WHERE (x.id = y.id AND x.b = 'a') OR x.id = y.id ORDER BY 1;
+SELECT x.id, y.id FROM x LEFT JOIN y ON (x.b = y.b AND y.v > 1) OR (y.b = x.b AND x.b = y.b AND y.id = 1) ORDER BY 1, 2;
+SELECT id FROM x WHERE substring(b FROM 1 FOR 1) IN ('a', 'b') AND total::numeric > (SELECT avg(total) / 4 FROM y WHERE v > 0) ORDER BY 1;
+SELECT sum(v - (SELECT avg(v) FROM y)) FROM x WHERE total::numeric * 1.5 <> (SELECT avg(total) FROM y) AND v::numeric < (SELECT avg(v) FROM y);
+SELECT id, (SELECT avg(v) FROM y) + (SELECT avg(total) FROM y) FROM x WHERE v IS NOT NULL ORDER BY round(v - (SELECT avg(v) FROM y), 2);
 UPDATE x SET v = y.total FROM y WHERE x.total + y.total < 9 AND x.id = y.id AND x.id < 3;
 SELECT id, v FROM x ORDER BY id;
 DELETE FROM x USING y WHERE x.total + y.total < 9 AND y.b = x.b AND y.id = 2 AND x.id < 3;

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 
 from headgate.errors import PostgresError
-from headgate.storage.spark.failure import from_spark
+from headgate.storage.spark.failure import frames, from_spark
 
 _log = logging.getLogger("headgate.server")
 
@@ -17,6 +17,8 @@ _log = logging.getLogger("headgate.server")
 def as_postgres_error(error: BaseException) -> PostgresError:
     """The error itself, or XX000 with the cause's first line."""
     if isinstance(error, PostgresError):
+        if error.sqlstate == "XX000" and error.__cause__ is not None:
+            _log.warning("unforeseen error in Java:\n%s", frames(error))
         return error
     if isinstance(error, MemoryError):
         return PostgresError("53200", "out of memory")

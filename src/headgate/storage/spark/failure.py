@@ -7,6 +7,7 @@ zero, casts) mean one PostgreSQL error each. `from_spark` is for whoever runs a 
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -26,6 +27,8 @@ _DIGITS = "for integer string conversion"
 """Python's words for an integer of thousands of digits: it reads and writes none, as that takes the square of their number."""
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.?([A-Z_]*)\] Encountered error while reading file (?:file:(?://)?)?(\S+?)\.\s")
 _CHECKED = re.compile(r"Checksum error: (?:file:(?://)?)?(\S+) at \d+")
+_FRAME = re.compile(r"^(?:\tat .*|(?:Caused by)?: [\w.$]+)", re.MULTILINE)
+_FRAMES = 200
 _BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
 _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
@@ -60,6 +63,15 @@ def from_spark(exception: BaseException) -> PostgresError:
         if error is not None:
             return error
     return _of_system(exception, text.strip())
+
+
+def frames(exception: BaseException) -> str:
+    """Where Java was when it raised what is behind an exception, without what was said there, which may show values; empty for none."""
+    seen: BaseException | None = exception
+    while seen is not None and not str(seen).startswith(_FROM_JAVA):
+        seen = seen.__cause__
+    found = _FRAME.finditer(str(seen) if seen is not None else "")
+    return "\n".join(each[0] for each in itertools.islice(found, _FRAMES))
 
 
 def used_up(exception: BaseException) -> PostgresError | None:

@@ -51,7 +51,7 @@ class Equality:
 
 def conditions(expression: Expression, tables: Sequence[ScopeTable]) -> list[InTurn | Equality]:
     """What rows of the tables pass, one behind the other."""
-    own, outer = _apart(conjuncts(expression))
+    own, outer = _apart(_terms(expression))
     homes = _homes(tables)
     members = [each for each in own if is_membership(each)]
     others = [each for each in own if not is_membership(each)]
@@ -63,7 +63,7 @@ def on(condition: Expression, tables: Sequence[ScopeTable]) -> tuple[list[OpExpr
     homes = _homes(tables)
     keys: list[OpExpr] = []
     others = []
-    for each in conjuncts(condition):
+    for each in _terms(condition):
         if _joins(each, homes) and all(map(may_raise, each.args)):
             keys.append(each)
         else:
@@ -81,6 +81,24 @@ def is_membership(term: Expression) -> bool:
     if isinstance(term, BoolExpr) and term.kind is BoolKind.NOT:
         return is_membership(term.args[0])
     return isinstance(term, SubLink) and term.kind in ("ANY", "EXISTS")
+
+
+def _terms(condition: Expression) -> list[Expression]:
+    """What stands under AND; of an OR, first what each of its sides asks for (prepqual.c, process_duplicate_ors): often an equality."""
+    return [term for part in conjuncts(condition) for term in _factored(part)]
+
+
+def _factored(part: Expression) -> list[Expression]:
+    if not isinstance(part, BoolExpr) or part.kind is not BoolKind.OR:
+        return [part]
+    sides = [conjuncts(each) for each in part.args]
+    common = [each for each in sides[0] if all(each in side for side in sides[1:])]
+    if not common:
+        return [part]
+    rest = [[each for each in side if each not in common] for side in sides]
+    if not all(rest):
+        return common
+    return [*common, joined(BoolKind.OR, [joined(BoolKind.AND, side) for side in rest])]
 
 
 def _apart(parts: Sequence[Expression]) -> tuple[list[Expression], list[Expression]]:
