@@ -8,7 +8,7 @@ import os
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from headgate.storage.spark.failure import from_spark
+from headgate.storage.spark.failure import frames, from_spark
 
 
 def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -> None:
@@ -19,6 +19,18 @@ def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -
     text = f"An error occurred while calling o1.x.\n: {nested.toString()}\n\tat a.b\nCaused by: {nested.getCause().toString()}\n\tat c.d\n"
     found = from_spark(RuntimeError(text))
     assert (found.message, found.detail) == ("java.io.IOException: inner", "java.lang.RuntimeException: outer")
+
+
+def test_where_java_was_is_shown_without_what_it_said(spark) -> None:
+    with pytest.raises(Py4JJavaError) as raised:
+        spark._jvm.java.lang.Integer.parseInt("secret")
+    error = from_spark(raised.value)
+    error.__cause__ = raised.value
+    shown = frames(error)
+    assert shown.startswith(": java.lang.NumberFormatException\n\tat ")
+    assert "java.lang.Integer.parseInt" in shown
+    assert "secret" not in shown
+    assert frames(ValueError("no Java")) == ""
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,17 @@ SELECT x.id, y.id FROM x LEFT JOIN y ON (x.b = y.b AND y.v > 1) OR (y.b = x.b AN
 SELECT id FROM x WHERE substring(b FROM 1 FOR 1) IN ('a', 'b') AND total::numeric > (SELECT avg(total) / 4 FROM y WHERE v > 0) ORDER BY 1;
 SELECT sum(v - (SELECT avg(v) FROM y)) FROM x WHERE total::numeric * 1.5 <> (SELECT avg(total) FROM y) AND v::numeric < (SELECT avg(v) FROM y);
 SELECT id, (SELECT avg(v) FROM y) + (SELECT avg(total) FROM y) FROM x WHERE v IS NOT NULL ORDER BY round(v - (SELECT avg(v) FROM y), 2);
+CREATE TABLE n (id int PRIMARY KEY, d numeric(15,2), w numeric(10,4), u numeric, c char(4));
+INSERT INTO n VALUES (1, 1.50, 1.5, 1.500, 'a'), (2, 2, 2.0001, 'NaN', 'b'), (3, NULL, 3, 3.0, 'a'), (4, 4, 4, 1e30, NULL);
+SELECT id FROM n WHERE (id, d) IN (SELECT id, max(d) FROM n GROUP BY id) ORDER BY 1;
+SELECT id FROM n WHERE d IN (SELECT w FROM n) ORDER BY 1;
+SELECT id FROM n WHERE u IN (SELECT w FROM n) ORDER BY 1;
+SELECT id FROM n WHERE w NOT IN (SELECT sum(u) FROM n GROUP BY id) ORDER BY 1;
+SELECT a.id, b.id FROM n a, n b WHERE a.d + 1 = b.u + 1 ORDER BY 1, 2;
+SELECT a.id, b.id FROM n a, n b WHERE a.d = b.w AND a.u = b.u ORDER BY 1, 2;
+SELECT a.id, b.id FROM n a JOIN n b ON a.u * 2 = b.w * 2 ORDER BY 1, 2;
+SELECT string_agg(DISTINCT c, ',' ORDER BY c), string_agg(c, ',' ORDER BY c DESC, id) FROM n;
+DROP TABLE n;
 UPDATE x SET v = y.total FROM y WHERE x.total + y.total < 9 AND x.id = y.id AND x.id < 3;
 SELECT id, v FROM x ORDER BY id;
 DELETE FROM x USING y WHERE x.total + y.total < 9 AND y.b = x.b AND y.id = 2 AND x.id < 3;

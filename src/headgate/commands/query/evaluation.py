@@ -119,8 +119,16 @@ class Evaluation:
         """
         left, right = term.args
         if left.type.oid == right.type.oid and may_raise(left) and may_raise(right):
-            return self.sort_key(left) == self.sort_key(right)
+            one, other = self.join_keys(left, right)
+            return one == other
         return self.column(term)
+
+    def join_keys(self, left: Expression, right: Expression) -> tuple[Column, Column]:
+        """The Columns by which values of one type find each other, each over its own frame."""
+        if left.type.oid == registry.RECORD:
+            return self.sort_key(left), self.sort_key(right)
+        one, other = self.prepare(left), self.prepare(right)
+        return compiler.join_keys(one, self.places(one), other, self.places(other), self.time)
 
     def sort_key(self, expression: Expression) -> Column:
         """A Column that orders and compares as PostgreSQL does with the expression's values."""

@@ -11,7 +11,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import named_argument, window
-from headgate.expression.binding.coercion import coerce, coerce_type, to_boolean
+from headgate.expression.binding.coercion import coerce, coerce_type, strip_implicit, to_boolean
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
 from headgate.expression.binding.overload_resolution import Candidate, find_function, real_types
@@ -154,7 +154,10 @@ def _aggregate(
     if node.HasField("agg_filter"):
         inner = context.within(construct="FILTER", aggregates=False)
         condition = to_boolean(binder(node.agg_filter, scope, inner), "FILTER", inner)
-    order = window.bind_order(node.agg_order, scope, context, binder)
+    # an argument that was coerced is still what ORDER BY writes, and gives it its type (findTargetlistEntrySQL99)
+    coerced = {strip_implicit(each): each for each in args}
+    written = window.bind_order(node.agg_order, scope, context, binder)
+    order = [(coerced.get(each, each), descending, nulls_first) for each, descending, nulls_first in written]
     if node.agg_distinct and any(each not in args for each, _, _ in order):
         message = "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list"
         raise PostgresError("42P10", message, position=where)

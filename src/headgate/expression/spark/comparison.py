@@ -124,16 +124,20 @@ def equal_keys(value: Value, kind: TypeRef) -> Value:
 
 
 def numeric_test(name: str, left: Value, right: Value) -> Value:
-    """A comparison of two numerics, as decimals where both fit, else by their keys."""
-    test = TESTS[name]
+    """A comparison of two numerics."""
+    test, (one, other) = TESTS[name], numeric_keys(left, right)
+    return Value(BOOL, lambda env: test(one.make(env), other.make(env)))
+
+
+def numeric_keys(left: Value, right: Value) -> tuple[Value, Value]:
+    """What two numerics are compared by: as decimals where both fit, else the bytes that order as they do."""
     if left.rep.name == "decimal" and right.rep.name == "decimal":
         scale = max(left.rep.scale, right.rep.scale)
         whole = max(left.rep.whole, right.rep.whole)
         if whole + scale <= MAX_PRECISION:
             target = decimal(whole + scale, scale)
-            return Value(BOOL, lambda env: test(_widen(left, target)(env), _widen(right, target)(env)))
-    one, other = numeric_key(left), numeric_key(right)
-    return Value(BOOL, lambda env: test(one(env), other(env)))
+            return Value(target, _widen(left, target)), Value(target, _widen(right, target))
+    return Value(BYTES, numeric_key(left)), Value(BYTES, numeric_key(right))
 
 
 def _widen(value: Value, target: Rep) -> Callable[[Env], Column]:

@@ -30,7 +30,7 @@ from headgate.expression.spark import aggregate, cast, conditional, domain, lite
 from headgate.expression.spark.call import apply, by_operator, check_collation, implementation, is_silent, may_raise
 from headgate.expression.spark.collecting_aggregate import Ordering
 from headgate.expression.spark.common_subexpression import bound
-from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys
+from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys, numeric_keys
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
 from headgate.interruption import look
@@ -124,6 +124,23 @@ def sort_key(expression: n.Expression, columns: Mapping[str, Column], session: S
         value = plan(expression)
         key = row_value.key(value) if value.fields else equal_keys(value, expression.type)
     return settle(key)(Env(columns))
+
+
+def join_keys(
+    left: n.Expression,
+    left_columns: Mapping[str, Column],
+    right: n.Expression,
+    right_columns: Mapping[str, Column],
+    session: SessionTime | None = None,
+) -> tuple[Column, Column]:
+    """The Columns by which two values of one type are equal, each over the columns of its own side."""
+    with planning(session):
+        one, other = plan(left), plan(right)
+        if left.type.oid == registry.NUMERIC:
+            one, other = numeric_keys(one, other)
+        else:
+            one, other = equal_keys(one, left.type), equal_keys(other, right.type)
+    return settle(one)(Env(left_columns)), settle(other)(Env(right_columns))
 
 
 def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> set_returning.Set:

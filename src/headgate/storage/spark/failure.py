@@ -13,6 +13,8 @@ import re
 from dataclasses import replace
 from urllib.parse import unquote
 
+from pyspark.errors import AnalysisException
+
 from headgate.errors import PostgresError, disk_full
 
 MARK = "headgate:"
@@ -53,7 +55,7 @@ def from_spark(exception: BaseException) -> PostgresError:
             return seen
         seen = seen.__cause__
     text = str(exception)
-    found = _MARKED.search(text)
+    found = None if isinstance(exception, AnalysisException) else _MARKED.search(text)  # a plan that is shown has what it would raise
     if found:
         message = re.sub(r" SQLSTATE: [0-9A-Z]{5}$", "", found[2])
         message, fields = _without_fields(message.rstrip())
@@ -153,6 +155,9 @@ def _of_condition(condition: str, message: str) -> PostgresError | None:
         return PostgresError("22003", "smallint out of range" if re.search(r"\d+S\b", message) else "integer out of range")
     if condition.startswith("ARITHMETIC_OVERFLOW"):
         return PostgresError("22003", "bigint out of range" if "long" in message.lower() else "integer out of range")
+    if condition.startswith(("UNSUPPORTED_SUBQUERY_EXPRESSION_CATEGORY", "UNRESOLVED_COLUMN")):
+        hint = "Write it as a join, or with the condition that names the outer query in the subquery's own WHERE."
+        return PostgresError("0A000", "a subquery that names columns of the query around it in this place is not supported", hint=hint)
     if condition.startswith("CAST_OVERFLOW"):
         target = re.search(r'cast to "(\w+)"', message)
         return PostgresError("22003", f"{_INTEGERS.get(target[1] if target else '', 'integer')} out of range")

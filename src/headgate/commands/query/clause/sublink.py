@@ -84,11 +84,11 @@ def _listed(evaluation: Evaluation, pairs: list[OpExpr], plan: Plan, *, negated:
         inner = rewriting.rewrite(each.args[1], lambda node: _tested(node, plan))
         ours, theirs = each.args[0], inner
         if ours.type.oid == theirs.type.oid and not _stored(ours.type.oid):
-            left.append(evaluation.sort_key(ours))
-            right.append(evaluation.sort_key(theirs))
+            one, other = evaluation.join_keys(ours, theirs)
         else:
-            left.append(evaluation.column(ours))
-            right.append(evaluation.column(theirs))
+            one, other = evaluation.column(ours), evaluation.column(theirs)
+        left.append(one)
+        right.append(other)
     side = plan.frame.select(*(each.alias(f"value{place}") for place, each in enumerate(right)))
     found = left[0].isin(side) if len(left) == 1 else F.struct(*left).isin(side)
     return ~found if negated else found
