@@ -7,6 +7,7 @@ import os
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from headgate.storage.spark.failure import frames, from_spark
 
@@ -21,14 +22,20 @@ def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -
     assert (found.message, found.detail) == ("java.io.IOException: inner", "java.lang.RuntimeException: outer")
 
 
-def test_where_java_was_is_shown_without_what_it_said(spark) -> None:
-    with pytest.raises(Py4JJavaError) as raised:
-        spark._jvm.java.lang.Integer.parseInt("secret")
+@pytest.mark.parametrize(
+    ("raising", "kind"),
+    [
+        (lambda jvm: jvm.java.lang.Class.forName("secret"), ": java.lang.ClassNotFoundException"),
+        (lambda jvm: jvm.java.lang.Integer.parseInt("secret"), "java.lang.NumberFormatException"),
+    ],
+)
+def test_where_java_was_is_shown_without_what_it_said(spark, raising, kind) -> None:
+    with pytest.raises((Py4JJavaError, PySparkException)) as raised:
+        raising(spark._jvm)
     error = from_spark(raised.value)
     error.__cause__ = raised.value
     shown = frames(error)
-    assert shown.startswith(": java.lang.NumberFormatException\n\tat ")
-    assert "java.lang.Integer.parseInt" in shown
+    assert shown.startswith(f"{kind}\n\tat ")
     assert "secret" not in shown
     assert frames(ValueError("no Java")) == ""
 

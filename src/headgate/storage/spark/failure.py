@@ -13,7 +13,9 @@ import re
 from dataclasses import replace
 from urllib.parse import unquote
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
+from pyspark.errors.exceptions.captured import CapturedException
 
 from headgate.errors import PostgresError, disk_full
 
@@ -29,7 +31,7 @@ _DIGITS = "for integer string conversion"
 """Python's words for an integer of thousands of digits: it reads and writes none, as that takes the square of their number."""
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.?([A-Z_]*)\] Encountered error while reading file (?:file:(?://)?)?(\S+?)\.\s")
 _CHECKED = re.compile(r"Checksum error: (?:file:(?://)?)?(\S+) at \d+")
-_FRAME = re.compile(r"^(?:\tat .*|(?:Caused by)?: [\w.$]+)", re.MULTILINE)
+_FRAME = re.compile(r"^(?:\tat .*|(?:(?:Caused by)?: )?(?:\w+\.)+[\w$]+(?=[:\n]))", re.MULTILINE)
 _FRAMES = 200
 _BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
@@ -70,10 +72,14 @@ def from_spark(exception: BaseException) -> PostgresError:
 def frames(exception: BaseException) -> str:
     """Where Java was when it raised what is behind an exception, without what was said there, which may show values; empty for none."""
     seen: BaseException | None = exception
-    while seen is not None and not str(seen).startswith(_FROM_JAVA):
+    text = ""
+    while seen is not None and not text:
+        if isinstance(seen, Py4JJavaError):
+            text = str(seen)
+        elif isinstance(seen, CapturedException):
+            text = seen._stackTrace or ""
         seen = seen.__cause__
-    found = _FRAME.finditer(str(seen) if seen is not None else "")
-    return "\n".join(each[0] for each in itertools.islice(found, _FRAMES))
+    return "\n".join(each[0] for each in itertools.islice(_FRAME.finditer(text), _FRAMES))
 
 
 def used_up(exception: BaseException) -> PostgresError | None:
