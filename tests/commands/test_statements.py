@@ -9,7 +9,7 @@ from tests.conftest import Server
 from tests.publisher.test_statements import shown
 
 SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
-LONG = {"by_key_of_each_type"}
+LONG = {"by_key_of_each_type", "reports"}
 
 
 @pytest.mark.parametrize(
