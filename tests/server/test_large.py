@@ -117,6 +117,31 @@ def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(nod
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT count(*) FROM big x, big y WHERE x.a + y.a = -1",
+        "UPDATE big x SET b = 'y' FROM big y WHERE x.a + y.a = -1",
+        "DELETE FROM big x USING big y WHERE x.a + y.a = -1",
+    ],
+)
+def test_pairs_of_rows_were_looked_at_for_minutes_behind_a_cancel(node: Server, database: str, statement: str) -> None:
+    with connected(node, database) as other, connected(node, database) as session:
+        other.execute("CREATE TABLE IF NOT EXISTS big (a int, b text)")
+        other.execute("INSERT INTO big SELECT g, 'x' FROM generate_series(1, 400000) g")
+        pid = session.info.backend_pid
+        running = Running(session, statement)
+        active = f"SELECT state = 'active' AND now() - query_start > interval '4 s' FROM pg_stat_activity WHERE pid = {pid}"
+        until(lambda: not running.thread.is_alive() or other.execute(active).fetchone() == (True,), "it does not run")  # type: ignore[arg-type]
+        other.execute(f"SELECT pg_cancel_backend({pid})")  # type: ignore[arg-type]
+        running.thread.join(6 * MOMENTS)
+        assert running.state == "57014"
+        told = time.monotonic()
+        assert other.execute("SELECT count(*) FROM t WHERE b ~ 'x'").fetchone() == (1,)
+        assert time.monotonic() - told < MOMENTS
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["({0}, 'x{0}')", "(a = {0} AND b = 'x{0}')"])
 def test_a_list_of_thousands_of_pairs_is_answered(node: Server, database: str, form: str) -> None:
     pairs = [form.format(number) for number in range(4000)]

@@ -155,7 +155,9 @@ def changed_source(
     table = planner.visible(relation, table, "w" if updating else "d", reading=reading)
     if not items:
         return table, table
-    others = from_clause.plan_from(planner, items, None)
+    planner.multiplies = not planner.describing and from_clause.multiplies(items, node.where_clause, beside=1)
+    table, others = from_clause.noticing(planner, table), from_clause.plan_from(planner, items, None)
+    planner.multiplies = False
     if any(each.name == table.tables[0].name for each in others.tables):
         raise PostgresError("42712", f'table name "{table.tables[0].name}" specified more than once')
     whole = replace(

@@ -237,7 +237,7 @@ class Planner:
         windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
         above, self.in_order = self.in_order, outer is None and ordering.unsorted(node)
         self.only_where = node.where_clause if from_clause.is_one_relation(node.from_clause) and node.HasField("where_clause") else None
-        beyond, self.multiplies = self.multiplies, not self.describing and from_clause.multiplies(node)
+        beyond, self.multiplies = self.multiplies, not self.describing and from_clause.multiplies(node.from_clause, node.where_clause)
         source = from_clause.plan_from(self, node.from_clause, outer)
         self.in_order, self.only_where, self.multiplies = above, None, beyond
         locks, self.locks = self.locks, ()

@@ -56,10 +56,13 @@ def is_one_relation(items: Sequence[pb.Node]) -> bool:
     return len(items) == 1 and unwrap(items[0]).DESCRIPTOR.name == "RangeVar"
 
 
-def multiplies(node: pb.SelectStmt) -> bool:
-    """Whether FROM joins relations by fewer equalities than it takes: then pairs of rows are made in a loop, which sees no cancel."""
-    relations, equalities = 0, _equalities(node.where_clause)
-    waiting = [unwrap(each) for each in node.from_clause]
+def multiplies(items: Sequence[pb.Node], where: pb.Node, *, beside: int = 0) -> bool:
+    """Whether FROM joins relations by fewer equalities than it takes: then pairs of rows are made in a loop, which sees no cancel.
+
+    `beside`: how many relations stand beside the FROM list (the table of UPDATE and DELETE).
+    """
+    relations, equalities = beside, _equalities(where)
+    waiting = [unwrap(each) for each in items]
     while waiting:
         each = waiting.pop()
         if each.DESCRIPTOR.name == "JoinExpr":
@@ -104,19 +107,19 @@ def item(planner: Planner, node: ParseNode, outer: Scope | None, left: Source | 
     inner = unwrap(node)
     match inner.DESCRIPTOR.name:
         case "RangeVar":
-            return _noticing(planner, _range_var(planner, inner))
+            return noticing(planner, _range_var(planner, inner))
         case "RangeSubselect":
             found = _subselect(planner, inner, outer, left)
-            return found if inner.lateral else _noticing(planner, found)
+            return found if inner.lateral else noticing(planner, found)
         case "JoinExpr":
             return _join(planner, inner, outer)
         case "RangeFunction":
-            return _noticing(planner, function_scan.scan(planner, inner, outer))
+            return noticing(planner, function_scan.scan(planner, inner, outer))
         case other:
             raise not_supported(f"{other} in FROM is not supported")
 
 
-def _noticing(planner: Planner, source: Source) -> Source:
+def noticing(planner: Planner, source: Source) -> Source:
     """One side of a join whose pairs are made in a loop: each row of it looks whether its task was cancelled."""
     return replace(source, frame=source.frame.where(job_group.noticing(each=True))) if planner.multiplies else source
 
