@@ -12,6 +12,7 @@ import enum
 import errno
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _FULL = re.compile(r"(?:^|[\]:(] ?)(No space left on device|Disk quota exceeded)\b", re.MULTILINE)
@@ -119,19 +120,27 @@ def not_supported(message: str, *, detail: str | None = None, hint: str | None =
     return PostgresError("0A000", message, detail=detail, hint=hint, position=position)
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and what it was raised from, once each: an error to which a line of context was added may be its own cause."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__
+
+
 def disk_full(error: BaseException, path: object = "") -> PostgresError | None:
     """53100 where an exception says that the disk has no room: of Python, Arrow, Java (by Py4J, Spark, Delta) or DuckDB; None otherwise.
 
     The one place that knows it: what reports it must call it neither a conflict, which clients repeat, nor damage. `path`: the file, for
     who knows it better.
     """
-    seen: BaseException | None = error
-    while seen is not None:
+    for seen in causes(error):
         if isinstance(seen, PostgresError) and seen.sqlstate == "53100":
             return seen
         if isinstance(seen, OSError) and seen.errno in _NO_ROOM:
             return _no_room(path or seen.filename, os.strerror(seen.errno))
-        seen = seen.__cause__
     found = None if isinstance(error, PostgresError) else _FULL.search(str(error))
     if found is None:
         return None

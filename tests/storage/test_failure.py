@@ -9,7 +9,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from headgate.storage.spark.failure import frames, from_spark
+from headgate.errors import PostgresError, disk_full
+from headgate.storage.spark.failure import frames, from_spark, used_up
 
 
 def test_an_exception_of_java_is_named_by_its_cause_and_not_by_the_call(spark) -> None:
@@ -57,3 +58,11 @@ def test_where_java_was_is_shown_without_what_it_said(spark, raising, kind) -> N
 def test_a_full_disk_full_memory_and_too_many_files_have_postgresqls_sqlstates(error, sqlstate, message) -> None:
     found = from_spark(error)
     assert (found.sqlstate, found.message) == (sqlstate, message)
+
+
+def test_an_error_that_was_its_own_cause_was_looked_into_for_ever() -> None:
+    error = PostgresError("XX000", "unrecognized pgoutput option: nope")
+    with pytest.raises(PostgresError):
+        raise error.within('slot "s"') from error
+    assert error.__cause__ is error
+    assert (frames(error), used_up(error), disk_full(error), from_spark(error)) == ("", None, None, error)

@@ -17,8 +17,9 @@ _log = logging.getLogger("headgate.server")
 def as_postgres_error(error: BaseException) -> PostgresError:
     """The error itself, or XX000 with the cause's first line."""
     if isinstance(error, PostgresError):
-        if error.sqlstate == "XX000" and error.__cause__ is not None:
-            _log.warning("unforeseen error in Java:\n%s", frames(error))
+        java = frames(error) if error.sqlstate == "XX000" else ""
+        if java:
+            _log.warning("unforeseen error in Java:\n%s", java)
         return error
     if isinstance(error, MemoryError):
         return PostgresError("53200", "out of memory")

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.errors.exceptions.captured import CapturedException
 
-from headgate.errors import PostgresError, disk_full
+from headgate.errors import PostgresError, causes, disk_full
 
 MARK = "headgate:"
 _MARKED = re.compile(r"headgate:([0-9A-Z]{5}):([^\n]*)")
@@ -51,11 +51,9 @@ def told(error: PostgresError) -> str:
 
 def from_spark(exception: BaseException) -> PostgresError:
     """The PostgreSQL error that an exception of Spark, Java or the operating system stands for; XX000 with its cause if for none."""
-    seen: BaseException | None = exception
-    while seen is not None:
+    for seen in causes(exception):
         if isinstance(seen, PostgresError):
             return seen
-        seen = seen.__cause__
     text = str(exception)
     found = None if isinstance(exception, AnalysisException) else _MARKED.search(text)  # a plan that is shown has what it would raise
     if found:
@@ -71,25 +69,19 @@ def from_spark(exception: BaseException) -> PostgresError:
 
 def frames(exception: BaseException) -> str:
     """Where Java was when it raised what is behind an exception, without what was said there, which may show values; empty for none."""
-    seen: BaseException | None = exception
-    text = ""
-    while seen is not None and not text:
-        if isinstance(seen, Py4JJavaError):
-            text = str(seen)
-        elif isinstance(seen, CapturedException):
-            text = seen._stackTrace or ""
-        seen = seen.__cause__
-    return "\n".join(each[0] for each in itertools.islice(_FRAME.finditer(text), _FRAMES))
+    for seen in causes(exception):
+        if isinstance(seen, (Py4JJavaError, CapturedException)):
+            text = str(seen) if isinstance(seen, Py4JJavaError) else seen._stackTrace or ""
+            return "\n".join(each[0] for each in itertools.islice(_FRAME.finditer(text), _FRAMES))
+    return ""
 
 
 def used_up(exception: BaseException) -> PostgresError | None:
     """What of the machine or the node is used up (class 53: disk, handles, threads, memory), where that is why; None otherwise."""
-    seen: BaseException | None = exception
-    while seen is not None:
+    for seen in causes(exception):
         known = seen if isinstance(seen, PostgresError) else from_spark(seen)
         if known.sqlstate.startswith("53"):
             return known
-        seen = seen.__cause__
     return None
 
 
