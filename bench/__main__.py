@@ -92,7 +92,12 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         times = alternate(
             runs, lambda: replication.copy_seconds(source, native, rows), lambda: replication.copy_seconds(source, node, rows)
         )
-        report.rate(f"initial copy of {rows:,} rows, PostgreSQL → node", rows, *times, wanted=1 / 4)
+        report.rate(f"initial copy of {rows:,} rows, PostgreSQL → node", rows, *times, wanted=0.45)
+        fifth = "WHERE (aid % 5 = 0)"
+        times = alternate(
+            runs, lambda: replication.copy_seconds(source, native, rows, fifth), lambda: replication.copy_seconds(source, node, rows, fifth)
+        )
+        report.rate(f"the same through {fifth}", rows, *times, wanted=0.6)
     if "stream" in only:
         sizes = (inserts, updates, deletes)
         first, second = alternate(
@@ -121,6 +126,8 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         )
     if "small" in only:
         measure_small(report, source, native, node, int(20_000 * scale), (int(1_000_000 * scale), int(10_000_000 * scale)), runs)
+    if "batches" in only:
+        measure_batches(report, source, node, int(1_000_000 * scale), int(10_000 * scale))
     if "gate" in only:
         measure_gate(report, native, node, int(1_000_000 * scale), runs)
     if "sessions" in only:
@@ -159,6 +166,18 @@ def measure_small(
     taken = [statistics.median(replication.random_updates_seconds(source, node, rows)) for rows in sizes]
     shown = ", ".join(f"{rows:,} rows {seconds:.2f} s" for rows, seconds in zip(sizes, taken, strict=True))
     report.value("1,000 random updates", f"{shown}: {taken[1] / taken[0]:.2f} times", "2 times")
+
+
+def measure_batches(report: Report, source: DemoServer, node: DemoServer, rows: int, batches: int) -> None:
+    """Small batches one behind the other, for as long as a table gets old by them."""
+    taken, fresh, aged = replication.batch_milliseconds(source, node, rows, batches)
+    early, late = (statistics.median(each) for each in (taken[50:150], taken[-100:]))
+    report.value(
+        f"commits of 10 rows by the 100th and the {batches:,}th", f"{early:.0f} ms, {late:.0f} ms: {late / early:.2f} times", "1.5 times"
+    )
+    report.value(
+        f"reading {rows:,} rows, a fresh copy and behind them", f"{fresh:.0f} ms, {aged:.0f} ms: {aged / fresh:.2f} times", "1.5 times"
+    )
 
 
 def measure_tables(report: Report, source: DemoServer, node: DemoServer, count: int) -> None:

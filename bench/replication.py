@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -106,17 +107,17 @@ def catch_up(pub: Side, sub: Side, name: str, write: Callable[[], object]) -> fl
     return time.perf_counter() - began
 
 
-def prepare(pub: Side, sub: Side) -> None:
-    """The table on both sides and its publication."""
+def prepare(pub: Side, sub: Side, condition: str = "") -> None:
+    """The table on both sides and its publication, with a row filter."""
     pub.execute(ACCOUNTS)
     sub.execute(ACCOUNTS)
-    pub.execute("CREATE PUBLICATION p FOR TABLE accounts")
+    pub.execute(f"CREATE PUBLICATION p FOR TABLE accounts {condition}")
 
 
-def copy_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int) -> float:
+def copy_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int, condition: str = "") -> float:
     """CREATE SUBSCRIPTION on a filled table until its state is r."""
     with pair(publisher, subscriber) as (pub, sub, name):
-        prepare(pub, sub)
+        prepare(pub, sub, condition)
         fill(pub, rows, step=1_000_000)
         began = time.perf_counter()
         subscribe(pub, sub, name)
@@ -176,6 +177,57 @@ def random_updates_seconds(publisher: DemoServer, subscriber: DemoServer, rows: 
         chosen = f"SELECT 1 + (n::bigint * 7919 + {{0}}) % {rows} FROM generate_series(1, {updates}) n"
         update = f"UPDATE accounts SET abalance = abalance + 1 WHERE aid IN ({chosen})"
         return [catch_up(pub, sub, name, lambda turn=turn: pub.execute(update.format(turn))) for turn in range(times)]  # type: ignore[misc]
+
+
+def batch_milliseconds(publisher: DemoServer, subscriber: DemoServer, rows: int, batches: int) -> tuple[list[float], float, float]:
+    """Commits of ten updated rows that wait until the subscriber has them, one behind the other, each with what it took.
+
+    Then what it takes to read the whole table as a fresh copy of it, and there, medians of five.
+    """
+    with pair(publisher, subscriber) as (pub, sub, name), pair(publisher, subscriber) as (_, fresh, another):
+        prepare(pub, sub)
+        fill(pub, rows)
+        subscribe(pub, sub, name)
+        wait_synced(sub)
+        wait_flushed(pub, name)
+        taken = []
+        with waits_for(pub, name), psycopg.connect(pub.conninfo, autocommit=True) as session:
+            for number in range(batches):
+                keys = [1 + (number * 10 + each) * 7919 % rows for each in range(10)]
+                began = time.perf_counter()
+                session.execute("UPDATE accounts SET abalance = abalance + 1 WHERE aid = ANY (%s)", (keys,))
+                taken.append((time.perf_counter() - began) * 1000)
+        fresh.execute(ACCOUNTS)
+        subscribe(pub, fresh, another)
+        wait_synced(fresh)
+        assert fresh.execute(READ) == sub.execute(READ)
+        return taken, read_milliseconds(fresh), read_milliseconds(sub)
+
+
+READ = "SELECT count(*), sum(abalance), max(filler) FROM accounts WHERE bid < 90"
+
+
+@contextmanager
+def waits_for(pub: Side, name: str) -> Iterator[None]:
+    """Commits on the publisher wait for the subscription (synchronous_standby_names)."""
+    for value in (name, ""):
+        pub.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{value}'")
+        pub.execute("SELECT pg_reload_conf()")
+        while pub.execute("SHOW synchronous_standby_names") != [(value,)]:
+            time.sleep(0.02)
+        if value:
+            yield
+
+
+def read_milliseconds(side: Side, times: int = 5) -> float:
+    """Milliseconds that reading the whole table takes, the median."""
+    with psycopg.connect(side.conninfo, autocommit=True) as session:
+        taken = []
+        for _ in range(times):
+            began = time.perf_counter()
+            session.execute(READ.encode())
+            taken.append((time.perf_counter() - began) * 1000)
+        return statistics.median(taken)
 
 
 def latency(publisher: DemoServer, subscriber: DemoServer, rate: int, seconds: float, rows: int = 100_000) -> list[float]:
