@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 import pytest
 from tests.conftest import until
@@ -38,11 +40,24 @@ def test_the_copy_and_the_changes_after_it_arrive(publisher, subscriber) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("pages", "workers", "count"), [(0, 2, 1), (3071, 2, 1), (6144, 2, 2), (33_000, 2, 4), (33_000, 8, 10), (200_000, 2, 13)]
+)
+def test_the_ranges_of_a_table_are_even_and_meet(pages: int, workers: int, count: int) -> None:
+    found = initial_copy.page_ranges(pages, workers)
+    borders = [int(each) for condition in found for each in re.findall(r"< '\((\d+),", condition)]
+    assert [int(each) for condition in found for each in re.findall(r">= '\((\d+),", condition)] == borders
+    assert len(found) == count == len(borders) + 1
+    sizes = [after - before for before, after in zip([0, *borders], [*borders, pages], strict=True)]
+    assert max(sizes) - min(sizes) <= 1 or not pages
+    assert max(sizes) <= initial_copy.RANGE_PAGES[1]
+
+
 def in_ranges(publisher, count: int) -> None:
     """Sees to it that the table is so large that it is copied in so many ranges side by side."""
     pages = int(publisher.sql("SELECT pg_relation_size('t') / 8192"))
     assert pages * 8192 >= initial_copy.PARALLEL_SIZE
-    assert (count - 1) * initial_copy.RANGE_PAGES < pages <= count * initial_copy.RANGE_PAGES
+    assert len(initial_copy.page_ranges(pages, 2)) == count
 
 
 def test_a_large_table_is_read_in_parallel(publisher, subscriber) -> None:

@@ -154,8 +154,10 @@ class CopyTask:
     physical: Mapping[str, str]
     lists: Lists
 
-    def __call__(self, condition: str, _: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, condition: str, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For mapInArrow: one row for each file. `condition` says which rows."""
+        for _ in given:  # Spark keeps a worker for the next task that has read all that it was given
+            pass
         r.use(self.target.session.types)
         try:
             yield from self._range(condition)

@@ -63,8 +63,8 @@ PARALLEL_SIZE = 48 << 20
 """Tables of at least this size at the publisher are read in parallel."""
 MOST_BYTES = 32 << 40
 """PostgreSQL's largest table."""
-RANGE_PAGES = 4096
-"""Pages (8 kB) of the table that one task reads."""
+RANGE_PAGES = (3072, 16384)
+"""Pages (8 kB) of the table that one task reads, least and most: a job costs a tenth of a second, whatever it reads."""
 STOP_SECONDS = 0.5
 """How often a parallel copy looks whether it shall stop."""
 
@@ -278,7 +278,7 @@ class InitialCopy:
                     self.rows += rows.num_rows
                     self.bytes += len(piece)
             else:
-                conditions = _page_ranges(pages)
+                conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"))
                 place, state = transaction.data_path(self.relation), transaction.state(self.relation)
                 task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, state.physical, state.lists)
                 transaction.add_files(self.relation, self._written(transaction, task, conditions))
@@ -327,9 +327,11 @@ def _begin(connection: PublisherConnection) -> None:
         raise PostgresError("08006", f"table copy could not start transaction on publisher: {error.message}") from error
 
 
-def _page_ranges(pages: int) -> list[str]:
-    """Conditions on ctid that cut a table of so many pages (and what was added since) into ranges."""
-    borders = list(range(RANGE_PAGES, pages, RANGE_PAGES))
+def page_ranges(pages: int, workers: int) -> list[str]:
+    """Conditions on ctid that cut a table of so many pages (and what was added since) into even ranges, two a worker if they are not too large."""
+    least, most = RANGE_PAGES
+    count = max(-(-pages // most), min(2 * workers, pages // least), 1)
+    borders = [pages * number // count for number in range(1, count)]
     lower = [None, *borders]
     upper = [*borders, None]
     found = []
