@@ -328,7 +328,7 @@ def _begin(connection: PublisherConnection) -> None:
 
 
 def page_ranges(pages: int, workers: int) -> list[str]:
-    """Conditions on ctid that cut a table of so many pages (and what was added since) into even ranges, two a worker if they are not too large."""
+    """Conditions on ctid that cut a table of so many pages (and what was added since) into even ranges, two a worker or more."""
     least, most = RANGE_PAGES
     count = max(-(-pages // most), min(2 * workers, pages // least), 1)
     borders = [pages * number // count for number in range(1, count)]
