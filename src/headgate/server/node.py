@@ -141,7 +141,7 @@ class Node:
         if self._given_spark is None and self.settings.flag("warm_up"):
             from headgate.storage import warmup
 
-            warmup.start(self.engine.spark, self.data_dir / "pgsql_tmp")
+            warmup.start(self.engine.spark, self.data_dir / "pgsql_tmp", ["headgate.commands.execute"])
         if self._on_ready is not None:
             self._on_ready()
 
