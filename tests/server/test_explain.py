@@ -113,3 +113,10 @@ def test_what_stands_beside_a_term_that_may_raise_is_looked_at_below_the_join(li
     above, *below = plan.split("NestedLoopJoin")
     assert "< 100" not in above
     assert "".join(below).count("< 100") == 2
+
+
+@pytest.mark.parametrize("source", ["t x, t y WHERE x.a = y.a AND", "t x JOIN t y ON x.a = y.a WHERE", "t x JOIN t y USING (a) WHERE"])
+def test_a_range_of_one_column_of_an_equality_reaches_the_files_of_the_other(link: psycopg.Connection, source: str) -> None:
+    column = "a" if "USING" in source else "x.a"
+    plan = "\n".join(line for (line,) in link.execute(f"EXPLAIN SELECT x.b, y.b FROM {source} {column} > 29000"))
+    assert plan.count("GreaterThan(a,29000)") == 2

@@ -53,6 +53,7 @@ class Plan:
 class Source:
     """A FROM clause, or a part of it: the frame, the names that it brings into scope, and what ``*`` stands for.
 
+    `equal`: pairs of columns of which every row has the same value twice (inner joins by equality).
     `hidden` are the columns of the tables of a JOIN … USING that an unqualified ``*`` leaves out, because `merged` has them.
     """
 
@@ -61,6 +62,7 @@ class Source:
     star: tuple[PlanColumn, ...]
     merged: tuple[ScopeColumn, ...] = ()
     sorts: tuple[Sort, ...] = ()
+    equal: tuple[tuple[ColumnRef, ColumnRef], ...] = ()
 
     def scope(self, outer: Scope | None) -> Scope:
         """The scope of expressions over this FROM clause."""

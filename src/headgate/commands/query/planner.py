@@ -268,7 +268,7 @@ class Planner:
             return source
         condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
         frame = source.frame
-        for each in where_clause.conditions(condition, source.tables):
+        for each in where_clause.conditions(condition, source.tables, source.equal):
             frame = frame.where(self._test(each))
         return replace(source, frame=frame)
 

@@ -26,7 +26,7 @@ from headgate.commands.query.plan import Plan, PlanColumn, Source, reference, re
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
-from headgate.expression.node import BoolKind, Coalesce, Expression, TypeRef, joined
+from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, TypeRef, joined
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
 from headgate.storage.spark import job_group
@@ -93,7 +93,8 @@ def _beside(planner: Planner, left: Source, node: ParseNode, outer: Scope | None
     _check_alias(left, right)
     lateral = inner.DESCRIPTOR.name == "RangeSubselect" and inner.lateral
     frame = left.frame.lateralJoin(right.frame) if lateral else left.frame.crossJoin(right.frame)
-    return Source(frame, left.tables + right.tables, left.star + right.star, left.merged + right.merged)
+    merged, equal = left.merged + right.merged, left.equal + right.equal
+    return Source(frame, left.tables + right.tables, left.star + right.star, merged, equal=equal)
 
 
 def _check_alias(left: Source, right: Source) -> None:
@@ -277,12 +278,18 @@ def _join(planner: Planner, node: pb.JoinExpr, outer: Scope | None) -> Source:
             context = planner.context.within(construct="JOIN/ON", aggregates=False)
             condition = binder.bind_condition(node.quals, both.scope(outer), "JOIN/ON", context=context)
             frame = _joined(node, left, right, _on(planner, condition, both.tables), how)
+            equal = tuple(where_clause.pairs(condition)) if how == "inner" else ()
         else:
-            frame = _joined(node, left, right, None, "cross")
-        found = replace(both, frame=frame)
+            frame, equal = _joined(node, left, right, None, "cross"), ()
+        found = replace(both, frame=frame, equal=_equal(left, right, how) + equal)
     if node.HasField("alias"):
         return as_table(planner, Plan(found.frame, found.star), node.alias.aliasname, names.strings(node.alias.colnames))
     return found
+
+
+def _equal(left: Source, right: Source, how: str) -> tuple[tuple[ColumnRef, ColumnRef], ...]:
+    """The pairs of columns of both sides that are equal in each row of their join: of a side whose rows may be left empty, none."""
+    return (left.equal if how in ("inner", "left", "cross") else ()) + (right.equal if how in ("inner", "right", "cross") else ())
 
 
 def _on(planner: Planner, condition: Expression, tables: Sequence[ScopeTable]) -> Column:
@@ -337,4 +344,8 @@ def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], 
     frame = left.frame.join(right.frame, planner.column(joined(BoolKind.AND, conditions)), how).select("*", *values)
     rest = [each for each in left.star + right.star if each.name not in using]
     seen = tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(merged, 1))
-    return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + seen)
+    equal = _equal(left, right, how)
+    if how == "inner":
+        equal += tuple(pair for each in conditions for pair in where_clause.pairs(each))
+        equal += tuple((reference(each), reference(using_column(right.star, each.name, "right"))) for each in merged)
+    return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + seen, equal=equal)

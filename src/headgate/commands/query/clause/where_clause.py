@@ -26,13 +26,16 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
 from headgate.commands.query.clause.volatile_call import is_volatile
-from headgate.expression import builtin
+from headgate.expression import builtin, rewriting
 from headgate.expression.binding.scope import ScopeTable
 from headgate.expression.node import BoolExpr, BoolKind, ColumnRef, Expression, OpExpr, SubLink, conjuncts, joined, walk
 from headgate.expression.spark.call import may_raise
 
 Homes: TypeAlias = Mapping[str, int]
 """Which table of FROM a column is of, by its key; of whole rows too."""
+
+
+Pair: TypeAlias = tuple[ColumnRef, ColumnRef]
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,53 @@ class Equality:
     term: OpExpr
 
 
-def conditions(expression: Expression, tables: Sequence[ScopeTable]) -> list[InTurn | Equality]:
-    """What rows of the tables pass, one behind the other."""
+def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequence[Pair] = ()) -> list[InTurn | Equality]:
+    """What rows of the tables pass, one behind the other; `equal`: columns that are the same in each of them."""
     own, outer = _apart(_terms(expression))
     homes = _homes(tables)
     members = [each for each in own if is_membership(each)]
     others = [each for each in own if not is_membership(each)]
-    return [*_placed(others, homes), *map(InTurn, members), *_correlated(outer, homes)]
+    inferred = _inferred(others, [*equal, *(pair for each in others for pair in pairs(each))])
+    return [*map(InTurn, inferred), *_placed(others, homes), *map(InTurn, members), *_correlated(outer, homes)]
+
+
+def pairs(condition: Expression) -> list[Pair]:
+    """The columns of one type that a condition says are equal."""
+    found = []
+    for each in conjuncts(condition):
+        if isinstance(each, OpExpr) and len(each.args) == 2 and builtin.operator(each.operator).name == "=":
+            left, right = each.args
+            if (
+                isinstance(left, ColumnRef)
+                and isinstance(right, ColumnRef)
+                and left.type == right.type
+                and not (left.levels_up or right.levels_up)
+            ):
+                found.append((left, right))
+    return found
+
+
+def _about(term: Expression, column: ColumnRef) -> Expression:
+    """A term of one column, of another."""
+    return rewriting.rewrite(term, lambda each: column if isinstance(each, ColumnRef) else None)
+
+
+def _inferred(parts: Sequence[Expression], equal: Sequence[Pair]) -> list[Expression]:
+    """What follows for the other column of a pair from a term of one column that cannot raise: it may leave out files there.
+
+    Spark's own inference (`constraintPropagation`) does the same with terms that raise, so it is switched off.
+    """
+    other: dict[str, list[ColumnRef]] = {}
+    for left, right in equal:
+        other.setdefault(left.key, []).append(right)
+        other.setdefault(right.key, []).append(left)
+    found: list[Expression] = []
+    for each in parts if other else ():
+        named = {below.key for below in walk(each) if isinstance(below, ColumnRef)}
+        if len(named) != 1 or may_raise(each) or any(isinstance(below, SubLink) or is_volatile(below) for below in walk(each)):
+            continue
+        found += [_about(each, there) for there in other.get(named.pop(), ())]
+    return found
 
 
 def on(condition: Expression, tables: Sequence[ScopeTable]) -> tuple[list[OpExpr], list[Expression]]:
