@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from headgate.commands import lookup
 from headgate.commands.query import instant
 from headgate.commands.query.clause import session_function, sublink
-from headgate.commands.query.clause.where_clause import is_membership
+from headgate.commands.query.clause.where_clause import EXACT_STATISTICS, is_membership
 from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -51,13 +51,12 @@ from headgate.expression.spark.value import Env
 from headgate.sql.parser import parse, unwrap
 from headgate.types import registry
 
-_EXACT_STATISTICS = frozenset({registry.BOOL, registry.INT2, registry.INT4, registry.INT8})
 _MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
 
 
 def _is_exact(expression: Expression) -> bool:
     """Whether the files' statistics say of an expression's columns what PostgreSQL's comparisons do."""
-    return all(each.type.oid in _EXACT_STATISTICS for each in walk(expression) if isinstance(each, ColumnRef))
+    return all(each.type.oid in EXACT_STATISTICS for each in walk(expression) if isinstance(each, ColumnRef))
 
 
 def _has_subquery(expression: Expression) -> bool:

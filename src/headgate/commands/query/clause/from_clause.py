@@ -347,5 +347,6 @@ def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], 
     equal = _equal(left, right, how)
     if how == "inner":
         equal += tuple(pair for each in conditions for pair in where_clause.pairs(each))
-        equal += tuple((reference(each), reference(using_column(right.star, each.name, "right"))) for each in merged)
+        others = [(reference(each), reference(using_column(right.star, each.name, "right"))) for each in merged]
+        equal += tuple(each for each in others if each[0].type == each[1].type and each[0].type.oid in where_clause.EXACT_STATISTICS)
     return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + seen, equal=equal)

@@ -30,12 +30,13 @@ from headgate.expression import builtin, rewriting
 from headgate.expression.binding.scope import ScopeTable
 from headgate.expression.node import BoolExpr, BoolKind, ColumnRef, Expression, OpExpr, SubLink, conjuncts, joined, walk
 from headgate.expression.spark.call import may_raise
+from headgate.types import registry
 
 Homes: TypeAlias = Mapping[str, int]
 """Which table of FROM a column is of, by its key; of whole rows too."""
-
-
 Pair: TypeAlias = tuple[ColumnRef, ColumnRef]
+EXACT_STATISTICS = frozenset({registry.BOOL, registry.INT2, registry.INT4, registry.INT8})
+"""Types of which the files' statistics say what PostgreSQL's comparisons do, and of which equal values are the same."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequ
 
 
 def pairs(condition: Expression) -> list[Pair]:
-    """The columns of one type that a condition says are equal."""
+    """The columns that a condition says are equal and so the same, as numerics (1.0 and 1.00) and intervals are not."""
     found = []
     for each in conjuncts(condition):
         if isinstance(each, OpExpr) and len(each.args) == 2 and builtin.operator(each.operator).name == "=":
@@ -72,6 +73,7 @@ def pairs(condition: Expression) -> list[Pair]:
                 isinstance(left, ColumnRef)
                 and isinstance(right, ColumnRef)
                 and left.type == right.type
+                and left.type.oid in EXACT_STATISTICS
                 and not (left.levels_up or right.levels_up)
             ):
                 found.append((left, right))
