@@ -393,11 +393,13 @@ class WindowCall(Expression):
 class SubLink(Expression):
     """A subquery in an expression; `query` is what the caller's callback made of it (opaque here).
 
+    `source` is how it was written (`sql.parser.written`): what tells it from another, as its plan cannot.
     `kind` is EXISTS, EXPR (scalar), ANY, ALL or ARRAY; for ANY and ALL `test` compares the outer value with a `CaseTest`.
     """
 
     kind: str
     query: Any = field(compare=False)
+    source: bytes
     test: Expression | None = None
 
 

@@ -141,6 +141,17 @@ def walk(node: ParseNode) -> Iterator[Message]:
         stack.extend(reversed(children(found)))
 
 
+def written(node: ParseNode) -> bytes:
+    """What a tree says, wherever it stands: two that are written alike are the same."""
+    copy = type(node)()
+    copy.CopyFrom(node)
+    for message in walk(copy):
+        for field, _ in message.ListFields():
+            if field.name in _OFFSETS:
+                message.ClearField(field.name)
+    return bytes(copy.SerializeToString(deterministic=True))
+
+
 def position(location: int) -> int | None:
     """PostgresError.position of a node's location."""
     return location + 1 if location >= 0 else None

@@ -71,6 +71,14 @@ SELECT x.id, y.id FROM x, y WHERE x.id = y.v AND 12 / x.id > 2 ORDER BY 1, 2;
 SELECT x.id, y.id FROM x JOIN y ON x.id = y.id LEFT JOIN y z ON z.id = y.v WHERE x.id < 3 AND z.id IS NULL ORDER BY 1, 2;
 SELECT id, y.total FROM x JOIN y USING (id) WHERE id > 1 AND y.id < 9 ORDER BY 1;
 SELECT x.id, y.id FROM x RIGHT JOIN (SELECT a.id, b.b FROM y a JOIN y b ON a.id = b.id) y ON x.id = y.id WHERE x.id > 1 OR x.id IS NULL ORDER BY 2;
+-- subqueries that differ are not the same term, nor the same column
+SELECT id FROM x WHERE (EXISTS (SELECT 1 FROM y WHERE y.id = 1) AND id = 1) OR (EXISTS (SELECT 1 FROM y WHERE y.id = 999) AND id = 2) ORDER BY 1;
+SELECT id FROM x WHERE (id IN (SELECT id FROM y WHERE v < 2) AND v >= 0) OR (id IN (SELECT id FROM y WHERE v > 2) AND v < 9) ORDER BY 1;
+SELECT id, (SELECT y.total FROM y WHERE y.id = x.id) AS a, (SELECT -y.total FROM y WHERE y.id = x.id) AS b FROM x WHERE id < 4 ORDER BY 2;
+SELECT id, (SELECT y.total FROM y WHERE y.id = x.id) AS a, (SELECT -y.total FROM y WHERE y.id = x.id) AS b FROM x WHERE id < 4 ORDER BY 3;
+SELECT (SELECT y.total FROM y WHERE y.id = x.id) AS a, (SELECT -y.total FROM y WHERE y.id = x.id) AS b, count(*) FROM x GROUP BY 1, 2 ORDER BY 1;
+SELECT (SELECT y.total FROM y WHERE y.id = x.id) AS a, count(*) FROM x GROUP BY (SELECT y.total FROM y WHERE y.id = x.id) ORDER BY 1;
+SELECT (SELECT y.total FROM y WHERE y.id = x.id) AS a FROM x ORDER BY (SELECT y.total   FROM y WHERE (y.id = x.id));
 UPDATE x SET v = y.total FROM y WHERE x.total + y.total < 9 AND x.id = y.id AND x.id < 3;
 SELECT id, v FROM x ORDER BY id;
 DELETE FROM x USING y WHERE x.total + y.total < 9 AND y.b = x.b AND y.id = 2 AND x.id < 3;

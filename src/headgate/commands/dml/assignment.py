@@ -24,7 +24,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, SetToDefault, SubLink
-from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap, written
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
@@ -96,7 +96,11 @@ def _of_row(
 def _subquery(node: ParseNode, planner: Planner, scope: Scope) -> list[Expression]:
     """A subquery of several columns as a scalar subquery for each."""
     plan = planner.select(unwrap(node.subselect), scope)
-    return [SubLink(type=each.type, kind="EXPR", query=Plan(plan.frame, (each,)), location=node.location) for each in plan.columns]
+    source = written(node.subselect)
+    return [
+        SubLink(type=each.type, kind="EXPR", query=Plan(plan.frame, (each,)), source=source + each.key.encode(), location=node.location)
+        for each in plan.columns
+    ]
 
 
 def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> Column:

@@ -48,7 +48,7 @@ from headgate.expression.node import (
 )
 from headgate.interruption import look
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, unwrap
+from headgate.sql.parser import ParseNode, unwrap, written
 from headgate.types import registry
 from headgate.types.base import numeric
 
@@ -300,7 +300,7 @@ def _sublink(node: pb.SubLink, scope: Scope, context: BindContext) -> Expression
         test = bind(node.testexpr, scope, context=context) if node.HasField("testexpr") else None
         # what a scalar subquery gives is not known here: as with a literal, what stands beside it decides
         given = UNKNOWN if kind == "EXPR" else BOOLEAN
-        return SubLink(type=given, kind=kind, query=node, test=test, location=node.location)
+        return SubLink(type=given, kind=kind, query=node, source=written(node.subselect), test=test, location=node.location)
     message = context.refuse_subquery or f"cannot use subquery in {context.construct}"
     raise PostgresError("0A000", message, position=context.position(node.location))
 

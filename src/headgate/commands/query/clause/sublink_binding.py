@@ -15,7 +15,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import BOOLEAN, CaseTest, Expression, RowExpr, SubLink, TypeRef
 from headgate.sql import names
-from headgate.sql.parser import position
+from headgate.sql.parser import position, written
 from headgate.types import registry
 
 _KINDS = {pb.EXISTS_SUBLINK: "EXISTS", pb.EXPR_SUBLINK: "EXPR", pb.ANY_SUBLINK: "ANY", pb.ALL_SUBLINK: "ALL",
@@ -27,20 +27,21 @@ def bound(node: pb.SubLink, scope: Scope, context: BindContext, columns: Sequenc
     word = _KINDS.get(node.sub_link_type)
     if word is None:
         raise not_supported("this kind of subquery is not supported", position=position(node.location))
+    source = written(node.subselect)
     if word == "EXISTS":
-        return SubLink(type=BOOLEAN, kind=word, query=query, location=node.location)
+        return SubLink(type=BOOLEAN, kind=word, query=query, source=source, location=node.location)
     if len(columns) != 1 and word in ("EXPR", "ARRAY"):
         raise PostgresError("42601", "subquery must return only one column", position=position(node.location))
     if word == "EXPR":
-        return SubLink(type=columns[0], kind=word, query=query, location=node.location)
+        return SubLink(type=columns[0], kind=word, query=query, source=source, location=node.location)
     if word == "ARRAY":
         kind = context.types.by_oid(columns[0].oid)
         over = TypeRef(kind.oid if kind.is_array else kind.array, -1, columns[0].collation)
-        return SubLink(type=over, kind=word, query=query, location=node.location)
+        return SubLink(type=over, kind=word, query=query, source=source, location=node.location)
     test = _test(node, binder.bind_raw(node.testexpr, scope, context), columns, context)
     if test.type.oid != registry.BOOL:
         raise PostgresError("42804", "row comparison operator must yield type boolean", position=position(node.location))
-    return SubLink(type=BOOLEAN, kind=word, query=query, test=test, location=node.location)
+    return SubLink(type=BOOLEAN, kind=word, query=query, source=source, test=test, location=node.location)
 
 
 def _test(node: pb.SubLink, left: Expression, columns: Sequence[TypeRef], context: BindContext) -> Expression:
