@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.commands import lookup
@@ -49,6 +49,7 @@ from headgate.expression.spark.call import implementation, may_raise
 from headgate.expression.spark.session_time import SessionTime
 from headgate.expression.spark.value import Env
 from headgate.sql.parser import parse, unwrap
+from headgate.storage.spark import scalar_subquery
 from headgate.types import registry
 
 _MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
@@ -128,6 +129,10 @@ class Evaluation:
             return self.sort_key(left), self.sort_key(right)
         one, other = self.prepare(left), self.prepare(right)
         return compiler.join_keys(one, self.places(one), other, self.places(other), self.time)
+
+    def scalar(self, frame: DataFrame) -> Column:
+        """The only value of a subquery's rows; a statement that is described alone begins nothing that it would compute."""
+        return frame.scalar() if self._describing else scalar_subquery.scalar(frame)
 
     def sort_key(self, expression: Expression) -> Column:
         """A Column that orders and compares as PostgreSQL does with the expression's values."""

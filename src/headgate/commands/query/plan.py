@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -49,6 +50,9 @@ class Plan:
     sorts: tuple[Sort, ...] = ()
 
 
+EqualColumns: TypeAlias = tuple[ColumnRef, ColumnRef]
+
+
 @dataclass(frozen=True)
 class Source:
     """A FROM clause, or a part of it: the frame, the names that it brings into scope, and what ``*`` stands for.
@@ -62,7 +66,7 @@ class Source:
     star: tuple[PlanColumn, ...]
     merged: tuple[ScopeColumn, ...] = ()
     sorts: tuple[Sort, ...] = ()
-    equal: tuple[tuple[ColumnRef, ColumnRef], ...] = ()
+    equal: tuple[EqualColumns, ...] = ()
 
     def scope(self, outer: Scope | None) -> Scope:
         """The scope of expressions over this FROM clause."""

@@ -22,11 +22,11 @@ from headgate.commands import lookup, privilege
 from headgate.commands.query import evaluation
 from headgate.commands.query.clause import function_scan, row_locking, system_relation, where_clause
 from headgate.commands.query.driver import key_lookup
-from headgate.commands.query.plan import Plan, PlanColumn, Source, reference, renamed, scope_table
+from headgate.commands.query.plan import EqualColumns, Plan, PlanColumn, Source, reference, renamed, scope_table
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
-from headgate.expression.node import BoolKind, Coalesce, ColumnRef, Expression, TypeRef, joined
+from headgate.expression.node import BoolKind, Coalesce, Expression, TypeRef, joined
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, anded, kind, position, unwrap, walk
 from headgate.storage.spark import job_group
@@ -287,7 +287,7 @@ def _join(planner: Planner, node: pb.JoinExpr, outer: Scope | None) -> Source:
     return found
 
 
-def _equal(left: Source, right: Source, how: str) -> tuple[tuple[ColumnRef, ColumnRef], ...]:
+def _equal(left: Source, right: Source, how: str) -> tuple[EqualColumns, ...]:
     """The pairs of columns of both sides that are equal in each row of their join: of a side whose rows may be left empty, none."""
     return (left.equal if how in ("inner", "left", "cross") else ()) + (right.equal if how in ("inner", "right", "cross") else ())
 
@@ -346,7 +346,7 @@ def _using(planner: Planner, left: Source, right: Source, using: Sequence[str], 
     seen = tuple(ScopeColumn(each.name, place, each.type, each.key) for place, each in enumerate(merged, 1))
     equal = _equal(left, right, how)
     if how == "inner":
-        equal += tuple(pair for each in conditions for pair in where_clause.pairs(each))
+        equal += tuple(where_clause.pairs(joined(BoolKind.AND, conditions)))
         others = [(reference(each), reference(using_column(right.star, each.name, "right"))) for each in merged]
-        equal += tuple(each for each in others if each[0].type == each[1].type and each[0].type.oid in where_clause.EXACT_STATISTICS)
+        equal += tuple(each for each in others if where_clause.are_same(*each))
     return Source(frame, left.tables + right.tables, (*merged, *rest), left.merged + right.merged + seen, equal=equal)

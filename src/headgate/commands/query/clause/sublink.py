@@ -26,7 +26,6 @@ from headgate.expression.node import (
 )
 from headgate.expression.spark import compiler
 from headgate.expression.spark.comparison import in_stored_order
-from headgate.storage.spark import scalar_subquery
 from headgate.types import registry
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def column(evaluation: Evaluation, node: SubLink) -> Column:
     if node.kind == "EXISTS":
         return frame.exists()
     if node.kind == "EXPR":
-        return scalar_subquery.scalar(frame)
+        return evaluation.scalar(frame)
     if node.kind == "ARRAY":
         return _array(evaluation, node, plan)
     assert node.test is not None
@@ -57,7 +56,7 @@ def _array(evaluation: Evaluation, node: SubLink, plan: Plan) -> Column:
     )
     order = tuple((each.expression, each.descending, each.nulls_first) for each in plan.sorts)
     made = Aggregate(type=node.type, function=gather.oid, args=(reference(only),), order=order)
-    return F.coalesce(scalar_subquery.scalar(plan.frame.select(evaluation.column(made).alias("array"))), F.lit("{}"))
+    return F.coalesce(evaluation.scalar(plan.frame.select(evaluation.column(made).alias("array"))), F.lit("{}"))
 
 
 def _is_array(oid: int) -> bool:
@@ -114,7 +113,7 @@ def _gathered(evaluation: Evaluation, test: OpExpr, plan: Plan, *, negated: bool
         raise not_supported("this comparison with the rows of a subquery is not supported")
     value = col(only.key)
     facts = F.struct(F.min(value).alias("min"), F.max(value).alias("max"), F.count(F.lit(1)).alias("all"), F.count(value).alias("some"))
-    found = scalar_subquery.scalar(plan.frame.select(facts.alias("facts")))
+    found = evaluation.scalar(plan.frame.select(facts.alias("facts")))
     tests = [_with_value(evaluation, test, found[each]) for each in _DECIDING[name][negated]]
     decided = tests[0] if len(tests) == 1 else (tests[0] & tests[1] if negated else tests[0] | tests[1])
     unknown = decided.isNull() | (found["some"] < found["all"])

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard
 
 from headgate.commands.query.clause.volatile_call import is_volatile
+from headgate.commands.query.plan import EqualColumns
 from headgate.expression import builtin, rewriting
 from headgate.expression.binding.scope import ScopeTable
 from headgate.expression.node import BoolExpr, BoolKind, ColumnRef, Expression, OpExpr, SubLink, conjuncts, joined, walk
@@ -34,7 +35,6 @@ from headgate.types import registry
 
 Homes: TypeAlias = Mapping[str, int]
 """Which table of FROM a column is of, by its key; of whole rows too."""
-Pair: TypeAlias = tuple[ColumnRef, ColumnRef]
 EXACT_STATISTICS = frozenset({registry.BOOL, registry.INT2, registry.INT4, registry.INT8})
 """Types of which the files' statistics say what PostgreSQL's comparisons do, and of which equal values are the same."""
 
@@ -53,7 +53,7 @@ class Equality:
     term: OpExpr
 
 
-def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequence[Pair] = ()) -> list[InTurn | Equality]:
+def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequence[EqualColumns] = ()) -> list[InTurn | Equality]:
     """What rows of the tables pass, one behind the other; `equal`: columns that are the same in each of them."""
     own, outer = _apart(_terms(expression))
     homes = _homes(tables)
@@ -63,21 +63,18 @@ def conditions(expression: Expression, tables: Sequence[ScopeTable], equal: Sequ
     return [*map(InTurn, inferred), *_placed(others, homes), *map(InTurn, members), *_correlated(outer, homes)]
 
 
-def pairs(condition: Expression) -> list[Pair]:
-    """The columns that a condition says are equal and so the same, as numerics (1.0 and 1.00) and intervals are not."""
+def pairs(condition: Expression) -> list[EqualColumns]:
+    """The columns that a condition says are equal and so the same (`are_same`)."""
     found = []
-    for each in conjuncts(condition):
-        if isinstance(each, OpExpr) and len(each.args) == 2 and builtin.operator(each.operator).name == "=":
-            left, right = each.args
-            if (
-                isinstance(left, ColumnRef)
-                and isinstance(right, ColumnRef)
-                and left.type == right.type
-                and left.type.oid in EXACT_STATISTICS
-                and not (left.levels_up or right.levels_up)
-            ):
-                found.append((left, right))
+    for left, right in (each.args for each in conjuncts(condition) if _is_equality(each)):
+        if isinstance(left, ColumnRef) and isinstance(right, ColumnRef) and are_same(left, right):
+            found.append((left, right))
     return found
+
+
+def are_same(left: ColumnRef, right: ColumnRef) -> bool:
+    """Whether two columns of FROM that are equal have one value, as numerics (1.0 and 1.00) and intervals need not."""
+    return left.type == right.type and left.type.oid in EXACT_STATISTICS and not (left.levels_up or right.levels_up)
 
 
 def _about(term: Expression, column: ColumnRef) -> Expression:
@@ -85,7 +82,7 @@ def _about(term: Expression, column: ColumnRef) -> Expression:
     return rewriting.rewrite(term, lambda each: column if isinstance(each, ColumnRef) else None)
 
 
-def _inferred(parts: Sequence[Expression], equal: Sequence[Pair]) -> list[Expression]:
+def _inferred(parts: Sequence[Expression], equal: Sequence[EqualColumns]) -> list[Expression]:
     """What follows for the other column of a pair from a term of one column that cannot raise: it may leave out files there.
 
     Spark's own inference (`constraintPropagation`) does the same with terms that raise, so it is switched off.
@@ -97,7 +94,7 @@ def _inferred(parts: Sequence[Expression], equal: Sequence[Pair]) -> list[Expres
     found: list[Expression] = []
     for each in parts if other else ():
         named = {below.key for below in walk(each) if isinstance(below, ColumnRef)}
-        if len(named) != 1 or may_raise(each) or any(isinstance(below, SubLink) or is_volatile(below) for below in walk(each)):
+        if len(named) != 1 or may_raise(each) or _stands_alone(each):
             continue
         found += [_about(each, there) for there in other.get(named.pop(), ())]
     return found
@@ -165,7 +162,7 @@ def _placed(parts: Sequence[Expression], homes: Homes) -> list[InTurn | Equality
     last = []
     for each in parts:
         named = _tables(each, homes)
-        if not named or any(isinstance(below, SubLink) or is_volatile(below) for below in walk(each)):
+        if not named or _stands_alone(each):
             last.append(each)
         elif len(named) == 1:
             single.setdefault(named, []).append(each)
@@ -209,10 +206,19 @@ def _tables(expression: Expression, homes: Homes) -> frozenset[object]:
 
 def _joins(term: Expression, homes: Homes) -> TypeGuard[OpExpr]:
     """Whether a term says that what one table has is equal to what another has."""
-    if not isinstance(term, OpExpr) or len(term.args) == 1 or builtin.operator(term.operator).name != "=":
+    if not _is_equality(term):
         return False
     left, right = (_tables(each, homes) for each in term.args)
     return bool(left) and bool(right) and not left & right
+
+
+def _is_equality(term: Expression) -> TypeGuard[OpExpr]:
+    return isinstance(term, OpExpr) and len(term.args) == 2 and builtin.operator(term.operator).name == "="
+
+
+def _stands_alone(term: Expression) -> bool:
+    """Whether a term says nothing of its columns alone: it has a subquery, or calls what is another each time."""
+    return any(isinstance(each, SubLink) or is_volatile(each) for each in walk(term))
 
 
 def _is_correlated(expression: Expression) -> bool:
