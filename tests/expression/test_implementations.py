@@ -6,7 +6,9 @@ from collections import Counter
 
 from headgate.expression import builtin
 from headgate.expression.builtin import Function
-from headgate.expression.implementation.implementations import IMPLEMENTATIONS, TABLES
+from headgate.expression.implementation.implementations import AGGREGATE_TABLES, AGGREGATES, IMPLEMENTATIONS, TABLES
+from headgate.expression.implementation.set_returning import SETS
+from headgate.expression.implementation.window_function import WINDOW_FUNCTIONS
 
 
 def test_a_function_stands_in_one_table() -> None:
@@ -39,3 +41,31 @@ def test_a_template_names_no_argument_that_the_function_has_not() -> None:
     ]
 
     assert wrong == []
+
+
+def test_an_aggregate_stands_in_one_table() -> None:
+    names = Counter(name for table in AGGREGATE_TABLES for name in table)
+
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+def test_every_aggregate_is_one_of_postgresql() -> None:
+    known = {each.name for each in builtin.builtins().functions.values() if each.kind == "a"}
+
+    assert sorted(set(AGGREGATES) - known) == []
+
+
+def test_every_window_function_is_one_of_postgresql() -> None:
+    known = {each.key for each in builtin.builtins().functions.values() if each.kind == "w"}
+
+    assert sorted(set(WINDOW_FUNCTIONS)) == sorted(known)
+
+
+def test_every_set_is_a_function_of_postgresql_that_returns_one() -> None:
+    known = {each.key for each in builtin.builtins().functions.values() if each.retset}
+
+    assert sorted(set(SETS) - known) == []
+
+
+def test_a_set_has_a_form() -> None:
+    assert [key for key, each in SETS.items() if each.rows is None and each.duckdb is None] == []

@@ -35,7 +35,8 @@ class Function:
 
     `kind`: 'f' function, 'a' aggregate, 'w' window, 'p' procedure. `volatility`: 'i', 's', 'v'. `variadic` is the element
     type of the last argument (0: not variadic; 2276: VARIADIC "any"). `key` names the implementation: the C function's name,
-    or ``name/argument,types`` for a function in SQL; the compiler's tables are made of such keys.
+    or ``name/argument,types`` for a function in SQL; the compiler's tables are made of such keys. `aggregate_kind`: 'n' normal,
+    'o' ordered-set, 'h' hypothetical-set.
     """
 
     oid: int
@@ -50,6 +51,7 @@ class Function:
     defaults: int
     key: str
     schema: str = "pg_catalog"
+    aggregate_kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ _MEMBER = ("amopfamily", "amoplefttype", "amoprighttype", "amopstrategy", "amopo
 def builtins() -> Builtins:
     """The built-in objects of PostgreSQL 15."""
     operators = [Operator(*row.values()) for row in rows("pg_operator", *_OPERATOR) if row["oprcode"]]
-    functions = [_function(row) for row in rows("pg_proc", *_FUNCTION)]
+    kinds = {row["aggfnoid"]: row["aggkind"] for row in rows("pg_aggregate", "aggfnoid", "aggkind")}
+    functions = [_function(row, kinds.get(row["oid"], "")) for row in rows("pg_proc", *_FUNCTION)]
     functions += [_own(oid, each) for oid, each in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
     members = [each for each in rows("pg_amop", *_MEMBER) if each["amopmethod"] == BTREE]
     collations = {row["oid"]: row["collname"] for row in rows("pg_collation", "oid", "collname")}
@@ -115,7 +118,7 @@ def builtins() -> Builtins:
     )
 
 
-def _function(row: dict[str, Any]) -> Function:
+def _function(row: dict[str, Any], aggregate_kind: str) -> Function:
     of_sql = row["prolang"] == _SQL and row["prokind"] == "f"
     return Function(
         oid=row["oid"],
@@ -130,6 +133,7 @@ def _function(row: dict[str, Any]) -> Function:
         defaults=row["pronargdefaults"],
         key=f"{row['proname']}/{','.join(map(str, row['proargtypes']))}" if of_sql else row["prosrc"],
         schema=schemas()[row["pronamespace"]],
+        aggregate_kind=aggregate_kind,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
 from headgate.expression.binding import named_argument, window
 from headgate.expression.binding.coercion import coerce, coerce_type, strip_implicit, to_boolean
 from headgate.expression.binding.coercion_pathway import Reach
@@ -173,9 +174,6 @@ def _aggregate(
     )
 
 
-_ORDERED_SETS = frozenset({"percentile_cont", "percentile_disc", "mode", "rank", "dense_rank", "percent_rank", "cume_dist"})
-
-
 def _ordered_set(
     node: ParseNode, schema: str | None, name: str, args: list[Expression], scope: Scope, context: BindContext, binder: Binder
 ) -> Expression:
@@ -183,7 +181,7 @@ def _ordered_set(
     where = context.position(node.location)
     order = window.bind_order(node.agg_order, scope, context, binder)
     actual = [*args, *(each for each, _, _ in order)]
-    if name not in _ORDERED_SETS:
+    if not any(each.aggregate_kind in ("o", "h") for each in builtin.builtins().functions_named.get(name, ())):
         find_function(schema, name, [each.type.oid for each in args], context, node.location)
         raise PostgresError("42809", f"{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP", position=where)
     candidate = find_function(schema, name, [each.type.oid for each in actual], context, node.location)

@@ -9,27 +9,21 @@ from headgate.expression import node as n
 from headgate.expression.duckdb import aggregate, comparison
 from headgate.expression.duckdb.aggregate import Compile
 from headgate.expression.duckdb.value import Env, refuse
+from headgate.expression.implementation.window_function import WINDOW_FUNCTIONS
 from headgate.types import registry as t
-
-_FUNCTIONS = frozenset({"row_number", "rank", "dense_rank", "lag", "lead", "first_value", "last_value"})
 
 
 def sql(node: n.WindowCall, args: Sequence[str], env: Env, compile_: Compile) -> str:
     """The SQL of a window function over the SQL of its arguments."""
     found = builtin.function(node.function)
+    over = f" OVER ({_window(node, env, compile_)})"
     if found.kind == "a":
         inner = n.Aggregate(type=node.type, function=node.function, args=node.args, star=node.star, filter=node.filter)
-        called = aggregate.sql(inner, args, env, compile_)
-        if not called.endswith(")") or called.startswith(("CAST(", "(")):
-            cast, _, kind = called.removeprefix("CAST(").rpartition(" AS ")
-            if not called.startswith("CAST("):
-                raise refuse(f"{found.name} over a window", node)
-            return f"CAST({cast} OVER ({_window(node, env, compile_)}) AS {kind}"
-    elif found.name in _FUNCTIONS and len(args) <= 1:
-        called = f"{found.name}({', '.join(args)})"
-    else:
+        return aggregate.sql(inner, args, env, compile_, over)
+    known = WINDOW_FUNCTIONS.get(found.key)
+    if known is None or known.duckdb is None:
         raise refuse(f"the window function {found.name}", node)
-    return f"{called} OVER ({_window(node, env, compile_)})"
+    return known.duckdb.format(*args) + over
 
 
 def _window(node: n.WindowCall, env: Env, compile_: Compile) -> str:

@@ -1,6 +1,7 @@
 """Functions that give rows, value by value: unnest, generate_series, jsonb_each and their like.
 
-Called by `spark.set_returning` inside Arrow functions, with their arguments as texts. Each gives a list of rows of texts.
+For `implementation.set_returning`; called by `spark.set_returning` inside Arrow functions, with their arguments as texts. Each gives
+a list of rows of texts.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from headgate.expression.functions import array as arrays
 from headgate.expression.functions import numeric
 from headgate.expression.functions.datetime import timestamp
 from headgate.expression.functions.json import json, jsonb
-from headgate.expression.functions.regex import functions
 from headgate.types import registry
 from headgate.types.datetime.interval import normal
 from headgate.types.datetime.timestamp import print_timestamp
@@ -166,36 +166,3 @@ def written_pairs(text: str) -> Rows:
 def written_pairs_text(text: str) -> Rows:
     """json_each_text."""
     return [(key, json.bare(value)) for key, value in _written_fields(text, "json_each_text")]
-
-
-FUNCTIONS: dict[str, Callable[..., Rows]] = {
-    "array_unnest": unnest,
-    "generate_subscripts": subscripts,
-    "generate_subscripts_nodir": subscripts,
-    "generate_series_int4": series,
-    "generate_series_step_int4": series,
-    "generate_series_int8": series,
-    "generate_series_step_int8": series,
-    "generate_series_numeric": numeric_series,
-    "generate_series_step_numeric": numeric_series,
-    "generate_series_timestamp": moment_series,
-    "generate_series_timestamptz": instant_series,
-    "text_to_table": split,
-    "text_to_table_null": split,
-    **dict.fromkeys(("regexp_matches", "regexp_matches_no_flags"), functions.regexp_matches),
-    **dict.fromkeys(("regexp_split_to_table", "regexp_split_to_table_no_flags"), functions.regexp_split_to_table),
-    "jsonb_array_elements": elements,
-    "jsonb_array_elements_text": elements_text,
-    "jsonb_object_keys": keys,
-    "jsonb_each": pairs,
-    "jsonb_each_text": pairs_text,
-    "json_array_elements": written_elements,
-    "json_array_elements_text": written_elements_text,
-    "json_object_keys": written_keys,
-    "json_each": written_pairs,
-    "json_each_text": written_pairs_text,
-}
-"""By the key of the function in pg_proc."""
-
-IN_ZONE = frozenset({"generate_series_timestamptz"})
-"""Functions that are given the name of the session's time zone before their arguments."""

@@ -1,10 +1,14 @@
 """All implementations by key. Read by the compilers for Spark (`spark.call`), DuckDB (`duckdb.call`) and Arrow (`columnwise`).
 
+Aggregates, window functions and functions that return sets, whose forms are not calls over arguments, are `AGGREGATES`, by name, and
+`window_function.WINDOW_FUNCTIONS` and `set_returning.SETS`, by key.
+
 What must hold: a key stands in one table.
 """
 
 from __future__ import annotations
 
+from headgate.expression import builtin
 from headgate.expression.implementation import (
     array,
     bytea,
@@ -23,6 +27,7 @@ from headgate.expression.implementation import (
     system,
     text,
 )
+from headgate.expression.implementation.aggregate import collection, ordered_set, reduction, total
 from headgate.expression.implementation.datetime import extract, formatting, time_of_day, time_zone, timestamp
 from headgate.expression.implementation.implementation import Implementation, Table
 from headgate.expression.spark import cast
@@ -37,3 +42,12 @@ TABLES: tuple[Table, ...] = (
 IMPLEMENTATIONS = {
     key: each if isinstance(each, Implementation) else Implementation(each) for table in TABLES for key, each in table.items()
 }
+
+AGGREGATE_TABLES = (total.AGGREGATES, reduction.AGGREGATES, collection.AGGREGATES, ordered_set.AGGREGATES)
+AGGREGATES = {name: each for table in AGGREGATE_TABLES for name, each in table.items()}
+
+
+def gathers(function: int) -> bool:
+    """Whether an aggregate, by its oid, keeps the rows in the order in which they come."""
+    known = AGGREGATES.get(builtin.function(function).name)
+    return known is not None and known.gathers

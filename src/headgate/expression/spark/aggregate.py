@@ -1,75 +1,30 @@
-"""Aggregates with PostgreSQL's result types: count, sum, avg, min, max, bool_and, bool_or, every, string_agg in order.
+"""The call of an aggregate as a Column for `DataFrame.agg`, or over a window. Called by `compiler`, and by `window`.
 
-sum(bigint) and avg of integers are numeric; sums of numeric text are exact: what fits DECIMAL(28,10) is summed by Spark, the
-rest is collected and added by an Arrow function, which also gives the display scale.
+What a call becomes stands with the aggregate (`expression.implementation.aggregate`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import pyarrow as pa
-from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType
 
 from headgate.expression.builtin import Function, function
-from headgate.expression.functions import money, numeric
-from headgate.expression.functions.datetime import interval
-from headgate.expression.implementation.numeric import exactly
+from headgate.expression.implementation.implementations import AGGREGATES
 from headgate.expression.node import Aggregate
-from headgate.expression.spark import collecting_aggregate
-from headgate.expression.spark.collecting_aggregate import Ordering
-from headgate.expression.spark.comparison import by_key, equal_keys, in_stored_order, numeric_key
-from headgate.expression.spark.value import (  # fmt: skip
-    BOOL,
-    DIGITS,
-    FLOAT4,
-    FLOAT8,
-    INT8,
-    MAX_PRECISION,
-    TEXT,
-    Env,
-    Rep,
-    Value,
-    arrow_function,
-    as_text,
-    decimal,
-    refuse,
-    settle,
-)
-from headgate.expression.spark.vectorised import call
-from headgate.types import registry, sortkey
-from headgate.types.base.money import amount_of
-
-Make = Callable[[Env], Column]
-_FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
-_WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
-_SPREADS = frozenset({"variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"})
-_BITS: dict[str, Callable[[Column], Column]] = {"bit_and": F.bit_and, "bit_or": F.bit_or, "bit_xor": F.bit_xor}
-_SUMMED = frozenset(
-    {registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL, registry.MONEY}
-)
+from headgate.expression.spark.group import Group, Ordering
+from headgate.expression.spark.value import Make, Value, refuse
+from headgate.types import registry
 
 
 def compiled(aggregate: Function) -> bool:
     """Whether `build` knows the aggregate."""
-    first = aggregate.arguments[0] if aggregate.arguments else 0
-    if aggregate.name == "count":
-        return True
-    if aggregate.name in ("sum", "avg"):
-        return first in _SUMMED
-    if aggregate.name in ("min", "max"):
-        return first in (registry.ANYARRAY, registry.ANYENUM) or sortkey.comparable(first, registry.builtin())
-    if aggregate.name in ("bit_and", "bit_or", "bit_xor"):
-        return first in _WHOLE
-    if aggregate.name in _SPREADS:
-        return first in _WHOLE or first == registry.NUMERIC
-    return aggregate.name in ("bool_and", "bool_or", "every") or collecting_aggregate.gathers(aggregate.name)
+    known = AGGREGATES.get(aggregate.name)
+    return known is not None and known.known(aggregate)
 
 
 def build(node: Aggregate, values: Sequence[Value], condition: Value | None, order: Sequence[Ordering] = ()) -> Value:
-    """The aggregate as a Column for `DataFrame.agg`; `order`: what its own ORDER BY, or WITHIN GROUP, sorts by."""
+    """The aggregate over its planned arguments; `order`: what its own ORDER BY, or WITHIN GROUP, sorts by."""
     found = function(node.function)
     if not compiled(found):
         raise refuse(f"aggregate {found.name}({', '.join(registry.format_type(each) for each in found.arguments)})")
@@ -79,154 +34,4 @@ def build(node: Aggregate, values: Sequence[Value], condition: Value | None, ord
             return make
         return lambda env: F.when(F.coalesce(condition.make(env), F.lit(False)), make(env))
 
-    if collecting_aggregate.gathers(found.name):
-        return collecting_aggregate.build(found, node, values, order, kept)
-    if found.name in _SPREADS:
-        return _spread(found.name, values[0], kept, distinct=node.distinct)
-    if found.name in _BITS:
-        combined, bits = _BITS[found.name], kept(values[0].make)
-        return Value(values[0].rep, lambda env: env.over(combined(bits(env))))
-    if found.name == "count":
-        return _count(node, values, kept)
-    if found.name in ("sum", "avg"):
-        if found.result == registry.MONEY:
-            return _money_sum(values[0], kept, distinct=node.distinct)
-        return _sum(values[0], kept, distinct=node.distinct, average=found.name == "avg")
-    if found.name in ("min", "max"):
-        return _extreme(node, values[0], kept, greatest=found.name == "max")
-    truth = kept(values[0].make)
-    reduce = F.bool_or if found.name == "bool_or" else F.bool_and
-    return Value(BOOL, lambda env: env.over(reduce(truth(env))))
-
-
-def _spread(name: str, value: Value, kept: Callable[[Make], Make], *, distinct: bool) -> Value:
-    """variance and stddev of exact numbers: from the count, the sum and the sum of squares, as numeric_stddev_internal."""
-    if distinct:
-        raise refuse(f"{name} with DISTINCT")
-    whole = value.rep.name in ("int2", "int4", "int8")
-    exact = Value(DIGITS, lambda env: value.make(env).cast("string")) if whole else value
-    total = _sum(exact, kept, distinct=False, average=False)
-    squares = _sum(exactly(numeric.square, [exact]), kept, distinct=False, average=False)
-    present = kept(settle(exact))
-
-    def spread(sums: str, squared: str, count: str) -> str | None:
-        return numeric.spread(sums, squared, int(count), sample=not name.endswith("_pop"), root=name.startswith("stddev"))
-
-    return exactly(spread, (total, squares, Value(Rep("text"), lambda env: env.over(F.count(present(env))).cast("string"))))
-
-
-def _count(node: Aggregate, values: Sequence[Value], kept: Callable[[Make], Make]) -> Value:
-    if node.star or not values:
-        star = kept(lambda env: F.lit(1))
-        return Value(INT8, lambda env: env.over(F.count(star(env))))
-    if node.distinct and values[0].rep == DIGITS:
-        counted = kept(numeric_key(values[0]))
-    elif node.distinct and not sortkey.exact(node.args[0].type.oid, registry.known()):
-        counted = kept(equal_keys(values[0], node.args[0].type).make)
-    else:
-        counted = kept(settle(values[0]))
-    return Value(INT8, lambda env: env.over(F.count_distinct(counted(env)) if node.distinct else F.count(counted(env))))
-
-
-def _sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average: bool) -> Value:
-    name = value.rep.name
-    if name == "text":
-        return _interval_sum(value, kept, distinct=distinct, average=average)
-    total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
-    if name in ("float4", "float8"):
-        return _float_sum(value, kept, total, distinct=distinct, average=average)
-    if name in ("int2", "int4", "int8"):
-        whole = kept(lambda env: value.make(env).cast("decimal(19,0)"))
-        summed = Value(decimal(29, 0), lambda env: env.over(total(whole(env))))
-        if average:
-            return _average(summed, whole, distinct=distinct)
-        if name == "int8":
-            return summed
-        return Value(INT8, lambda env: summed.make(env).cast("bigint"))
-    if name == "decimal" and value.rep.precision + 10 <= MAX_PRECISION:
-        exact = kept(value.make)
-        summed = Value(decimal(value.rep.precision + 10, value.rep.scale), lambda env: env.over(total(exact(env))))
-        return _average(summed, exact, distinct=distinct) if average else summed
-    if distinct:
-        raise refuse("sum(DISTINCT) of numeric without precision")
-    texts = kept(settle(Value(DIGITS, as_text(value), value.fallible)))
-    summed = Value(DIGITS, lambda env: _text_sum(texts(env), env))
-    return _average(summed, texts, distinct=False) if average else summed
-
-
-def _money_sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool) -> Value:
-    """sum(money): of its cents. What is out of range on the way only is summed here, and refused by PostgreSQL, as the rows come."""
-    total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
-    taken = kept(call(amount_of, INT8, [value], raises=False).make)
-    return call(money.summed, TEXT, [Value(TEXT, lambda env: env.over(total(taken(env).cast("decimal(19,0)"))).cast("string"))])
-
-
-def _interval_sum(value: Value, kept: Callable[[Make], Make], *, distinct: bool, average: bool) -> Value:
-    """sum(interval) field by field; avg divides it by the count as ``interval / count`` does."""
-    if distinct:
-        raise refuse("sum and avg of DISTINCT intervals")
-
-    def total(field: Callable[[str], int]) -> Value:
-        taken = kept(call(field, INT8, [value], raises=False).make)
-        return Value(TEXT, lambda env: env.over(F.sum(taken(env).cast("decimal(19,0)"))).cast("string"))
-
-    summed = call(interval.summed, TEXT, [total(field) for field in (interval.months_of, interval.days_of, interval.micros_of)])
-    if not average:
-        return summed
-    given = kept(settle(value))
-    return call(interval.over, TEXT, (summed, Value(FLOAT8, lambda env: env.over(F.count(given(env))).cast("double"))))
-
-
-def _text_sum(texts: Column, env: Env) -> Column:
-    """The exact sum of numeric texts; its scale is the greatest of theirs."""
-    fits = texts.rlike(_FITS)
-    usual = env.over(F.sum(F.when(fits, texts).cast("decimal(28,10)"))).cast("string")
-    odd = env.over(F.collect_list(F.when(~fits, texts)))
-    scale = env.over(F.max(F.when(fits, F.length(F.regexp_extract(texts, r"\.([0-9]+)", 1)))))
-
-    def add_up(usual_sums: pa.Array, odd_values: pa.Array, scales: pa.Array) -> pa.Array:
-        rows = zip(usual_sums.to_pylist(), odd_values.to_pylist(), scales.to_pylist(), strict=True)
-        return pa.array([_add_up(*row) for row in rows], pa.string())
-
-    return arrow_function(add_up, StringType())(usual, odd, scale)
-
-
-def _add_up(usual: str | None, odd: list[str | None], scale: int | None) -> str | None:
-    trimmed = None if usual is None else numeric.round_to(usual, scale or 0)
-    return numeric.total([trimmed, *odd], 0)
-
-
-def _average(summed: Value, counted: Make, *, distinct: bool) -> Value:
-    """avg: the sum divided by the count with numeric's own scale rule."""
-    number = F.count_distinct if distinct else F.count
-
-    def mean(total: str, count: str) -> str | None:
-        return numeric.divide(total, count) if count != "0" else None
-
-    return exactly(mean, (summed, Value(Rep("text"), lambda env: env.over(number(counted(env))).cast("string"))))
-
-
-def _float_sum(value: Value, kept: Callable[[Make], Make], total: Callable[[Column], Column], *, distinct: bool, average: bool) -> Value:
-    """Sums of floats depend on the order of the rows in both systems; float4 is summed in single precision there, so it is refused."""
-    if value.rep == FLOAT4 and not average:
-        raise refuse("sum(real)", "its result depends on single-precision additions in row order")
-    double = kept(lambda env: value.make(env).cast("double"))
-    if average and not distinct:
-        return Value(FLOAT8, lambda env: env.over(F.avg(double(env))))
-    if average:
-        raise refuse("avg(DISTINCT) of floating point")
-    return Value(FLOAT8, lambda env: env.over(total(double(env))))
-
-
-def _extreme(node: Aggregate, value: Value, kept: Callable[[Make], Make], *, greatest: bool) -> Value:
-    oid = node.args[0].type.oid
-    made = kept(settle(value))
-    if value.rep == DIGITS:
-        key = kept(numeric_key(value))
-    elif oid == registry.BPCHAR:
-        key = kept(lambda env: F.rtrim(value.make(env)))
-    elif not in_stored_order(oid):
-        key = kept(by_key(value, oid).make)
-    else:
-        return Value(value.rep, lambda env: env.over((F.max if greatest else F.min)(made(env))))
-    return Value(value.rep, lambda env: env.over((F.max_by if greatest else F.min_by)(made(env), key(env))))
+    return AGGREGATES[found.name].spark(Group(found, node, values, order, kept))

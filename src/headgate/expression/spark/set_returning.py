@@ -17,7 +17,8 @@ from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
 from headgate.expression import builtin
-from headgate.expression.functions import set_returning
+from headgate.expression.functions.set_returning import Rows
+from headgate.expression.implementation.set_returning import SETS
 from headgate.expression.node import FuncExpr, TypeRef
 from headgate.expression.spark.array_element import as_item, item_rep, plain
 from headgate.expression.spark.session_time import forms
@@ -42,24 +43,21 @@ class Set:
     rows: Make
 
 
-_TEXT = TypeRef(registry.TEXT, -1, 100)
-
-
 def known(key: str) -> bool:
     """Whether a function with this key can be planned."""
-    return key in set_returning.FUNCTIONS
+    found = SETS.get(key)
+    return found is not None and found.rows is not None
 
 
 def build(node: FuncExpr, args: Sequence[Value]) -> Set:
     """The rows of a call whose arguments are planned."""
     found = builtin.function(node.function)
-    run = set_returning.FUNCTIONS.get(found.key)
-    if run is None:
+    known = SETS.get(found.key)
+    if known is None or known.rows is None:
         raise refuse(f"the set-returning function {found.name}")
-    columns = _columns(found.key, node)
+    columns = tuple(SetColumn(name, _typed(kind)) for name, kind in known.columns) or (SetColumn("", node.type),)
     items = [settle(as_item(value, each.type)) for value, each in zip(args, node.args, strict=True)]
-    if found.key in set_returning.IN_ZONE:
-        run = functools.partial(run, forms().timezone)
+    run = functools.partial(known.rows, forms().timezone) if known.in_zone else known.rows
     rows = _row_function(run, found.key, len(columns), strict=found.strict)
 
     def make(env: Env) -> Column:
@@ -68,16 +66,11 @@ def build(node: FuncExpr, args: Sequence[Value]) -> Set:
     return Set(columns, make)
 
 
-def _columns(key: str, node: FuncExpr) -> tuple[SetColumn, ...]:
-    if key.endswith("_each"):
-        return (SetColumn("key", _TEXT), SetColumn("value", TypeRef(registry.JSONB if key.startswith("jsonb") else registry.JSON)))
-    if key.endswith("_each_text"):
-        return (SetColumn("key", _TEXT), SetColumn("value", _TEXT))
-    name = "value" if key.startswith(("jsonb_array_elements", "json_array_elements")) else ""
-    return (SetColumn(name, node.type),)
+def _typed(kind: int) -> TypeRef:
+    return TypeRef(kind, -1, registry.by_oid(kind).collation)
 
 
-def _row_function(run: Callable[..., set_returning.Rows], name: str, width: int, *, strict: bool) -> Callable[..., Column]:
+def _row_function(run: Callable[..., Rows], name: str, width: int, *, strict: bool) -> Callable[..., Column]:
     names = [f"v{place}" for place in range(width)]
     shape = pa.list_(pa.struct([(name, pa.string()) for name in names]))
 
@@ -90,7 +83,7 @@ def _row_function(run: Callable[..., set_returning.Rows], name: str, width: int,
 
 
 def _one(
-    run: Callable[..., set_returning.Rows], row: tuple[str | None, ...], names: Sequence[str], *, strict: bool
+    run: Callable[..., Rows], row: tuple[str | None, ...], names: Sequence[str], *, strict: bool
 ) -> list[dict[str, str | None]] | None:
     if strict and None in row:
         return None

@@ -100,6 +100,23 @@ def call_batch(
     return _planned(function, result, args, given, strict=strict, raises=raises, whole=True)
 
 
+def of_lists(function: Callable[..., str | None], *given: Any) -> Callable[..., Column]:
+    """A Python function over lists of texts, a list (or more) of a group's values each time; errors in-band."""
+
+    def run(*columns: pa.Array) -> pa.Array:
+        return pa.array([_of_list(function, given, row) for row in zip(*(each.to_pylist() for each in columns), strict=True)], pa.string())
+
+    run.__name__ = function.__name__
+    return arrow_function(run, StringType())
+
+
+def _of_list(function: Callable[..., str | None], given: tuple[Any, ...], row: tuple[Any, ...]) -> str | None:
+    try:
+        return None if row[0] is None else function(*given, *row)
+    except PostgresError as error:
+        return fail(error)
+
+
 @dataclass(frozen=True)
 class _Sent:
     """How one argument reaches the worker: `fixed` with its plain value, or as a column, in-band (`marked`) or plain."""

@@ -29,6 +29,7 @@ from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
 from headgate.expression.duckdb import set_returning, value
 from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts
+from headgate.expression.implementation.set_returning import CatalogRows
 from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
@@ -345,9 +346,9 @@ class FromItems(SessionFunctions):
                 sql = f"SELECT *, row_number() OVER () AS n FROM ({sql}) {self.alias('o')}"
         return self._source(f"LATERAL ({sql}) {alias}", node, name, None, columns, alias, sorted_by=order)
 
-    def _rows(self, bound: Expression, name: str) -> set_returning.Rows:
+    def _rows(self, bound: Expression, name: str) -> CatalogRows:
         if not isinstance(bound, FuncExpr):
-            return set_returning.Rows(((name, bound.type.oid),), table_sql=f"SELECT {self.sql(bound)} AS c1")
+            return CatalogRows(((name, bound.type.oid),), table_sql=f"SELECT {self.sql(bound)} AS c1")
         function = builtin.function(bound.function)
         if self.called(bound) in self.functions:
             return self._acting_rows(bound, name)
@@ -355,18 +356,16 @@ class FromItems(SessionFunctions):
             relation = system_view.relations()["pg_catalog", _BEHIND_VIEWS[function.name]]
             listed = ", ".join(f"{key} AS c{place}" for place, (_, _, key, _, _) in enumerate(_columns("pg_catalog", relation.name), 1))
             columns = tuple((each.name, each.type_oid) for each in relation.columns)
-            return set_returning.Rows(
-                columns, table_sql=f"SELECT {listed} FROM ({self._relation_sql(relation)}) {self.alias()}", scalar=False
-            )
+            return CatalogRows(columns, table_sql=f"SELECT {listed} FROM ({self._relation_sql(relation)}) {self.alias()}", scalar=False)
         if function.retset:
             self.check_arguments(bound)
             return set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
         sql = self.sql(bound)
         if sql.startswith("<acting"):
             raise not_supported(f"function {name} is not supported here", position=position(bound.location))
-        return set_returning.Rows(((name, bound.type.oid),), table_sql=f"SELECT {sql} AS c1")
+        return CatalogRows(((name, bound.type.oid),), table_sql=f"SELECT {sql} AS c1")
 
-    def _acting_rows(self, bound: FuncExpr, name: str) -> set_returning.Rows:
+    def _acting_rows(self, bound: FuncExpr, name: str) -> CatalogRows:
         """A function of the caller's in FROM: called now, its rows become a table."""
         chosen = procedure.procedures()[bound.function]
         self.check_right(chosen)
@@ -378,7 +377,7 @@ class FromItems(SessionFunctions):
         table = f"hg_rows_{self.alias('r')}"
         listed = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(columns, 1)]
         self.tables[table] = arrow_table(listed, rows)
-        return set_returning.Rows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
+        return CatalogRows(columns, table_sql=f"SELECT * FROM {table}", scalar=not chosen.outputs)
 
 
 _VERSIONS = tuple(
@@ -424,7 +423,7 @@ def _check_names(left: CatalogSource, right: CatalogSource) -> None:
             raise PostgresError("42712", f'table name "{each.name}" specified more than once')
 
 
-def _unnested(found: set_returning.Rows) -> str:
+def _unnested(found: CatalogRows) -> str:
     if found.scalar:
         return f"unnest({found.list_sql}) AS c1"
     parts = [

@@ -29,6 +29,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, find_table
 from headgate.expression.duckdb import compiler, set_returning, value
 from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
+from headgate.expression.implementation.implementations import gathers
 from headgate.expression.node import (
     UNKNOWN,
     Aggregate,
@@ -50,7 +51,6 @@ from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.types import registry as t
 
-_GATHERING = frozenset({"string_agg", "array_agg", "json_agg"})
 _WORDS = {pb.SETOP_UNION: "UNION", pb.SETOP_INTERSECT: "INTERSECT", pb.SETOP_EXCEPT: "EXCEPT"}
 
 
@@ -338,7 +338,7 @@ class CatalogPlanner(FromItems):
         order = tuple((ColumnRef(type=text, name="n", attnum=1, key=each), False, False) for each in source.sorted_by)
 
         def sorted_one(node: Expression) -> Expression | None:
-            if isinstance(node, Aggregate) and not node.order and not node.distinct and builtin.function(node.function).name in _GATHERING:
+            if isinstance(node, Aggregate) and not node.order and not node.distinct and gathers(node.function):
                 return replace(node, order=order)
             return None
 

@@ -21,12 +21,12 @@ from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.evaluation import lit_null
 from headgate.commands.query.plan import Sort, Source, col
 from headgate.errors import PostgresError
-from headgate.expression import builtin, rewriting
+from headgate.expression import rewriting
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
 from headgate.expression.binding.scope import Scope
+from headgate.expression.implementation.implementations import gathers
 from headgate.expression.node import Aggregate, ColumnRef, Expression, Grouping, walk
-from headgate.expression.spark import collecting_aggregate
 from headgate.sql.parser import ParseNode, unwrap
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class _Grouping:
 
     def _in_order(self, node: Aggregate) -> Aggregate:
         """An aggregate that gathers values, without an order of its own, takes them as a sorted subquery in FROM gives them."""
-        if node.order or node.distinct or not self.source.sorts or not collecting_aggregate.gathers(builtin.function(node.function).name):
+        if node.order or node.distinct or not self.source.sorts or not gathers(node.function):
             return node
         return replace(node, order=tuple((each.expression, each.descending, each.nulls_first) for each in self.source.sorts))
 

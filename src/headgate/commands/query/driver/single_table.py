@@ -120,9 +120,13 @@ def _is_count(node: pb.SelectStmt) -> bool:
     if len(node.target_list) != 1 or node.HasField("where_clause") or node.HasField("limit_count"):
         return False
     call = unwrap(unwrap(node.target_list[0]).val)
-    if call.DESCRIPTOR.name != "FuncCall" or not call.agg_star or call.HasField("agg_filter") or call.HasField("over"):
+    if call.DESCRIPTOR.name != "FuncCall" or not call.agg_star or _is_marked(call):
         return False
     return names.strings(call.funcname) in (["count"], ["pg_catalog", "count"])
+
+
+def _is_marked(call: pb.FuncCall) -> bool:
+    return call.HasField("agg_filter") or call.HasField("over") or bool(call.agg_within_group)
 
 
 def _table(planner: Planner, written: pb.RangeVar) -> HeldTable:

@@ -1,0 +1,86 @@
+"""Aggregates that keep one value of a group, or combine all of one kind (manual, 9.21).
+
+min, max, bool_and, bool_or, every, bit_and, bit_or, bit_xor.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headgate.expression import node as n
+from headgate.expression.duckdb import comparison as duckdb_order
+from headgate.expression.duckdb.value import Env as DuckdbEnv
+from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall, DuckdbForm
+from headgate.expression.spark.comparison import by_key, in_stored_order, numeric_key
+from headgate.expression.spark.group import Group
+from headgate.expression.spark.value import DIGITS, Value, settle
+from headgate.types import registry, sortkey
+
+_WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
+
+
+def _extreme(group: Group, *, greatest: bool) -> Value:
+    value, kept, oid = group.values[0], group.kept, group.kinds[0].oid
+    made = kept(settle(value))
+    if value.rep == DIGITS:
+        key = kept(numeric_key(value))
+    elif oid == registry.BPCHAR:
+        key = kept(lambda env: F.rtrim(value.make(env)))
+    elif not in_stored_order(oid):
+        key = kept(by_key(value, oid).make)
+    else:
+        return Value(value.rep, lambda env: env.over((F.max if greatest else F.min)(made(env))))
+    return Value(value.rep, lambda env: env.over((F.max_by if greatest else F.min_by)(made(env), key(env))))
+
+
+def _reduced(reduce: Callable[[Column], Column]) -> Callable[[Group], Value]:
+    """An aggregate that Spark has with PostgreSQL's meaning."""
+
+    def build(group: Group) -> Value:
+        value = group.values[0]
+        given = group.kept(value.make)
+        return Value(value.rep, lambda env: env.over(reduce(given(env))))
+
+    return build
+
+
+def _duckdb_extreme(name: str) -> DuckdbForm:
+    def form(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> DuckdbCall | None:
+        kind = node.args[0].type.oid
+        if not duckdb_order.in_order(kind) or kind in (registry.BPCHAR, registry.INTERVAL):
+            return None
+        duckdb_order.sort_key(node.args[0], args[0], env)
+        return DuckdbCall(name, args[0])
+
+    return form
+
+
+def _duckdb_reduced(name: str) -> DuckdbForm:
+    def form(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> DuckdbCall | None:
+        return DuckdbCall(name, args[0]) if node.args[0].type.oid in (registry.BOOL, *_WHOLE) else None
+
+    return form
+
+
+def _ordered(oid: int) -> bool:
+    return oid in (registry.ANYARRAY, registry.ANYENUM) or sortkey.comparable(oid, registry.builtin())
+
+
+def _whole(oid: int) -> bool:
+    return oid in _WHOLE
+
+
+AGGREGATES = {
+    "min": AggregateImplementation(functools.partial(_extreme, greatest=False), _ordered, _duckdb_extreme("min")),
+    "max": AggregateImplementation(functools.partial(_extreme, greatest=True), _ordered, _duckdb_extreme("max")),
+    "bool_and": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and")),
+    "bool_or": AggregateImplementation(_reduced(F.bool_or), duckdb=_duckdb_reduced("bool_or")),
+    "every": AggregateImplementation(_reduced(F.bool_and), duckdb=_duckdb_reduced("bool_and")),
+    "bit_and": AggregateImplementation(_reduced(F.bit_and), _whole, _duckdb_reduced("bit_and")),
+    "bit_or": AggregateImplementation(_reduced(F.bit_or), _whole, _duckdb_reduced("bit_or")),
+    "bit_xor": AggregateImplementation(_reduced(F.bit_xor), _whole),
+}

@@ -1,0 +1,208 @@
+"""Aggregates that count and add: count, sum, avg, variance and stddev, with PostgreSQL's result types and scales (manual, 9.21).
+
+sum(bigint) and avg of integers are numeric; sums of numeric text are exact: what fits DECIMAL(28,10) is summed by Spark, the
+rest is collected and added by an Arrow function, which also gives the display scale.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
+
+from headgate.expression import node as n
+from headgate.expression.duckdb import value as duckdb
+from headgate.expression.functions import aggregate, money, numeric
+from headgate.expression.functions.datetime import interval
+from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall
+from headgate.expression.implementation.numeric import exactly
+from headgate.expression.spark.comparison import equal_keys, numeric_key
+from headgate.expression.spark.group import Group, Kept
+from headgate.expression.spark.value import (  # fmt: skip
+    DIGITS,
+    FLOAT4,
+    FLOAT8,
+    INT8,
+    MAX_PRECISION,
+    TEXT,
+    Env,
+    Make,
+    Rep,
+    Value,
+    arrow_function,
+    as_text,
+    decimal,
+    refuse,
+    settle,
+)
+from headgate.expression.spark.vectorised import call
+from headgate.types import registry, sortkey
+from headgate.types.base.money import amount_of
+
+_FITS = r"\A-?[0-9]{1,18}(\.[0-9]{1,10})?\z"
+_WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
+_SUMMED = frozenset({*_WHOLE, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL, registry.MONEY})
+
+
+def _count(group: Group) -> Value:
+    node, values, kept = group.node, group.values, group.kept
+    if node.star or not values:
+        star = kept(lambda env: F.lit(1))
+        return Value(INT8, lambda env: env.over(F.count(star(env))))
+    if node.distinct and values[0].rep == DIGITS:
+        counted = kept(numeric_key(values[0]))
+    elif node.distinct and not sortkey.exact(node.args[0].type.oid, registry.known()):
+        counted = kept(equal_keys(values[0], node.args[0].type).make)
+    else:
+        counted = kept(settle(values[0]))
+    return Value(INT8, lambda env: env.over(F.count_distinct(counted(env)) if node.distinct else F.count(counted(env))))
+
+
+def _total(group: Group, *, average: bool) -> Value:
+    """sum and avg."""
+    if group.found.result == registry.MONEY:
+        return _money_sum(group.values[0], group.kept, distinct=group.node.distinct)
+    return _sum(group.values[0], group.kept, distinct=group.node.distinct, average=average)
+
+
+def _sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
+    name = value.rep.name
+    if name == "text":
+        return _interval_sum(value, kept, distinct=distinct, average=average)
+    total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
+    if name in ("float4", "float8"):
+        return _float_sum(value, kept, total, distinct=distinct, average=average)
+    if name in ("int2", "int4", "int8"):
+        whole = kept(lambda env: value.make(env).cast("decimal(19,0)"))
+        summed = Value(decimal(29, 0), lambda env: env.over(total(whole(env))))
+        if average:
+            return _average(summed, whole, distinct=distinct)
+        if name == "int8":
+            return summed
+        return Value(INT8, lambda env: summed.make(env).cast("bigint"))
+    if name == "decimal" and value.rep.precision + 10 <= MAX_PRECISION:
+        exact = kept(value.make)
+        summed = Value(decimal(value.rep.precision + 10, value.rep.scale), lambda env: env.over(total(exact(env))))
+        return _average(summed, exact, distinct=distinct) if average else summed
+    if distinct:
+        raise refuse("sum(DISTINCT) of numeric without precision")
+    texts = kept(settle(Value(DIGITS, as_text(value), value.fallible)))
+    summed = Value(DIGITS, lambda env: _text_sum(texts(env), env))
+    return _average(summed, texts, distinct=False) if average else summed
+
+
+def _money_sum(value: Value, kept: Kept, *, distinct: bool) -> Value:
+    """sum(money): of its cents. What is out of range on the way only is summed here, and refused by PostgreSQL, as the rows come."""
+    total: Callable[[Column], Column] = F.sum_distinct if distinct else F.sum
+    taken = kept(call(amount_of, INT8, [value], raises=False).make)
+    return call(money.summed, TEXT, [Value(TEXT, lambda env: env.over(total(taken(env).cast("decimal(19,0)"))).cast("string"))])
+
+
+def _interval_sum(value: Value, kept: Kept, *, distinct: bool, average: bool) -> Value:
+    """sum(interval) field by field; avg divides it by the count as ``interval / count`` does."""
+    if distinct:
+        raise refuse("sum and avg of DISTINCT intervals")
+
+    def total(field: Callable[[str], int]) -> Value:
+        taken = kept(call(field, INT8, [value], raises=False).make)
+        return Value(TEXT, lambda env: env.over(F.sum(taken(env).cast("decimal(19,0)"))).cast("string"))
+
+    summed = call(interval.summed, TEXT, [total(field) for field in (interval.months_of, interval.days_of, interval.micros_of)])
+    if not average:
+        return summed
+    given = kept(settle(value))
+    return call(interval.over, TEXT, (summed, Value(FLOAT8, lambda env: env.over(F.count(given(env))).cast("double"))))
+
+
+def _text_sum(texts: Column, env: Env) -> Column:
+    """The exact sum of numeric texts; its scale is the greatest of theirs."""
+    fits = texts.rlike(_FITS)
+    usual = env.over(F.sum(F.when(fits, texts).cast("decimal(28,10)"))).cast("string")
+    odd = env.over(F.collect_list(F.when(~fits, texts)))
+    scale = env.over(F.max(F.when(fits, F.length(F.regexp_extract(texts, r"\.([0-9]+)", 1)))))
+
+    def add_up(usual_sums: pa.Array, odd_values: pa.Array, scales: pa.Array) -> pa.Array:
+        rows = zip(usual_sums.to_pylist(), odd_values.to_pylist(), scales.to_pylist(), strict=True)
+        return pa.array([aggregate.total(*row) for row in rows], pa.string())
+
+    return arrow_function(add_up, StringType())(usual, odd, scale)
+
+
+def _average(summed: Value, counted: Make, *, distinct: bool) -> Value:
+    """avg: the sum divided by the count with numeric's own scale rule."""
+    number = F.count_distinct if distinct else F.count
+
+    def mean(total: str, count: str) -> str | None:
+        return numeric.divide(total, count) if count != "0" else None
+
+    return exactly(mean, (summed, Value(Rep("text"), lambda env: env.over(number(counted(env))).cast("string"))))
+
+
+def _float_sum(value: Value, kept: Kept, total: Callable[[Column], Column], *, distinct: bool, average: bool) -> Value:
+    """Sums of floats depend on the order of the rows in both systems; float4 is summed in single precision there, so it is refused."""
+    if value.rep == FLOAT4 and not average:
+        raise refuse("sum(real)", "its result depends on single-precision additions in row order")
+    double = kept(lambda env: value.make(env).cast("double"))
+    if average and not distinct:
+        return Value(FLOAT8, lambda env: env.over(F.avg(double(env))))
+    if average:
+        raise refuse("avg(DISTINCT) of floating point")
+    return Value(FLOAT8, lambda env: env.over(total(double(env))))
+
+
+def _spread(group: Group) -> Value:
+    """variance and stddev of exact numbers: from the count, the sum and the sum of squares, as numeric_stddev_internal."""
+    name, value, kept = group.found.name, group.values[0], group.kept
+    if group.node.distinct:
+        raise refuse(f"{name} with DISTINCT")
+    whole = value.rep.name in ("int2", "int4", "int8")
+    exact = Value(DIGITS, lambda env: value.make(env).cast("string")) if whole else value
+    total = _sum(exact, kept, distinct=False, average=False)
+    squares = _sum(exactly(numeric.square, [exact]), kept, distinct=False, average=False)
+    present = kept(settle(exact))
+
+    def spread(sums: str, squared: str, count: str) -> str | None:
+        return numeric.spread(sums, squared, int(count), sample=not name.endswith("_pop"), root=name.startswith("stddev"))
+
+    return exactly(spread, (total, squares, Value(Rep("text"), lambda env: env.over(F.count(present(env))).cast("string"))))
+
+
+def _duckdb_count(node: n.Aggregate, args: Sequence[str], env: duckdb.Env) -> DuckdbCall:
+    return DuckdbCall("count", "*" if node.star else args[0])
+
+
+_DUCKDB_SUMS = {
+    registry.INT2: "CAST({} AS BIGINT)", registry.INT4: "CAST({} AS BIGINT)",
+    registry.INT8: "CAST({} AS DECIMAL(38,0))", registry.NUMERIC: "{}",
+}  # fmt: skip
+
+
+def _duckdb_sum(node: n.Aggregate, args: Sequence[str], env: duckdb.Env) -> DuckdbCall | None:
+    [value] = node.args
+    if value.type.oid == registry.NUMERIC and duckdb.scale(value, env) is None:
+        raise duckdb.refuse("a numeric value whose scale is not known", node)
+    around = _DUCKDB_SUMS.get(value.type.oid)
+    return None if around is None else DuckdbCall("sum", args[0], around)
+
+
+def _summed(oid: int) -> bool:
+    return oid in _SUMMED
+
+
+def _exact(oid: int) -> bool:
+    return oid in _WHOLE or oid == registry.NUMERIC
+
+
+AGGREGATES = {
+    "count": AggregateImplementation(_count, duckdb=_duckdb_count),
+    "sum": AggregateImplementation(functools.partial(_total, average=False), _summed, _duckdb_sum),
+    "avg": AggregateImplementation(functools.partial(_total, average=True), _summed),
+    **dict.fromkeys(
+        ("variance", "var_samp", "var_pop", "stddev", "stddev_samp", "stddev_pop"),
+        AggregateImplementation(_spread, _exact),
+    ),
+}

@@ -1,0 +1,185 @@
+"""What a node has of PostgreSQL's functions that return sets: unnest, generate_series, jsonb_each and their like (manual, 9.25).
+
+`SETS` has them, and those that the catalogs answer, by PostgreSQL's key. Spark explodes an array of rows that a function on single
+values gives (`spark.set_returning`); in a query on the system catalogs a set is a list, which DuckDB unnests, or a query
+(`duckdb.set_returning`).
+
+    rows         gives the rows of one call, of texts, from its arguments as texts (`functions.set_returning`), for Spark
+    columns      of those rows where they have names of their own: (name, type); else one column, which the alias names
+    in_zone      `rows` is given the name of the session's time zone before the arguments
+    duckdb       makes the set in DuckDB's SQL
+    from_only    no list can hold the set: it stands in FROM, where a SELECT list that names its columns puts it too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from headgate.errors import PostgresError
+from headgate.expression import node as n
+from headgate.expression.duckdb.value import INTEGERS, duckdb_type, element_of, quote, refuse, zero_based
+from headgate.expression.duckdb.value import Env as DuckdbEnv
+from headgate.expression.functions import set_returning as functions
+from headgate.expression.functions.regex.functions import regexp_matches, regexp_split_to_table
+from headgate.expression.functions.set_returning import Rows
+from headgate.types import registry as t
+
+_PRIVILEGES = {
+    "r": "SELECT", "a": "INSERT", "w": "UPDATE", "d": "DELETE", "D": "TRUNCATE", "x": "REFERENCES", "t": "TRIGGER", "X": "EXECUTE",
+    "U": "USAGE", "C": "CREATE", "T": "TEMPORARY", "c": "CONNECT",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CatalogRows:
+    """A set in DuckDB's SQL: `list_sql` a list of values (one column) or of structs, or `table_sql` a query with columns c1, c2, ….
+
+    `in_order`: by a column, where the rows of a query come sorted.
+    """
+
+    columns: tuple[tuple[str, int], ...]
+    list_sql: str = ""
+    table_sql: str = ""
+    scalar: bool = True
+    in_order: bool = False
+
+
+DuckdbForm = Callable[[n.FuncExpr, Sequence[str], DuckdbEnv, bool], CatalogRows]
+"""(the call, the SQL of its arguments, what is around the query, whether it stands in FROM) → the set."""
+
+
+@dataclass(frozen=True)
+class SetImplementation:
+    """See the module."""
+
+    rows: Callable[..., Rows] | None = None
+    columns: tuple[tuple[str, int], ...] = ()
+    in_zone: bool = False
+    duckdb: DuckdbForm | None = None
+    from_only: bool = False
+
+
+def _duckdb_series(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    kind = node.args[0].type.oid
+    if len(args) > 2 and isinstance(node.args[2], n.Const) and node.args[2].value == "0":
+        raise PostgresError("22023", "step size cannot equal zero")
+    columns = (("generate_series", kind),)
+    if kind in (t.TIMESTAMP, t.TIMESTAMPTZ) and env.in_utc:
+        return CatalogRows(columns, list_sql=f"generate_series({', '.join(args)})", in_order=True)
+    if kind not in INTEGERS:
+        raise refuse(f"generate_series over {t.format_type(kind)}", node)
+    bounds = ", ".join(f"CAST({each} AS BIGINT)" for each in args)
+    if in_from and all(isinstance(each, n.Const) for each in node.args):
+        sql = f"SELECT CAST(_g.v AS {duckdb_type(kind)}) AS c1 FROM generate_series({bounds}) _g(v)"
+        return CatalogRows(columns, table_sql=sql, in_order=True)
+    return CatalogRows(columns, list_sql=f"CAST(generate_series({bounds}) AS {duckdb_type(kind)}[])", in_order=True)
+
+
+def _duckdb_unnest(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    return CatalogRows((("unnest", node.type.oid),), list_sql=args[0])
+
+
+def _duckdb_subscripts(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    shift = 1 if zero_based(node.args[0], env) else 0
+    sql = f"CAST(generate_series({1 - shift}, len({args[0]}) - {shift}) AS INTEGER[])"
+    return CatalogRows((("generate_subscripts", t.INT4),), list_sql=f"CASE WHEN {args[1]} = 1 THEN {sql} END")
+
+
+def _duckdb_expanded(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    element = element_of(node.args[0].type.oid) or t.TEXT
+    sql = f"list_transform({args[0]}, lambda v, i: {{'x': v, 'n': CAST(i AS INTEGER)}})"
+    return CatalogRows((("x", element), ("n", t.INT4)), list_sql=sql, scalar=False)
+
+
+def _duckdb_ancestors(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    found = "SELECT list(_a.ancestor ORDER BY _a.depth) FROM hg.partition_ancestor _a"
+    return CatalogRows((("relid", t.REGCLASS),), list_sql=f"({found} WHERE _a.relid = {args[0]} AND _a.dbid = {env.database})")
+
+
+def _duckdb_tree(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    fields = "{'relid': _a.relid, 'parentrelid': _i.inhparent, 'isleaf': _c.relkind <> 'p', 'level': _a.depth}"
+    found = (
+        f"SELECT list({fields} ORDER BY _a.depth, _a.relid) FROM hg.partition_ancestor _a"
+        " JOIN hg.pg_class _c ON _c.oid = _a.relid AND _c.dbid = _a.dbid"
+        " LEFT JOIN hg.pg_inherits _i ON _i.inhrelid = _a.relid AND _i.dbid = _a.dbid"
+    )
+    columns = (("relid", t.REGCLASS), ("parentrelid", t.REGCLASS), ("isleaf", t.BOOL), ("level", t.INT4))
+    return CatalogRows(columns, list_sql=f"({found} WHERE _a.ancestor = {args[0]} AND _a.dbid = {env.database})", scalar=False)
+
+
+def _duckdb_publication_tables(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    columns = (("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
+    where = f"_g.pubname = {args[0]} AND _g.dbid = {env.database}"
+    sql = f"SELECT _g.relid AS c1, _g.attrs AS c2, _g.qual AS c3 FROM hg.publication_table _g WHERE {where}"
+    return CatalogRows(columns, table_sql=sql, scalar=False)
+
+
+def _duckdb_options(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    name = "split_part(v, '=', 1)"
+    value = f"CASE WHEN contains(v, '=') THEN substr(v, length({name}) + 2) END"
+    sql = f"list_transform({args[0]}, lambda v: {{'option_name': {name}, 'option_value': {value}}})"
+    return CatalogRows((("option_name", t.TEXT), ("option_value", t.TEXT)), list_sql=sql, scalar=False)
+
+
+def _duckdb_privileges(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    """One row per privilege of an acl: grantor, grantee (0: public), the privilege's name, whether with grant option."""
+    given = f"list_transform({args[0]}, lambda v: replace(v, '\"', ''))"
+    cases = " ".join(f"WHEN {quote(letter)} THEN {quote(word)}" for letter, word in _PRIVILEGES.items())
+    letters = "split_part(split_part(v, '=', 2), '/', 1)"
+    each = (
+        f"list_transform(regexp_extract_all({letters}, '[a-zA-Z]\\*?'), lambda p: {{'grantor': split_part(v, '/', 2),"
+        f" 'grantee': split_part(v, '=', 1), 'privilege_type': CASE p[1] {cases} END, 'is_grantable': contains(p, '*')}})"
+    )
+    role = "coalesce((SELECT _r.oid FROM hg.pg_authid _r WHERE _r.rolname = _x.p.{0}), CAST(0 AS UINTEGER))"
+    table = (
+        f"SELECT {role.format('grantor')} AS c1, {role.format('grantee')} AS c2, _x.p.privilege_type AS c3, _x.p.is_grantable AS c4"
+        f" FROM (SELECT unnest(flatten(list_transform({given}, lambda v: {each}))) AS p) _x"
+    )
+    columns = (("grantor", t.OID), ("grantee", t.OID), ("privilege_type", t.TEXT), ("is_grantable", t.BOOL))
+    if in_from:
+        return CatalogRows(columns, table_sql=table, scalar=False)
+    fields = ", ".join(f"'{name}': _y.c{place}" for place, (name, _) in enumerate(columns, 1))
+    return CatalogRows(columns, list_sql=f"(SELECT list({{{fields}}}) FROM ({table}) _y)", scalar=False)
+
+
+_UNNESTED = SetImplementation(functions.unnest, duckdb=_duckdb_unnest)
+_SUBSCRIPTS = SetImplementation(functions.subscripts, duckdb=_duckdb_subscripts)
+_WHOLE = SetImplementation(functions.series, duckdb=_duckdb_series)
+_NUMERIC = SetImplementation(functions.numeric_series, duckdb=_duckdb_series)
+_MATCHES, _PARTS = SetImplementation(regexp_matches), SetImplementation(regexp_split_to_table)
+SETS = {
+    "array_unnest": _UNNESTED,
+    "generate_subscripts": _SUBSCRIPTS,
+    "generate_subscripts_nodir": _SUBSCRIPTS,
+    "generate_series_int4": _WHOLE,
+    "generate_series_step_int4": _WHOLE,
+    "generate_series_int8": _WHOLE,
+    "generate_series_step_int8": _WHOLE,
+    "generate_series_numeric": _NUMERIC,
+    "generate_series_step_numeric": _NUMERIC,
+    "generate_series_timestamp": replace(_WHOLE, rows=functions.moment_series),
+    "generate_series_timestamptz": replace(_WHOLE, rows=functions.instant_series, in_zone=True),
+    "text_to_table": SetImplementation(functions.split),
+    "text_to_table_null": SetImplementation(functions.split),
+    "regexp_matches": _MATCHES,
+    "regexp_matches_no_flags": _MATCHES,
+    "regexp_split_to_table": _PARTS,
+    "regexp_split_to_table_no_flags": _PARTS,
+    "jsonb_array_elements": SetImplementation(functions.elements, (("value", t.JSONB),)),
+    "jsonb_array_elements_text": SetImplementation(functions.elements_text, (("value", t.TEXT),)),
+    "jsonb_object_keys": SetImplementation(functions.keys),
+    "jsonb_each": SetImplementation(functions.pairs, (("key", t.TEXT), ("value", t.JSONB))),
+    "jsonb_each_text": SetImplementation(functions.pairs_text, (("key", t.TEXT), ("value", t.TEXT))),
+    "json_array_elements": SetImplementation(functions.written_elements, (("value", t.JSON),)),
+    "json_array_elements_text": SetImplementation(functions.written_elements_text, (("value", t.TEXT),)),
+    "json_object_keys": SetImplementation(functions.written_keys),
+    "json_each": SetImplementation(functions.written_pairs, (("key", t.TEXT), ("value", t.JSON))),
+    "json_each_text": SetImplementation(functions.written_pairs_text, (("key", t.TEXT), ("value", t.TEXT))),
+    "_pg_expandarray/2277": SetImplementation(duckdb=_duckdb_expanded),
+    "pg_partition_ancestors": SetImplementation(duckdb=_duckdb_ancestors),
+    "pg_partition_tree": SetImplementation(duckdb=_duckdb_tree),
+    "pg_get_publication_tables": SetImplementation(duckdb=_duckdb_publication_tables, from_only=True),
+    "pg_options_to_table": SetImplementation(duckdb=_duckdb_options),
+    "aclexplode": SetImplementation(duckdb=_duckdb_privileges, from_only=True),
+}
