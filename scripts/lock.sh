@@ -22,4 +22,4 @@ compile pyproject.toml --group dev -o requirements-dev.txt
 compile --group build -o requirements-build.txt
 compile --group readers -o requirements-readers.txt
 compile --group clients -o requirements-clients.txt
-compile --group programs -o requirements-programs.txt
+compile --group programs --no-strip-extras -o requirements-programs.txt

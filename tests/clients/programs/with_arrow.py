@@ -176,7 +176,8 @@ def reflection(connection: Any) -> Any:
     found = connection.adbc_get_objects(depth="columns", db_schema_filter="public", table_name_filter="items").read_all().to_pylist()
     [table] = [table for catalog in found for schema in catalog["catalog_db_schemas"] or () for table in schema["db_schema_tables"] or ()]
     [key] = [each for each in table["table_constraints"] if each["constraint_type"] == "PRIMARY KEY"]
-    return [[column["column_name"] for column in table["table_columns"]], key["constraint_column_names"]]
+    columns = sorted(table["table_columns"], key=lambda column: column["ordinal_position"])
+    return [[column["column_name"] for column in columns], key["constraint_column_names"]]
 
 
 SCENES = (values, errors, copy, parts, cancel, bulk, reflection)

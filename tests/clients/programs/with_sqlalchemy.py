@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import tempfile
 from collections.abc import Callable
@@ -208,9 +209,10 @@ def migrations(url: str) -> Any:
     """Alembic makes a revision of what the models have and the database has not, goes up, down and up again, and finds nothing more to do."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "migrations"
-        config = Config(stdout=io.StringIO())
+        config = Config(Path(folder) / "alembic.ini", stdout=io.StringIO())
         config.set_main_option("script_location", str(home))
-        alembic.command.init(config, str(home))
+        with contextlib.redirect_stdout(io.StringIO()):
+            alembic.command.init(config, str(home))
         (home / "env.py").write_text(
             "from alembic import context\nfrom sqlalchemy import create_engine\n"
             "engine = create_engine(context.config.attributes['url'])\n"
@@ -223,7 +225,8 @@ def migrations(url: str) -> Any:
         config.attributes.update(url=with_driver(url, "psycopg"), models=models)
         engine = sa.create_engine(with_driver(url, "psycopg"))
         try:
-            return list(_courses(config, models, engine))
+            with contextlib.redirect_stdout(io.StringIO()):
+                return list(_courses(config, models, engine))
         finally:
             engine.dispose()
 
