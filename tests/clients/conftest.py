@@ -99,11 +99,11 @@ def program() -> Iterator[Callable[[str], Program]]:
 class Table:
     """A database with an empty table `items`, on one of the servers, and who plays scenes in it."""
 
-    def __init__(self, server: Server, program: Callable[[str], Program]) -> None:
+    def __init__(self, server: Server, database: str, program: Callable[[str], Program]) -> None:
         self.server = server
-        self.database = server.new_database()
+        self.database = database
         self._program = program
-        self.sql(ITEMS)
+        self.sql(f"SET client_min_messages = error; DROP TABLE IF EXISTS items; {ITEMS}")
 
     @property
     def url(self) -> str:
@@ -119,7 +119,16 @@ class Table:
         return self._program(driver).play(scene, self.url)
 
 
+@pytest.fixture(scope="session")
+def _shared() -> dict[Server, str]:
+    return {}
+
+
 @pytest.fixture
-def table(server: Server, program: Callable[[str], Program]) -> Table:
-    """A table on the PostgreSQL, then on the node."""
-    return Table(server, program)
+def table(request: pytest.FixtureRequest, server: Server, program: Callable[[str], Program], _shared: dict[Server, str]) -> Table:
+    """A table on the PostgreSQL, then on the node; slow tests have a database of their own, the others of each server share one."""
+    if request.node.get_closest_marker("slow"):
+        return Table(server, server.new_database(), program)
+    if server not in _shared:
+        _shared[server] = server.new_database()
+    return Table(server, _shared[server], program)
