@@ -3,6 +3,8 @@
 #   requirements.txt        what a node needs
 #   requirements-dev.txt    that and the tools of `make check` and `make test`
 #   requirements-readers.txt  the readers of the tables that tests/system/test_readers.py installs into an environment of their own
+#   requirements-clients.txt  the drivers that tests/clients installs so
+#   requirements-programs.txt  dbt and Debezium's engine, which its slow tests install
 #   requirements-build.txt  what installing from source distributions (pyspark) and the editable install need
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,3 +21,5 @@ compile pyproject.toml -o requirements.txt
 compile pyproject.toml --group dev -o requirements-dev.txt
 compile --group build -o requirements-build.txt
 compile --group readers -o requirements-readers.txt
+compile --group clients -o requirements-clients.txt
+compile --group programs --no-strip-extras -o requirements-programs.txt

@@ -35,7 +35,10 @@ def test_every_command_has_a_help(command: str) -> None:
     assert f"headgate {command}" in done.stdout
 
 
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-dev.txt", "requirements-build.txt", "requirements-readers.txt"])
+LOCKS = [path.name for path in sorted(ROOT.glob("requirements*.txt"))]
+
+
+@pytest.mark.parametrize("file", LOCKS)
 def test_a_lock_pins_every_package_with_hashes_and_names_no_host(file: str) -> None:
     text = (ROOT / file).read_text()
     packages = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]

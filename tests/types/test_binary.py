@@ -43,6 +43,7 @@ VALUES = {
     "interval": st.builds("{} mons {} days {} s".format, st.integers(-99, 99), st.integers(-99, 99), st.integers(-(10**6), 10**6)),
     **dict.fromkeys(["json", "jsonb"], st.sampled_from(['{"a":1, "a" : 2}', "[]", "1", ' {"é": [null, "\\u00e9\\ud83d\\ude00"]}', "-0.10", "1e5"])),
     "inet": st.builds("{}/{}".format, st.ip_addresses(), st.integers(0, 32)), "cidr": NETWORK,
+    "xid8": st.integers(0, 2**64 - 1).map(str), **dict.fromkeys(["int2vector", "oidvector"], st.lists(st.integers(0, 2**15 - 1), max_size=9).map(lambda items: " ".join(map(str, items)))),
     "money": st.integers(-(10**17), 10**17).map(lambda cents: f"{cents // 100}.{cents % 100:02}"), "varbit": st.text("01", max_size=20), "bit(9)": st.text("01", min_size=9, max_size=9), "oid": st.integers(0, 2**32 - 1).map(str),
     "macaddr8": st.binary(min_size=8, max_size=8).map(bytes.hex), "numeric(60,20)": NUMBERS, "numeric(5,-3)": st.integers(-(10**7), 10**7).map(str),
     "mood": st.sampled_from(["sad", "happy", "it's é"]), "jsonb[]": st.lists(st.sampled_from(["NULL", "1", '"[1, null]"', "null"])).map(array), "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", '"it\'s é"'])).map(array),
@@ -80,7 +81,8 @@ def test_a_column_is_read_from_and_written_to_the_binary_form(oracle, type_name:
 
 
 OIDS = [registry.INT4, registry.NUMERIC, registry.TEXT, registry.DATE, registry.TIMESTAMPTZ, registry.UUID, registry.JSONB, registry.INET,
-        registry.VARBIT, registry.INTERVAL, registry.INT4_ARRAY, registry.TIMETZ, registry.PG_LSN, registry.BOOL, registry.MACADDR]  # fmt: skip
+        registry.VARBIT, registry.INTERVAL, registry.INT4_ARRAY, registry.TIMETZ, registry.PG_LSN, registry.BOOL, registry.MACADDR,
+        registry.XID8, registry.INT2VECTOR, registry.OIDVECTOR, registry.VOID]  # fmt: skip
 
 
 @given(st.sampled_from(OIDS), st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.sampled_from([-1, typmod.numeric(9, 2)]))

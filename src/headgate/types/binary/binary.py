@@ -2,7 +2,8 @@
 
 Called by COPY BINARY, the decoder of pgoutput with ``binary = true``, the parallel initial copy, and the server for clients
 that ask for binary. A column of values is a byte buffer with the start and the length of each value (-1: NULL), so that
-nothing is cut into Python objects. Base types are `base`'s, arrays `binary_array`'s; enums and domains follow from what they are made of.
+nothing is cut into Python objects. Base types are `base`'s and `system_type`'s, arrays `binary_array`'s; enums and domains follow from what
+they are made of.
 
 What must hold: malformed bytes end in 22P03, 08P01 or 22021, never in an IndexError; ``read_binary(write_binary(x)) == x``.
 """
@@ -20,6 +21,7 @@ from headgate.types.base.base_type import BaseType, Wire
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.base.string import TEXT_LIKE
 from headgate.types.binary import binary_array
+from headgate.types.binary.system_type import SYSTEM_TYPES
 from headgate.types.buffers import Bytes, Positions
 from headgate.types.storage import arrow_type
 from headgate.types.text import text
@@ -74,7 +76,7 @@ def _values(wire: Wire) -> list[bytes | None]:
 
 def _described(oid: int, types: r.TypeRegistry) -> BaseType | None:
     """The description by which values of the type cross the wire; None for arrays and types without a binary form."""
-    described = BASE_TYPES.get(oid)
+    described = BASE_TYPES.get(oid) or SYSTEM_TYPES.get(oid)
     if described is not None:
         return described
     found = types.find(oid)

@@ -1,0 +1,143 @@
+"""What clients are installed from: locks with hashes, once for each lock and machine, beside the Delta jars, when a test first needs them.
+
+Python packages come with ``requirements-clients.txt`` (drivers) and ``requirements-programs.txt`` (dbt, Debezium's engine), those of npm with
+``programs/node/package-lock.json``, those of Go with ``programs/go/go.sum``; pgjdbc, and a Java compiler for machines that have none, by their
+digests. Node and Go themselves are not installed: where one is missing, or too old, its tests are skipped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.storage.spark import jars
+from headgate.storage.spark.jars import Jar
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+PGJDBC = Jar("org.postgresql", "postgresql", "42.7.14", "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c")
+COMPILER = Jar("org.eclipse.jdt", "ecj", "3.33.0", "f7686c4960cf70c2ebc5c500a73a8cfc04541b730c18f1c5c21329889b137f45")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """A client's environment: not the tests' own modules, UTC."""
+    return {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, "TZ": "UTC", **more}
+
+
+def run(*words: str | Path, folder: Path | None = None, **more: str) -> None:
+    """Runs an installer; what it wrote is in the error when it fails."""
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment(**more))
+    assert done.returncode == 0, f"{' '.join(map(str, words))}: exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+
+
+def once(name: str, sources: list[Path], make: Callable[[Path], None]) -> Path:
+    """The folder that `make` has filled from these files, now or in another run; the processes of a run wait for each other."""
+    all_of_them = jars.own_folder().parent / "clients"
+    all_of_them.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(b"\0".join([sys.version.encode(), *(source.read_bytes() for source in sources)])).hexdigest()
+    folder = all_of_them / f"{name}-{digest[:12]}"
+    with (all_of_them / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            for older in all_of_them.glob(f"{name}-*"):
+                shutil.rmtree(older)
+            folder.mkdir()
+            make(folder)
+            (folder / "complete").touch()
+    return folder
+
+
+def python(lock: str) -> Path:
+    """The Python of an environment with the packages of ``requirements-LOCK.txt``."""
+    source = ROOT / f"requirements-{lock}.txt"
+
+    def make(folder: Path) -> None:
+        run(sys.executable, "-m", "venv", folder)
+        pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+        run(*pip, "--require-hashes", "-r", source)
+
+    return once(lock, [source], make) / "bin" / "python"
+
+
+def node() -> list[str | Path]:
+    """The command of the JavaScript program."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("node and npm are not installed (Debian's packages nodejs and npm)")
+    sources = [PROGRAMS / "node" / name for name in ("package.json", "package-lock.json", "client.js")]
+
+    def make(folder: Path) -> None:
+        for source in sources:
+            shutil.copy(source, folder)
+        run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", folder=folder)
+
+    return ["node", "--throw-deprecation", once("node", sources, make) / "client.js"]
+
+
+def go() -> list[str | Path]:
+    """The command of the Go program."""
+    found = shutil.which("go")
+    if not found:
+        pytest.skip("go is not installed (1.25 or newer)")
+    sources = [PROGRAMS / "go" / name for name in ("go.mod", "go.sum", "main.go")]
+    [wanted] = [line.split()[1] for line in sources[0].read_text().splitlines() if line.startswith("go ")]
+    version = subprocess.run(
+        [found, "env", "GOVERSION"], capture_output=True, text=True, cwd=ROOT, check=True, env=environment(GOTOOLCHAIN="local")
+    )
+    if [int(word) for word in version.stdout.strip().removeprefix("go").split(".")[:2]] < [int(word) for word in wanted.split(".")[:2]]:
+        pytest.skip(f"go is older than {wanted}")
+
+    def make(folder: Path) -> None:
+        run(
+            found,
+            "build",
+            "-o",
+            folder / "client",
+            ".",
+            folder=PROGRAMS / "go",
+            GOFLAGS="-mod=readonly",
+            GOTOOLCHAIN="local",
+            CGO_ENABLED="0",
+        )
+
+    return [once("go", sources, make) / "client"]
+
+
+def java() -> list[str | Path]:
+    """The command of the Java program; setup installs a runtime of Java only, so the compiler comes as a jar."""
+    source = PROGRAMS / "java" / "Client.java"
+    home = os.environ.get("JAVA_HOME")
+    machine = Path(home) / "bin" / "java" if home else "java"
+
+    def fetch(folder: Path) -> None:
+        jars.resolve(folder, jars=(PGJDBC, COMPILER))
+
+    libraries = once("jdbc", [Path(__file__)], fetch)
+
+    def make(folder: Path) -> None:
+        run(
+            machine,
+            "-jar",
+            libraries / COMPILER.file,
+            "-17",
+            "-encoding",
+            "UTF-8",
+            "-nowarn",
+            "-cp",
+            libraries / PGJDBC.file,
+            "-d",
+            folder,
+            source,
+        )
+
+    classes = once("java", [source], make)
+    # the compiler that saves most of a short program's time, and no more of the two cores than it needs
+    options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-Duser.timezone=UTC")
+    return [machine, *options, "-cp", f"{libraries / PGJDBC.file}{os.pathsep}{classes}", "Client"]
