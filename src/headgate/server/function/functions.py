@@ -175,6 +175,11 @@ class _Functions(
         """Sets the counts of one table to zero."""
         self.node.engine.statistics.dropped([(self.session.context.database, reloid)])
 
+    def fn_pg_stat_statements_reset(self, userid: int | None = 0, dbid: int | None = 0, queryid: int | None = 0) -> None:
+        """Forgets what has been counted of statements: of a role, in a database, of one statement; 0 is any (manual, F.32.3)."""
+        if userid is not None and dbid is not None and queryid is not None:
+            self.node.statements.reset(userid, dbid, queryid)
+
     def fn_pg_stat_have_stats(self, kind: str, dboid: int, objoid: int) -> bool:
         """Whether there are statistics of an object (pgstat.c): `_ALWAYS_COUNTED`, and what databases, slots, subscriptions there are.
 
