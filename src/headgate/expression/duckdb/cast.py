@@ -81,7 +81,7 @@ def _converted(sql: str, source: int, target: int) -> str | None:
             return f"left({sql}, 1)"
         if target == t.NAME:
             sql = f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
-            return f"CASE WHEN strlen({sql}) < 64 THEN {sql} ELSE {raised('0A000', 'a name this long is not supported here', t.NAME)} END"
+            return f"CASE WHEN strlen({sql}) > 63 THEN {raised('0A000', 'a name this long is not supported here', t.NAME)} ELSE {sql} END"
         return f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
     if target in OIDS and source in INTEGERS:
         return f"CAST(CAST({sql} AS BIGINT) & 4294967295 AS UINTEGER)" if source != t.INT8 else f"CAST({sql} AS UINTEGER)"

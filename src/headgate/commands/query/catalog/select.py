@@ -222,7 +222,7 @@ class CatalogPlanner(FromItems):
             return replace(one, expression=Const(type=UNKNOWN, value=None))
         _, kind = binder.unify(sides, word, self.binding)
         known = [each.facts if each.facts != NOTHING_KNOWN else self.facts_of(each.expression) for each in (one, other)]
-        scales = {each.scale for each in known}
+        scales = {each.scale for side, each in zip((one, other), known, strict=True) if not _is_null(side)}
         if kind.oid == t.NUMERIC and len(scales) > 1:
             raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
         facts = Facts(any(each.zero_based for each in known), scales.pop() if len(scales) == 1 else None, known[0].fields)
@@ -502,6 +502,10 @@ def _standing(column: OutputColumn) -> Expression:
     if column.type.oid == t.UNKNOWN:
         return Const(type=UNKNOWN, value=None)
     return ColumnRef(type=column.type, name=column.name, attnum=1, key="")
+
+
+def _is_null(column: OutputColumn) -> bool:
+    return isinstance(column.expression, Const) and column.expression.value is None
 
 
 def _sort(node: pb.SortBy, sql: str) -> str:
