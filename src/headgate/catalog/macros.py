@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headgate.catalog.physical import EXTRA, Cursor, one, rows, run
 from headgate.catalog.relation import key_text
+from headgate.settings.encoding import NUMBERED, numbers
 from headgate.sql.names import KEYWORDS
 from headgate.types import registry
 
@@ -83,7 +84,9 @@ acl_default(k, o) AS CASE WHEN k = 'c' THEN CAST([] AS VARCHAR[]) WHEN k = 'd' T
     WHEN k = 's' THEN [o || '=rwU/' || o] WHEN k = 'n' THEN [o || '=UC/' || o] WHEN k = 't' THEN [o || '=C/' || o]
     WHEN k = 'L' THEN [o || '=rw/' || o] WHEN k = 'p' THEN [o || '=sA/' || o] WHEN k IN ('F', 'S') THEN [o || '=U/' || o]
     ELSE [o || '=arwdDxt/' || o] END
-encoding_name(n) AS CASE n WHEN 0 THEN 'SQL_ASCII' WHEN 6 THEN 'UTF8' WHEN 8 THEN 'LATIN1' ELSE '' END
+encoding_name(n) AS CASE WHEN n BETWEEN 0 AND {len(NUMBERED) - 1} THEN [{", ".join(f"'{each}'" for each in NUMBERED)}][n + 1] WHEN n IS NOT NULL THEN '' END
+encoding_number(s) AS CASE WHEN s IS NOT NULL THEN coalesce([{", ".join(str(each) for each in numbers().values())}][list_position(
+    [{", ".join(f"'{each}'" for each in numbers())}], regexp_replace(lower(s), '[^a-z0-9]', '', 'g'))], -1) END
 column_names(o, keys, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', ' ORDER BY _u.i) FROM
     (SELECT unnest(keys) AS k, generate_subscripts(keys, 1) AS i) _u JOIN hg.pg_attribute _a ON _a.attnum = _u.k
     WHERE _a.attrelid = o AND _a.dbid IN (0, db))
@@ -168,8 +171,17 @@ CREATE OR REPLACE VIEW hg.publication_table AS
         ON x.dbid = p.dbid AND x.pubid = p.oid AND x.root = p.pubviaroot
     JOIN hg.pg_class c ON c.dbid = x.dbid AND c.oid = x.relid
     LEFT JOIN hg.pg_publication_rel r ON r.dbid = x.dbid AND r.prpubid = p.oid AND r.prrelid = x.relid
-    LEFT JOIN hg.pg_publication_namespace s ON s.dbid = x.dbid AND s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
+    LEFT JOIN hg.pg_publication_namespace s ON s.dbid = x.dbid AND s.pnpubid = p.oid AND s.pnnspid = c.relnamespace;
+CREATE OR REPLACE VIEW hg.every_attribute AS
+    SELECT * FROM hg.pg_attribute
+    UNION ALL BY NAME SELECT c.dbid, c.oid AS attrelid, s.attname, s.atttypid, s.attstattarget, s.attlen, s.attnum, s.attndims, s.attcacheoff,
+        s.atttypmod, s.attbyval, s.attalign, s.attstorage, s.attcompression, s.attnotnull, s.atthasdef, s.atthasmissing, s.attidentity,
+        s.attgenerated, s.attisdropped, s.attislocal, s.attinhcount, s.attcollation
+        FROM hg.pg_attribute s CROSS JOIN hg.pg_class c
+        WHERE s.dbid = 0 AND s.attrelid = 1259 AND s.attnum < 0 AND c.dbid <> 0 AND c.relkind IN ('r', 'p', 'S')
 """
+"""`every_attribute` is pg_attribute as PostgreSQL has it, with the system columns of users' relations: the same six for each, and so not
+stored but taken from those of pg_class. The queries of the node itself ask hg.pg_attribute, which has what was declared."""
 
 
 def install(cursor: Cursor) -> None:

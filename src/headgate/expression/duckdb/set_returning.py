@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headgate.catalog import procedure
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression import node as n
@@ -51,7 +52,8 @@ def rows(node: n.FuncExpr, args: Sequence[str], env: Env, *, in_from: bool = Fal
     return builder(node, args, env, in_from)
 
 
-_QUERIES = frozenset({"aclexplode", "pg_get_publication_tables"})
+_QUERIES = frozenset({"aclexplode", "pg_available_extension_versions", "pg_available_extensions", "pg_get_publication_tables",
+                      "ts_token_type"})  # fmt: skip
 
 
 def is_query(node: n.Expression) -> bool:
@@ -142,6 +144,34 @@ def _privileges(node: n.FuncExpr, args: Sequence[str], env: Env, in_from: bool) 
     return Rows(columns, list_sql=f"(SELECT list({{{fields}}}) FROM ({table}) _y)", scalar=False)
 
 
+def _token_types(node: n.FuncExpr, args: Sequence[str], env: Env, in_from: bool) -> Rows:
+    """What the text search parser that there is, pg_catalog.default, tells words from (wparser_def.c)."""
+    if node.args[0].type.oid != t.OID:
+        raise refuse("function ts_token_type of a parser's name", node)
+    listed = ", ".join(f"({number}, {quote(alias)}, {quote(text)})" for number, (alias, text) in enumerate(_TOKENS, 1))
+    sql = f"SELECT * FROM (VALUES {listed}) _v(c1, c2, c3) WHERE {args[0]} = {_DEFAULT_PARSER}"
+    return Rows((("tokid", t.INT4), ("alias", t.TEXT), ("description", t.TEXT)), table_sql=sql, scalar=False, in_order=True)
+
+
+_DEFAULT_PARSER = 3722
+_TOKENS = (
+    ("asciiword", "Word, all ASCII"), ("word", "Word, all letters"), ("numword", "Word, letters and digits"), ("email", "Email address"),
+    ("url", "URL"), ("host", "Host"), ("sfloat", "Scientific notation"), ("version", "Version number"),
+    ("hword_numpart", "Hyphenated word part, letters and digits"), ("hword_part", "Hyphenated word part, all letters"),
+    ("hword_asciipart", "Hyphenated word part, all ASCII"), ("blank", "Space symbols"), ("tag", "XML tag"), ("protocol", "Protocol head"),
+    ("numhword", "Hyphenated word, letters and digits"), ("asciihword", "Hyphenated word, all ASCII"),
+    ("hword", "Hyphenated word, all letters"), ("url_path", "URL path"), ("file", "File or path name"), ("float", "Decimal notation"),
+    ("int", "Signed integer"), ("uint", "Unsigned integer"), ("entity", "XML entity"),
+)  # fmt: skip
+
+
+def _none(node: n.FuncExpr, args: Sequence[str], env: Env, in_from: bool) -> Rows:
+    """What a server could list and a node has none of: extensions that could be installed."""
+    columns = procedure.outputs(node.function)
+    listed = ", ".join(f"CAST(NULL AS {duckdb_type(kind)}) AS c{place}" for place, (_, kind) in enumerate(columns, 1))
+    return Rows(columns, table_sql=f"SELECT {listed} WHERE false", scalar=False)
+
+
 _BUILDERS: dict[str, Callable[[n.FuncExpr, Sequence[str], Env, bool], Rows]] = {
     "generate_series": _series,
     "unnest": _unnest,
@@ -152,4 +182,7 @@ _BUILDERS: dict[str, Callable[[n.FuncExpr, Sequence[str], Env, bool], Rows]] = {
     "pg_get_publication_tables": _publication_tables,
     "pg_options_to_table": _options,
     "aclexplode": _privileges,
+    "pg_available_extensions": _none,
+    "pg_available_extension_versions": _none,
+    "ts_token_type": _token_types,
 }

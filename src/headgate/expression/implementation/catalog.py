@@ -58,7 +58,7 @@ _TEMPLATES: dict[str, str] = {
     "pg_get_replica_identity_index": "hg.replica_index({0}, {db})",
     "pg_relation_is_publishable": "hg.is_publishable({0}, {db})",
     "PG_encoding_to_char": "hg.encoding_name({0})",
-    "PG_char_to_encoding": "CASE upper({0}) WHEN 'UTF8' THEN 6 WHEN 'SQL_ASCII' THEN 0 ELSE -1 END",
+    "PG_char_to_encoding": "hg.encoding_number({0})",
     "col_description/26,23": "hg.description({0}, 1259, {1}, {db})",
     "obj_description/26,19": "hg.description({0}, (SELECT _o.oid FROM hg.pg_class _o WHERE _o.relname = {1} AND _o.dbid = 0), 0, {db})",
     "obj_description/26": "hg.any_description({0}, {db})",

@@ -30,12 +30,15 @@ from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, us
 from headgate.expression.duckdb import set_returning, value
 from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts
 from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
+from headgate.initial_catalog import rows as initial
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.types import registry as t
 
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
 """Catalogs with the pretty-printed form of an expression beside it (`session_call`, pg_get_expr)."""
+_WHOLE = {"pg_attribute": "every_attribute"}
+"""Catalogs of which the stored table has not all rows: the view that has."""
 _JOINS = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}
 _VIEWS: dict[tuple[object, ...], str] = {}
 """The SQL of the bodies of system views that nothing changes but what the key says (`_view_sql`)."""
@@ -205,14 +208,17 @@ class FromItems(SessionFunctions):
             if table.name in _PRETTY:
                 listed += f", {_PRETTY[table.name]}"
             scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
-            return f"SELECT {listed} FROM hg.{table.name}{scope}"
-        if found.expanded and found.definition is None:
-            raise not_supported(f'relation "{found.schema}.{found.name}" is not supported')
+            return f"SELECT {listed} FROM hg.{_WHOLE.get(table.name, table.name)}{scope}"
+        if found.schema == "information_schema" and found.kind == "r":
+            return self._table_sql(found, [tuple(row.values()) for row in initial.rows(found.name)])
         if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in self.dynamic):
             return self._view_sql(found)
-        self.kept_view = False
         provider = self.dynamic.get(found.name)
-        rows = [] if provider is None or self.describing else list(provider())
+        return self._table_sql(found, [] if provider is None or self.describing else list(provider()))
+
+    def _table_sql(self, found: system_view.SystemRelation, rows: Sequence[Sequence[object]]) -> str:
+        """A table of rows that are given."""
+        self.kept_view = False
         name = f"hg_dynamic_{self.alias('d')}"
         self.tables[name] = arrow_table(found.columns, rows)
         # a certificate's serial number may have more digits than DuckDB's numbers: then it stays its text, of which = and <> hold
