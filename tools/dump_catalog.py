@@ -54,6 +54,8 @@ WITHOUT = {
     "pg_proc": f"prolang {NO_PLPGSQL} AND proname NOT LIKE 'plpgsql%'",
     "pg_description": "NOT (classoid = 'pg_collation'::regclass OR description LIKE 'PL/pgSQL%')",
 }
+KEYWORDS = "pg_get_keywords"
+"""A function of which the rows are kept, as if it were a catalog."""
 OF_INFORMATION_SCHEMA = ("sql_features", "sql_implementation_info", "sql_parts", "sql_sizing")
 """Its tables; all else of it are views."""
 EMPTY = {"pg_depend", "pg_shdepend", "pg_statistic", "pg_extension", "pg_init_privs", "pg_statistic_ext_data", "pg_database", "pg_attrdef"}
@@ -97,6 +99,15 @@ def dump(connection: psycopg.Connection, catalog: str, schema: str = "pg_catalog
     return len(rows)
 
 
+def dump_keywords(connection: psycopg.Connection) -> int:
+    """Writes what the function gives."""
+    found = connection.execute(f"SELECT * FROM pg_catalog.{KEYWORDS}() ORDER BY word")
+    names, rows = [each.name for each in found.description or ()], found.fetchall()
+    table = pa.table({name: [row[place] for row in rows] for place, name in enumerate(names)})
+    pq.write_table(table, DATA / f"{KEYWORDS}.parquet", compression="zstd", compression_level=19)
+    return len(rows)
+
+
 def main() -> None:
     """Dumps every catalog of the server named by the conninfo in the first argument."""
     DATA.mkdir(exist_ok=True)
@@ -113,6 +124,7 @@ def main() -> None:
                     connection.execute("SET search_path = ''")
                 print(catalog, dump(connection, catalog))
                 connection.execute("SET search_path = pg_catalog")
+        print(KEYWORDS, dump_keywords(connection))
         for table in OF_INFORMATION_SCHEMA:
             print(table, dump(connection, table, "information_schema"))
 

@@ -26,3 +26,13 @@ SELECT (SELECT t.alias FROM pg_catalog.ts_token_type(cfgparser) AS t WHERE t.tok
 \dFp+ default
 CREATE TABLE judged (a numeric CHECK (a >= 0), b text[], c text, d date, CONSTRAINT many CHECK (b[1]::int > 0 AND COALESCE(a, 1)::int > -1 AND (CASE WHEN a > 1 THEN 2 ELSE 3 END)::text <> '5' AND (a + 1)::int > 0), CHECK (c <> CURRENT_USER::text));
 SELECT conname, pg_get_constraintdef(oid), pg_get_constraintdef(oid, true), pg_get_expr(conbin, conrelid, true) FROM pg_constraint WHERE conrelid = 'judged'::regclass ORDER BY 1;
+SELECT * FROM pg_get_keywords() WHERE word IN ('abort', 'select', 'name', 'left', 'zone') ORDER BY word;
+SELECT catcode, barelabel, count(*) FROM pg_catalog.pg_get_keywords() GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT upper(word) AS word FROM pg_get_keywords() ORDER BY word LIMIT 3;
+SELECT pg_current_logfile() IS NULL, pg_current_logfile('csvlog');
+SELECT pg_current_logfile('syslog');
+SELECT array_to_string(pg_catalog.pg_blocking_pids(pid), ', ') AS blockers, pg_blocking_pids(NULL) FROM pg_stat_activity WHERE pid = pg_backend_pid();
+SELECT pg_blocking_pids(pg_backend_pid()), pg_blocking_pids(0), pg_blocking_pids(NULL);
+SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (pg_blocking_pids(pg_backend_pid()));
+SELECT proname, COALESCE(proallargtypes::regtype[], proargtypes::regtype[])::text[] AS arguments FROM pg_proc WHERE proname = 'pg_get_keywords';
+SELECT array_agg(prorettype::regtype)::text[], ARRAY['pg_class'::regclass, NULL]::text[], '{}'::regclass[]::text[], NULL::regtype[]::text[] FROM pg_proc WHERE proname = 'now';

@@ -157,6 +157,10 @@ def elementwise(node: n.ArrayCoerce, sql: str, env: Env) -> str:
         raise refuse(f"a cast to {format_type(node.type.oid)}", node)
     element = n.ColumnRef(type=n.TypeRef(source), name="x", attnum=1, key="x")
     to = n.TypeRef(target)
+    if node.function == -1 and source in REGISTERED:
+        if target not in STRINGS or target in (t.CHAR, t.NAME):
+            raise refuse(f"a cast to {format_type(node.type.oid)}", node)
+        return element_texts(source, sql, env)
     if node.function == -1:
         inner = through_text(n.CoerceViaIO(type=to, arg=element, form=node.form), "x", env)
     elif node.function == 0:

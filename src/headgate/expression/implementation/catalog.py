@@ -81,6 +81,7 @@ _TEMPLATES: dict[str, str] = {
     "pg_database_size_name": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = (SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {0}))",
     "pg_database_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = {0})",
     "pg_tablespace_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE {0} = 1663)",
+    "pg_blocking_pids": "CASE WHEN {0} IS NOT NULL THEN coalesce((SELECT _b.c2 FROM {blockers} _b WHERE _b.c1 = {0}), CAST([] AS INTEGER[])) END",
     "pg_tablespace_location": "CASE WHEN {0} IS NOT NULL THEN '' END",
     "pg_relation_filenode": "{0}",
     "pg_relation_filepath": "(SELECT 'base/' || CAST({db} AS VARCHAR) || '/' || CAST(_c.oid AS VARCHAR) FROM hg.pg_class _c WHERE _c.oid = {0} AND _c.dbid IN (0, {db}) AND _c.relkind IN ('r', 'i', 'S', 't', 'm'))",

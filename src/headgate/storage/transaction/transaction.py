@@ -99,6 +99,14 @@ class Transaction(Uncommitted):
         self.statement()
         return True
 
+    def look_again(self) -> bool:
+        """Goes over to another look at the catalog after one that failed; False where the transaction reads as of its begin."""
+        if self._fixed or self._catalog is None:
+            return False
+        self._catalog.rollback_to(self._catalog.place)
+        self.statement()
+        return True
+
     def forget_snapshot(self) -> None:
         """The statement that called `isolate` has read and written nothing, and begins anew."""
         self._fixed = self._serializable = False

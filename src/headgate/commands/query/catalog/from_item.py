@@ -210,19 +210,19 @@ class FromItems(SessionFunctions):
             scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
             return f"SELECT {listed} FROM hg.{_WHOLE.get(table.name, table.name)}{scope}"
         if found.schema == "information_schema" and found.kind == "r":
-            return self._table_sql(found, [tuple(row.values()) for row in initial.rows(found.name)])
+            return self._table_sql(found.columns, [tuple(row.values()) for row in initial.rows(found.name)])
         if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in self.dynamic):
             return self._view_sql(found)
         provider = self.dynamic.get(found.name)
-        return self._table_sql(found, [] if provider is None or self.describing else list(provider()))
+        return self._table_sql(found.columns, [] if provider is None or self.describing else list(provider()))
 
-    def _table_sql(self, found: system_view.SystemRelation, rows: Sequence[Sequence[object]]) -> str:
+    def _table_sql(self, columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> str:
         """A table of rows that are given."""
         self.kept_view = False
         name = f"hg_dynamic_{self.alias('d')}"
-        self.tables[name] = arrow_table(found.columns, rows)
+        self.tables[name] = arrow_table(columns, rows)
         # a certificate's serial number may have more digits than DuckDB's numbers: then it stays its text, of which = and <> hold
-        whole = [f"c{place}" for place, each in enumerate(found.columns, 1) if each.type_oid == t.NUMERIC]
+        whole = [f"c{place}" for place, each in enumerate(columns, 1) if each.type_oid == t.NUMERIC]
         whole = [each for each in whole if (pc.max(pc.utf8_length(self.tables[name].column(each))).as_py() or 0) <= MAX_DIGITS]
         casts = ", ".join(f"CAST({each} AS DECIMAL(38,0)) AS {each}" for each in whole)
         return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
@@ -364,6 +364,11 @@ class FromItems(SessionFunctions):
             return set_returning.Rows(
                 columns, table_sql=f"SELECT {listed} FROM ({self._relation_sql(relation)}) {self.alias()}", scalar=False
             )
+        if function.name in _KEPT_ROWS:
+            outputs = procedure.outputs(bound.function)
+            listed_outputs = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(outputs, 1)]
+            kept = [tuple(row.values()) for row in initial.rows(function.name)]
+            return set_returning.Rows(outputs, table_sql=self._table_sql(listed_outputs, kept), scalar=False)
         if function.retset:
             self.check_arguments(bound)
             return set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
@@ -394,6 +399,8 @@ _VERSIONS = tuple(
 """What a catalog's row says of its versions: programs read it, and a node has one of each that all may see (BootstrapTransactionId)."""
 _BEHIND_VIEWS = {"pg_show_all_settings": "pg_settings"}
 """Functions that give what a view shows."""
+_KEPT_ROWS = frozenset({"pg_get_keywords"})
+"""Functions that give what is in `initial_catalog`, under their name."""
 
 
 @lru_cache(maxsize=512)

@@ -115,6 +115,17 @@ class CatalogPlanner(FromItems):
             self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], pa.int64()) for n in range(4)})
         return name
 
+    def blockers(self) -> str:
+        """The table of who waits for whom."""
+        name = "hg_blockers"
+        self.kept_view = False
+        if name not in self.tables:
+            provider = None if self.describing else self.dynamic.get("blockers")
+            rows = [] if provider is None else list(provider())
+            kinds = (pa.int32(), pa.list_(pa.int32()))
+            self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], kind) for n, kind in enumerate(kinds)})
+        return name
+
     def alias(self, letter: str = "t") -> str:
         """A name that nothing else in the statement has."""
         self._aliases += 1
