@@ -9,3 +9,13 @@ SELECT 1e30::numeric * relnatts * 1e12::numeric FROM pg_class WHERE relname = 'w
 SELECT * FROM written;
 COMMIT;
 SELECT relname, relnatts FROM pg_class WHERE relname = 'written';
+BEGIN;
+CREATE TABLE kept (a int);
+SAVEPOINT s;
+CREATE TABLE left_out (a int);
+SELECT 1 / 0 FROM pg_class;
+ROLLBACK TO s;
+SELECT 1e30::numeric * relnatts * 1e12::numeric FROM pg_class WHERE relname = 'kept';
+SELECT relname FROM pg_class WHERE relname IN ('kept', 'left_out');
+COMMIT;
+SELECT relname FROM pg_class WHERE relname IN ('kept', 'left_out');

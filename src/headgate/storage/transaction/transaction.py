@@ -78,7 +78,7 @@ class Transaction(Uncommitted):
             moved, self._definitions = engine.definitions != self._definitions, engine.definitions
             if moved:
                 self._partitioned.clear()
-            if self._catalog is not None and (moved or not self._catalog.place):
+            if self._catalog is not None and (moved or not self._catalog.place or self._catalog.failed):
                 self._catalog.renew(self._catalog.place)
                 self.shows_types = engine.catalog.type_changes
 
