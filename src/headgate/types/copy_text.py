@@ -199,15 +199,53 @@ def _escape(values: pa.LargeStringArray, delimiter: str) -> pa.LargeStringArray:
     return values
 
 
+class EscapedQuotes:
+    """CSV format whose quotes are escaped by another character, piece by piece as if they were doubled, which is what Arrow reads."""
+
+    def __init__(self, quote: str, escape: str) -> None:
+        self._quote, self._escape = quote.encode(), escape.encode()
+        self._special = re.compile(b"[" + re.escape(self._quote) + re.escape(self._escape) + b"]")
+        self._inside = False
+        self._held = b""
+
+    def doubled(self, piece: bytes, *, last: bool = False) -> bytes:
+        """The next piece; what the one behind it decides is held until then (CopyReadAttributesCSV)."""
+        data, at, found = self._held + piece, 0, []
+        while True:
+            special = self._special.search(data, at) if self._inside else None
+            place = data.find(self._quote, at) if not self._inside else -1 if special is None else special.start()
+            if place < 0:
+                found.append(data[at:])
+                self._held = b""
+                return b"".join(found)
+            found.append(data[at:place])
+            next_one = data[place + 1 : place + 2]
+            if self._inside and not next_one and not last:
+                self._held = data[place:]
+                return b"".join(found)
+            written, at = self._said(data[place : place + 1], next_one)
+            found.append(written)
+            at += place
+
+    def _said(self, one: bytes, next_one: bytes) -> tuple[bytes, int]:
+        """What a quote, or inside of quotes an escape, is written as, and how many bytes of it were read."""
+        if self._inside and one == self._escape and next_one in (self._quote, self._escape):
+            return (next_one * 2 if next_one == self._quote else next_one), 2
+        if self._inside and one == self._escape:
+            return one, 1
+        if self._inside and next_one == self._quote:
+            return b"", 2  # ends and begins again
+        self._inside = not self._inside
+        return one, 1
+
+
 def read_copy_csv(
-    buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"', escape: str | None = None, header: bool = False
+    buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"', header: bool = False
 ) -> list[pa.StringArray]:
-    """Reads CSV format; an unquoted field equal to `null` is NULL, a quoted one never is. `escape` must be the quote (default).
+    """Reads CSV format; an unquoted field equal to `null` is NULL, a quoted one never is. A quote inside of quotes is doubled.
 
     Errors: 22P04 ``unterminated CSV quoted field``, with the place as context, and others.
     """
-    if escape not in (None, quote):
-        raise PostgresError("0A000", "COPY escape other than the quote character is not supported")
     names = [str(place) for place in range(columns)]
     if not buffer:
         return [pa.nulls(0, pa.string()) for _ in names]

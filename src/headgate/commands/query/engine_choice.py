@@ -58,7 +58,7 @@ def instead(refused: PostgresError, session: Session, planned: Callable[[], T]) 
     """
     if refused.sqlstate != "0A000":
         raise refused
-    if isinstance(refused.__cause__, duckdb.Error) and not session.begin_statement().look_again():
+    if _came_while_running(refused) and not session.begin_statement().look_again():
         raise refused
     try:
         return planned()
@@ -66,6 +66,13 @@ def instead(refused: PostgresError, session: Session, planned: Callable[[], T]) 
         if error.sqlstate in _UNKNOWN:
             raise refused from error
         raise
+
+
+def _came_while_running(refused: PostgresError) -> bool:
+    cause = refused.__cause__
+    while isinstance(cause, PostgresError):
+        cause = cause.__cause__
+    return isinstance(cause, duckdb.Error)
 
 
 def _locks(node: pb.SelectStmt) -> bool:
