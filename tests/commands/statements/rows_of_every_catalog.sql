@@ -36,3 +36,10 @@ SELECT pg_blocking_pids(pg_backend_pid()), pg_blocking_pids(0), pg_blocking_pids
 SELECT count(*) FROM pg_stat_activity WHERE pid = ANY (pg_blocking_pids(pg_backend_pid()));
 SELECT proname, COALESCE(proallargtypes::regtype[], proargtypes::regtype[])::text[] AS arguments FROM pg_proc WHERE proname = 'pg_get_keywords';
 SELECT array_agg(prorettype::regtype)::text[], ARRAY['pg_class'::regclass, NULL]::text[], '{}'::regclass[]::text[], NULL::regtype[]::text[] FROM pg_proc WHERE proname = 'now';
+SELECT * FROM pg_sequences WHERE schemaname = 'public' ORDER BY sequencename;
+SELECT nextval('counter'), nextval('counter');
+SELECT schemaname, sequencename, sequenceowner, data_type, last_value FROM pg_sequences WHERE schemaname = 'public';
+SELECT pg_sequence_last_value('counter'::regclass), pg_sequence_last_value(oid) FROM pg_class WHERE relname = 'counter';
+SELECT age(datfrozenxid) >= 0, mxid_age(datminmxid) >= 0, age(NULL::xid) FROM pg_database WHERE datname = current_database();
+SELECT max(age(relfrozenxid)) >= 0 FROM pg_class WHERE relkind = 'r';
+SELECT coalesce(pg_stat_get_numscans(indexrelid), 0), indnatts FROM pg_index WHERE indrelid = 'keyed'::regclass;

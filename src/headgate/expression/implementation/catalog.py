@@ -81,6 +81,21 @@ _TEMPLATES: dict[str, str] = {
     "pg_database_size_name": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = (SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {0}))",
     "pg_database_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = {0})",
     "pg_tablespace_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE {0} = 1663)",
+    # a node's transactions have numbers that never come again: there is nothing to freeze
+    "xid_age": "CASE WHEN {0} IS NOT NULL THEN 0 END",
+    "mxid_age": "CASE WHEN {0} IS NOT NULL THEN 0 END",
+    # what a node does not count
+    **dict.fromkeys(
+        (
+            "pg_stat_get_numscans",
+            "pg_stat_get_tuples_returned",
+            "pg_stat_get_tuples_fetched",
+            "pg_stat_get_blocks_fetched",
+            "pg_stat_get_blocks_hit",
+        ),
+        "CAST(NULL AS BIGINT)",
+    ),
+    "pg_sequence_last_value": "(SELECT _s.last_value FROM hg.sequence_state _s WHERE _s.dbid = {db} AND _s.seqrelid = {0} AND _s.is_called)",
     "pg_blocking_pids": "CASE WHEN {0} IS NOT NULL THEN coalesce((SELECT _b.c2 FROM {blockers} _b WHERE _b.c1 = {0}), CAST([] AS INTEGER[])) END",
     "pg_tablespace_location": "CASE WHEN {0} IS NOT NULL THEN '' END",
     "pg_relation_filenode": "{0}",
