@@ -178,10 +178,29 @@ CREATE OR REPLACE VIEW hg.every_attribute AS
         s.atttypmod, s.attbyval, s.attalign, s.attstorage, s.attcompression, s.attnotnull, s.atthasdef, s.atthasmissing, s.attidentity,
         s.attgenerated, s.attisdropped, s.attislocal, s.attinhcount, s.attcollation
         FROM hg.pg_attribute s CROSS JOIN hg.pg_class c
-        WHERE s.dbid = 0 AND s.attrelid = 1259 AND s.attnum < 0 AND c.dbid <> 0 AND c.relkind IN ('r', 'p', 'S')
+        WHERE s.dbid = 0 AND s.attrelid = 1259 AND s.attnum < 0 AND c.dbid <> 0 AND c.relkind IN ('r', 'p', 'S');
+CREATE OR REPLACE VIEW hg.every_dependency AS
+    SELECT dbid, classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype FROM hg.pg_depend
+    UNION ALL SELECT k.dbid, 2606, k.oid, 0, 1259, k.conrelid, k.attnum, 'a'
+        FROM (SELECT dbid, oid, conrelid, unnest(conkey) AS attnum FROM hg.pg_constraint WHERE dbid <> 0 AND conrelid <> 0) k
+    UNION ALL SELECT k.dbid, 2606, k.oid, 0, 1259, k.confrelid, k.attnum, 'n'
+        FROM (SELECT dbid, oid, confrelid, unnest(confkey) AS attnum FROM hg.pg_constraint WHERE dbid <> 0 AND contype = 'f') k
+    UNION ALL SELECT k.dbid, 2606, k.oid, 0, 1259, k.conindid, 0, 'n' FROM hg.pg_constraint k WHERE k.dbid <> 0 AND k.contype = 'f'
+    UNION ALL SELECT i.dbid, 1259, i.indexrelid, 0, 1259, i.indrelid, i.attnum, 'a'
+        FROM (SELECT dbid, indexrelid, indrelid, unnest(indkey) AS attnum FROM hg.pg_index WHERE dbid <> 0) i
+        WHERE i.attnum > 0 AND NOT EXISTS (SELECT 1 FROM hg.pg_constraint k WHERE k.dbid = i.dbid AND k.conindid = i.indexrelid
+            AND k.contype IN ('p', 'u', 'x'))
+    UNION ALL SELECT c.dbid, 1259, c.oid, 0, 2615, c.relnamespace, 0, 'n' FROM hg.pg_class c WHERE c.dbid <> 0 AND c.relkind = 'S'
+    UNION ALL SELECT h.dbid, 1259, h.inhrelid, 0, 1259, h.inhparent, 0, 'a' FROM hg.pg_inherits h
+        JOIN hg.pg_class c ON c.dbid = h.dbid AND c.oid = h.inhrelid AND c.relkind IN ('r', 'p') WHERE h.dbid <> 0
+    UNION ALL SELECT c.dbid, 1247, c.reltype, 0, 1259, c.oid, 0, 'i' FROM hg.pg_class c WHERE c.dbid <> 0 AND c.reltype <> 0
+    UNION ALL SELECT a.dbid, 1259, a.attrelid, a.attnum, 1247, a.atttypid, 0, 'n'
+        FROM hg.pg_attribute a JOIN hg.pg_class c ON c.dbid = a.dbid AND c.oid = a.attrelid AND c.relkind NOT IN ('i', 'I')
+        WHERE a.dbid <> 0 AND a.atttypid >= 16384
 """
 """`every_attribute` is pg_attribute as PostgreSQL has it, with the system columns of users' relations: the same six for each, and so not
-stored but taken from those of pg_class. The queries of the node itself ask hg.pg_attribute, which has what was declared."""
+stored but taken from those of pg_class. `every_dependency` is pg_depend with what other catalogs say: the columns of constraints and indexes,
+the types of rows and columns. The queries of the node itself ask hg.pg_attribute and hg.pg_depend, which have what was declared."""
 
 
 def install(cursor: Cursor) -> None:

@@ -37,7 +37,7 @@ from headgate.types import registry as t
 
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
 """Catalogs with the pretty-printed form of an expression beside it (`session_call`, pg_get_expr)."""
-_WHOLE = {"pg_attribute": "every_attribute"}
+_WHOLE = {"pg_attribute": "every_attribute", "pg_depend": "every_dependency"}
 """Catalogs of which the stored table has not all rows: the view that has."""
 _JOINS = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}
 _VIEWS: dict[tuple[object, ...], str] = {}
