@@ -43,3 +43,5 @@ SELECT pg_sequence_last_value('counter'::regclass), pg_sequence_last_value(oid) 
 SELECT age(datfrozenxid) >= 0, mxid_age(datminmxid) >= 0, age(NULL::xid) FROM pg_database WHERE datname = current_database();
 SELECT max(age(relfrozenxid)) >= 0 FROM pg_class WHERE relkind = 'r';
 SELECT coalesce(pg_stat_get_numscans(indexrelid), 0), indnatts FROM pg_index WHERE indrelid = 'keyed'::regclass;
+SELECT array_to_string(pg_catalog.pg_blocking_pids(pid), ', ') AS blocking_pids, CASE WHEN state = 'idle' THEN round((extract(epoch FROM now() - query_start) / 60)::numeric, 2) ELSE 0 END AS since FROM pg_stat_activity WHERE pid = pg_backend_pid();
+SELECT coalesce(pg_current_logfile('jsonlog'), 'none') || '.' AS logfile;
