@@ -54,6 +54,10 @@ WITHOUT = {
     "pg_proc": f"prolang {NO_PLPGSQL} AND proname NOT LIKE 'plpgsql%'",
     "pg_description": "NOT (classoid = 'pg_collation'::regclass OR description LIKE 'PL/pgSQL%')",
 }
+KEYWORDS = "pg_get_keywords"
+"""A function of which the rows are kept, as if it were a catalog."""
+OF_INFORMATION_SCHEMA = ("sql_features", "sql_implementation_info", "sql_parts", "sql_sizing")
+"""Its tables; all else of it are views."""
 EMPTY = {"pg_depend", "pg_shdepend", "pg_statistic", "pg_extension", "pg_init_privs", "pg_statistic_ext_data", "pg_database", "pg_attrdef"}
 
 
@@ -77,20 +81,30 @@ def arrow_type(type_name: str) -> pa.DataType:
     return pa.list_(pa.string()) if type_name.startswith("_") else pa.string()
 
 
-def dump(connection: psycopg.Connection, catalog: str) -> int:
-    """Writes one catalog; returns the number of rows."""
+def dump(connection: psycopg.Connection, catalog: str, schema: str = "pg_catalog") -> int:
+    """Writes one catalog, or table of information_schema; returns the number of rows."""
     columns = connection.execute(
-        "SELECT attname, typname FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum",
-        (f"pg_catalog.{catalog}",),
+        "SELECT attname, coalesce(b.typname, t.typname) FROM pg_attribute a JOIN pg_type t ON t.oid = atttypid"
+        " LEFT JOIN pg_type b ON b.oid = t.typbasetype WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum",
+        (f"{schema}.{catalog}",),
     ).fetchall()
     listed = ", ".join(f"{expression(catalog, name, kind)} AS {name}" for name, kind in columns)
-    rows = connection.execute(f"SELECT {listed} FROM pg_catalog.{catalog} WHERE {WITHOUT.get(catalog, 'true')} ORDER BY 1, 2").fetchall()
+    rows = connection.execute(f"SELECT {listed} FROM {schema}.{catalog} WHERE {WITHOUT.get(catalog, 'true')} ORDER BY 1, 2").fetchall()
     arrays = []
     for position, (_, kind) in enumerate(columns):
         arrays.append(pa.array([row[position] for row in rows], arrow_type(kind)))
     if rows:
         table = pa.table(arrays, names=[name for name, _ in columns])
         pq.write_table(table, DATA / f"{catalog}.parquet", compression="zstd", compression_level=19)
+    return len(rows)
+
+
+def dump_keywords(connection: psycopg.Connection) -> int:
+    """Writes what the function gives."""
+    found = connection.execute(f"SELECT * FROM pg_catalog.{KEYWORDS}() ORDER BY word")
+    names, rows = [each.name for each in found.description or ()], found.fetchall()
+    table = pa.table({name: [row[place] for row in rows] for place, name in enumerate(names)})
+    pq.write_table(table, DATA / f"{KEYWORDS}.parquet", compression="zstd", compression_level=19)
     return len(rows)
 
 
@@ -110,6 +124,9 @@ def main() -> None:
                     connection.execute("SET search_path = ''")
                 print(catalog, dump(connection, catalog))
                 connection.execute("SET search_path = pg_catalog")
+        print(KEYWORDS, dump_keywords(connection))
+        for table in OF_INFORMATION_SCHEMA:
+            print(table, dump(connection, table, "information_schema"))
 
 
 if __name__ == "__main__":

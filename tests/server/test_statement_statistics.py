@@ -104,3 +104,22 @@ def test_nothing_is_counted_of_a_huge_text_of_prepare_or_where_none_are_kept() -
     statistics.ran(10, 5, "EXECUTE p", "ExecuteStmt", 1.0, "SELECT 1")
     none.ran(10, 5, "SELECT 1", "SelectStmt", 1.0, "SELECT 1")
     assert [*statistics.rows(), *none.rows()] == []
+
+
+def test_what_was_counted_is_forgotten_of_a_statement_and_of_a_database(session: psycopg.Connection[Any]) -> None:
+    session.execute("SELECT 1 AS forgotten")
+    session.execute("SELECT 1 + 1 AS kept")
+    session.execute("SELECT pg_stat_statements_reset(userid, dbid, queryid) FROM pg_stat_statements WHERE query LIKE '%AS forgotten'")
+    assert counted(session, "SELECT $1 %") == [("SELECT $1 + $2 AS kept", 1, 1)]
+    session.execute("SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database WHERE datname = current_database()")
+    assert counted(session, "SELECT $1 %") == []
+
+
+def test_who_is_no_superuser_forgets_nothing_and_null_is_no_statement(session: psycopg.Connection[Any]) -> None:
+    session.execute("CREATE ROLE forgetful; SELECT 2 AS lasting")
+    session.execute("SELECT pg_stat_statements_reset(0, 0, NULL)")
+    session.execute("SET ROLE forgetful")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for function pg_stat_statements_reset"):
+        session.execute("SELECT pg_stat_statements_reset()")
+    session.execute("RESET ROLE")
+    assert counted(session, "%lasting") == [("SELECT $1 AS lasting", 1, 1)]

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headgate.catalog.physical import EXTRA, Cursor, one, rows, run
 from headgate.catalog.relation import key_text
+from headgate.settings.encoding import NUMBERED, numbers
 from headgate.sql.names import KEYWORDS
 from headgate.types import registry
 
@@ -83,7 +84,9 @@ acl_default(k, o) AS CASE WHEN k = 'c' THEN CAST([] AS VARCHAR[]) WHEN k = 'd' T
     WHEN k = 's' THEN [o || '=rwU/' || o] WHEN k = 'n' THEN [o || '=UC/' || o] WHEN k = 't' THEN [o || '=C/' || o]
     WHEN k = 'L' THEN [o || '=rw/' || o] WHEN k = 'p' THEN [o || '=sA/' || o] WHEN k IN ('F', 'S') THEN [o || '=U/' || o]
     ELSE [o || '=arwdDxt/' || o] END
-encoding_name(n) AS CASE n WHEN 0 THEN 'SQL_ASCII' WHEN 6 THEN 'UTF8' WHEN 8 THEN 'LATIN1' ELSE '' END
+encoding_name(n) AS CASE WHEN n BETWEEN 0 AND {len(NUMBERED) - 1} THEN [{", ".join(f"'{each}'" for each in NUMBERED)}][n + 1] WHEN n IS NOT NULL THEN '' END
+encoding_number(s) AS CASE WHEN s IS NOT NULL THEN coalesce([{", ".join(str(each) for each in numbers().values())}][list_position(
+    [{", ".join(f"'{each}'" for each in numbers())}], regexp_replace(lower(s), '[^a-z0-9]', '', 'g'))], -1) END
 column_names(o, keys, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', ' ORDER BY _u.i) FROM
     (SELECT unnest(keys) AS k, generate_subscripts(keys, 1) AS i) _u JOIN hg.pg_attribute _a ON _a.attnum = _u.k
     WHERE _a.attrelid = o AND _a.dbid IN (0, db))
@@ -168,8 +171,36 @@ CREATE OR REPLACE VIEW hg.publication_table AS
         ON x.dbid = p.dbid AND x.pubid = p.oid AND x.root = p.pubviaroot
     JOIN hg.pg_class c ON c.dbid = x.dbid AND c.oid = x.relid
     LEFT JOIN hg.pg_publication_rel r ON r.dbid = x.dbid AND r.prpubid = p.oid AND r.prrelid = x.relid
-    LEFT JOIN hg.pg_publication_namespace s ON s.dbid = x.dbid AND s.pnpubid = p.oid AND s.pnnspid = c.relnamespace
+    LEFT JOIN hg.pg_publication_namespace s ON s.dbid = x.dbid AND s.pnpubid = p.oid AND s.pnnspid = c.relnamespace;
+CREATE OR REPLACE VIEW hg.every_attribute AS
+    SELECT * FROM hg.pg_attribute
+    UNION ALL BY NAME SELECT c.dbid, c.oid AS attrelid, s.attname, s.atttypid, s.attstattarget, s.attlen, s.attnum, s.attndims, s.attcacheoff,
+        s.atttypmod, s.attbyval, s.attalign, s.attstorage, s.attcompression, s.attnotnull, s.atthasdef, s.atthasmissing, s.attidentity,
+        s.attgenerated, s.attisdropped, s.attislocal, s.attinhcount, s.attcollation
+        FROM hg.pg_attribute s CROSS JOIN hg.pg_class c
+        WHERE s.dbid = 0 AND s.attrelid = 1259 AND s.attnum < 0 AND c.dbid <> 0 AND c.relkind IN ('r', 'p', 'S');
+CREATE OR REPLACE VIEW hg.every_dependency AS
+    SELECT dbid, classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype FROM hg.pg_depend
+    UNION ALL SELECT k.dbid, 2606, k.oid, 0, 1259, k.conrelid, k.attnum, 'a'
+        FROM (SELECT dbid, oid, conrelid, unnest(conkey) AS attnum FROM hg.pg_constraint WHERE dbid <> 0 AND conrelid <> 0) k
+    UNION ALL SELECT k.dbid, 2606, k.oid, 0, 1259, k.confrelid, k.attnum, 'n'
+        FROM (SELECT dbid, oid, confrelid, unnest(confkey) AS attnum FROM hg.pg_constraint WHERE dbid <> 0 AND contype = 'f') k
+    UNION ALL SELECT k.dbid, 2606, k.oid, 0, 1259, k.conindid, 0, 'n' FROM hg.pg_constraint k WHERE k.dbid <> 0 AND k.contype = 'f'
+    UNION ALL SELECT i.dbid, 1259, i.indexrelid, 0, 1259, i.indrelid, i.attnum, 'a'
+        FROM (SELECT dbid, indexrelid, indrelid, unnest(indkey) AS attnum FROM hg.pg_index WHERE dbid <> 0) i
+        WHERE i.attnum > 0 AND NOT EXISTS (SELECT 1 FROM hg.pg_constraint k WHERE k.dbid = i.dbid AND k.conindid = i.indexrelid
+            AND k.contype IN ('p', 'u', 'x'))
+    UNION ALL SELECT c.dbid, 1259, c.oid, 0, 2615, c.relnamespace, 0, 'n' FROM hg.pg_class c WHERE c.dbid <> 0 AND c.relkind = 'S'
+    UNION ALL SELECT h.dbid, 1259, h.inhrelid, 0, 1259, h.inhparent, 0, 'a' FROM hg.pg_inherits h
+        JOIN hg.pg_class c ON c.dbid = h.dbid AND c.oid = h.inhrelid AND c.relkind IN ('r', 'p') WHERE h.dbid <> 0
+    UNION ALL SELECT c.dbid, 1247, c.reltype, 0, 1259, c.oid, 0, 'i' FROM hg.pg_class c WHERE c.dbid <> 0 AND c.reltype <> 0
+    UNION ALL SELECT a.dbid, 1259, a.attrelid, a.attnum, 1247, a.atttypid, 0, 'n'
+        FROM hg.pg_attribute a JOIN hg.pg_class c ON c.dbid = a.dbid AND c.oid = a.attrelid AND c.relkind NOT IN ('i', 'I')
+        WHERE a.dbid <> 0 AND a.atttypid >= 16384
 """
+"""`every_attribute` is pg_attribute as PostgreSQL has it, with the system columns of users' relations: the same six for each, and so not
+stored but taken from those of pg_class. `every_dependency` is pg_depend with what other catalogs say: the columns of constraints and indexes,
+the types of rows and columns. The queries of the node itself ask hg.pg_attribute and hg.pg_depend, which have what was declared."""
 
 
 def install(cursor: Cursor) -> None:

@@ -31,7 +31,7 @@ class Procedure:
 
 
 OWN_SCHEMA = "headgate"
-"""What stands before the names of a node's own functions; pg_namespace and pg_proc know nothing of them."""
+"""What stands before the names of functions that a node alone has; pg_namespace and pg_proc know nothing of them."""
 _SNAPSHOT = (("schema", t.NAME), ("name", t.NAME), ("oid", t.OID), ("path", t.TEXT), ("version", t.INT8), ("lsn", t.PG_LSN))
 _VERIFIED = (
     ("schema", t.NAME), ("name", t.NAME), ("result", t.TEXT), ("key", t.TEXT), ("columns", t.TEXT), ("rows", t.INT8), ("seconds", t.FLOAT8),
@@ -61,7 +61,12 @@ OWN = {
         is_set=True,
         outputs=_VERIFIED,
     ),
-}
+    "pg_stat_statements_reset": Procedure(
+        "pg_stat_statements_reset", (t.OID, t.OID, t.INT8), ("userid", "dbid", "queryid"), 0, 0, t.VOID, is_set=False, outputs=(),
+        granted=frozenset(),
+    ),
+}  # fmt: skip
+"""Those of schema headgate, and what PostgreSQL has by an extension, which stands in pg_catalog here. The oids follow the order."""
 
 
 FIRST_OWN_OID = 9800

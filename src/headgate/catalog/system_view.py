@@ -21,7 +21,8 @@ and pg_lsn, str for text and whatever is kept as text, bool, float, datetime (aw
 
 EXPANDED = frozenset(
     "pg_roles pg_shadow pg_user pg_group pg_tables pg_views pg_matviews pg_indexes pg_publication_tables pg_rules pg_policies"
-    " pg_user_mappings pg_stat_user_tables pg_stat_sys_tables".split()
+    " pg_user_mappings pg_stat_user_tables pg_stat_sys_tables pg_available_extensions pg_available_extension_versions"
+    " pg_sequences".split()
 )
 """Views of pg_catalog that are answered by PostgreSQL's definition; so are those of information_schema."""
 

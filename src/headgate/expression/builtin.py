@@ -170,7 +170,8 @@ def _own(oid: int, found: procedure.Procedure) -> Function:
     """A function that only a node has."""
     name = found.name.removeprefix(f"{procedure.OWN_SCHEMA}.")
     defaults = len(found.arguments) - found.required
-    return Function(oid, name, "f", found.arguments, found.result, "v", False, 0, found.is_set, defaults, found.name, procedure.OWN_SCHEMA)
+    schema = "pg_catalog" if name == found.name else procedure.OWN_SCHEMA
+    return Function(oid, name, "f", found.arguments, found.result, "v", False, 0, found.is_set, defaults, found.name, schema)
 
 
 def _by_name(rows: list[Named]) -> dict[str, tuple[Named, ...]]:

@@ -58,6 +58,12 @@ CODECS = {
     "JOHAB": "johab",
 }
 """Python's codec for each name."""
+NUMBERED = tuple(
+    "SQL_ASCII EUC_JP EUC_CN EUC_KR EUC_TW EUC_JIS_2004 UTF8 MULE_INTERNAL LATIN1 LATIN2 LATIN3 LATIN4 LATIN5 LATIN6 LATIN7 LATIN8 LATIN9"
+    " LATIN10 WIN1256 WIN1258 WIN866 WIN874 KOI8R WIN1251 WIN1252 ISO_8859_5 ISO_8859_6 ISO_8859_7 ISO_8859_8 WIN1250 WIN1253 WIN1254"
+    " WIN1255 WIN1257 KOI8U SJIS BIG5 GBK UHC GB18030 JOHAB SHIFT_JIS_2004".split()
+)
+"""All encodings of PostgreSQL 15, each at the place that is its number (pg_enc)."""
 _NOT_HERE = ("EUC_JIS_2004", "EUC_TW", "MULE_INTERNAL", "SHIFT_JIS_2004")
 """Encodings of PostgreSQL that a node does not convert."""
 _ALIASES = {
@@ -88,6 +94,12 @@ _ALIASES = {
 }
 _TRIPLE = {"EUC_CN": b"\x8e\x8f", "EUC_JP": b"\x8f", "EUC_KR": b"\x8f", "JOHAB": b"\x8f"}
 """Bytes behind which a character is said to have three bytes."""
+
+
+def numbers() -> dict[str, int]:
+    """The numbers of all encodings by each of their names, in lower case and without anything but letters and digits."""
+    own = {re.sub("[^a-z0-9]", "", name.lower()): number for number, name in enumerate(NUMBERED)}
+    return own | {alias: NUMBERED.index(name) for alias, name in _ALIASES.items()}
 
 
 @dataclass(frozen=True)

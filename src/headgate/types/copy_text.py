@@ -199,20 +199,62 @@ def _escape(values: pa.LargeStringArray, delimiter: str) -> pa.LargeStringArray:
     return values
 
 
+class EscapedQuotes:
+    """CSV format whose quotes are escaped by another character, piece by piece as if they were doubled, which is what Arrow reads."""
+
+    def __init__(self, quote: str, escape: str) -> None:
+        self._quote, self._escape = quote.encode(), escape.encode()
+        self._special = re.compile(b"[" + re.escape(self._quote) + re.escape(self._escape) + b"]")
+        self._inside = False
+        self._held = b""
+
+    def doubled(self, piece: bytes, *, last: bool = False) -> bytes:
+        """The next piece; what the one behind it decides is held until then (CopyReadAttributesCSV)."""
+        data, at, found = self._held + piece, 0, []
+        while True:
+            special = self._special.search(data, at) if self._inside else None
+            place = data.find(self._quote, at) if not self._inside else -1 if special is None else special.start()
+            if place < 0:
+                found.append(data[at:])
+                self._held = b""
+                return b"".join(found)
+            found.append(data[at:place])
+            next_one = data[place + 1 : place + 2]
+            if self._inside and not next_one and not last:
+                self._held = data[place:]
+                return b"".join(found)
+            written, at = self._said(data[place : place + 1], next_one)
+            found.append(written)
+            at += place
+
+    def _said(self, one: bytes, next_one: bytes) -> tuple[bytes, int]:
+        """What a quote, or inside of quotes an escape, is written as, and how many bytes of it were read."""
+        if self._inside and one == self._escape and next_one in (self._quote, self._escape):
+            return (next_one * 2 if next_one == self._quote else next_one), 2
+        if self._inside and one == self._escape:
+            return one, 1
+        if self._inside and next_one == self._quote:
+            return b"", 2  # ends and begins again
+        self._inside = not self._inside
+        return one, 1
+
+
 def read_copy_csv(
-    buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"', escape: str | None = None, header: bool = False
+    buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"', header: bool = False
 ) -> list[pa.StringArray]:
-    """Reads CSV format; an unquoted field equal to `null` is NULL, a quoted one never is. `escape` must be the quote (default).
+    """Reads CSV format; an unquoted field equal to `null` is NULL, a quoted one never is. A quote inside of quotes is doubled.
 
     Errors: 22P04 ``unterminated CSV quoted field``, with the place as context, and others.
     """
-    if escape not in (None, quote):
-        raise PostgresError("0A000", "COPY escape other than the quote character is not supported")
     names = [str(place) for place in range(columns)]
     if not buffer:
         return [pa.nulls(0, pa.string()) for _ in names]
     if buffer.count(quote.encode()) % 2:
         raise _unterminated(buffer, quote)
+    if columns > 1 and _has_empty_row(buffer, quote):
+        raise PostgresError("22P04", "malformed CSV data", detail="An empty line has no data for the columns behind the first.")
+    if not _are_whole_fields(buffer, delimiter, quote):
+        buffer = _whole_fields(buffer, delimiter.encode(), quote.encode())
     try:
         table = csv.read_csv(
             pa.BufferReader(buffer),
@@ -229,6 +271,57 @@ def read_copy_csv(
     except pa.ArrowInvalid as error:
         raise PostgresError("22P04", "malformed CSV data", detail=f"{error}.") from error
     return [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in table.columns]
+
+
+def _has_empty_row(buffer: bytes, quote: str) -> bool:
+    """Whether there is a line without anything, which Arrow takes for a row of NULLs."""
+    if not (buffer[:1] in (b"\n", b"\r") or b"\n\n" in buffer or b"\n\r" in buffer):
+        return False
+    ends = record_ends(buffer, quote)
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    return any(not buffer[start:end].strip(b"\r\n") for start, end in zip(starts.tolist(), ends.tolist(), strict=False) if end - start < 3)
+
+
+def _are_whole_fields(buffer: bytes, delimiter: str, quote: str) -> bool:
+    """Whether what stands in quotes is a field always: Arrow takes no quote elsewhere for one."""
+    data = np.frombuffer(buffer, np.uint8)
+    places = np.flatnonzero(data == ord(quote))
+    around = np.zeros(256, np.bool_)
+    around[list(f"\n\r{quote}{delimiter}".encode())] = True
+    opening, closing = places[::2], places[1::2]
+    before, behind = opening[opening > 0] - 1, closing[closing < len(data) - 1] + 1
+    return bool(around[data[before]].all() and around[data[behind]].all())
+
+
+def _whole_fields(buffer: bytes, delimiter: bytes, quote: bytes) -> bytes:
+    """The same rows, each field that has quotes anywhere written in quotes as a whole (CopyReadAttributesCSV)."""
+    ends = re.compile(b"(" + re.escape(delimiter) + rb"|\r\n|\n|\r)")
+    found: list[bytes] = []
+    field: list[bytes] = []
+    quoted = False
+
+    def end() -> None:
+        whole = b"".join(field)
+        found.append(quote + whole.replace(quote, quote * 2) + quote if quoted else whole)
+        field.clear()
+
+    parts = buffer.split(quote)
+    for place, part in enumerate(parts):
+        if place % 2:
+            field.append(part)
+            quoted = True
+        elif not part and 0 < place < len(parts) - 1:
+            field.append(quote)  # two of them inside of quotes
+        else:
+            for at, text in enumerate(ends.split(part)):
+                if at % 2:
+                    end()
+                    quoted = False
+                    found.append(text)
+                else:
+                    field.append(text)
+    end()
+    return b"".join(found)
 
 
 def _unterminated(buffer: bytes, quote: str) -> PostgresError:

@@ -26,7 +26,12 @@ def pretty(text: str) -> str:
     pairs = _pairs(text)
     dropped: set[int] = set()
     _visit(root, None, False, text, pairs, dropped)
-    return "".join(char for place, char in enumerate(text) if place not in dropped)
+    left = ""
+    for place, char in enumerate(text):
+        if char == "\n" and place - 1 in dropped:
+            left = left.rstrip(" ")  # CASE begins a line, behind which no blank stays (appendContextKeyword)
+        left += "" if place in dropped else char
+    return left
 
 
 def _pairs(text: str) -> dict[int, int]:
@@ -52,7 +57,7 @@ def _visit(node: ParseNode, parent: ParseNode | None, right: bool, text: str, pa
         span = _enclosing(inner, text, pairs)
         if span is not None:
             dropped.update(span)
-    elif kind == "TypeCast" and unwrap(inner.arg).DESCRIPTOR.name in ("ColumnRef", "FuncCall", "TypeCast"):
+    elif kind == "TypeCast" and unwrap(inner.arg).DESCRIPTOR.name != "SubLink":
         dropped.update(_cast(inner, text, pairs))
     for child, is_right in _children(inner):
         _visit(child, inner, is_right, text, pairs, dropped)

@@ -61,7 +61,7 @@ class CopyOptions:
 _KNOWN = frozenset("format freeze delimiter null header quote escape force_quote force_not_null force_null encoding".split())
 
 
-def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> CopyOptions:  # noqa: C901 (one case per option)
+def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> CopyOptions:
     """The options; PostgreSQL's errors for those that do not fit together. What they leave open is in the encoding of the `client`."""
     given = unique(nodes)
     for name, option in given.items():
@@ -92,11 +92,11 @@ def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> Co
     if delimiter in null:
         raise PostgresError("0A000", "COPY delimiter must not appear in the NULL specification")
     quote = given["quote"].text() if "quote" in given else '"'
-    if kind == "csv" and len(quote.encode()) != 1:
-        raise PostgresError("0A000", "COPY quote must be a single one-byte character")
+    _check_one_byte(kind, "quote", quote)
     if kind == "csv" and delimiter == quote:
         raise PostgresError("22023", "COPY delimiter and quote must be different")
     escape = given["escape"].text() if "escape" in given else quote
+    _check_one_byte(kind, "escape", escape)
     forced = {name: _forced(given[name], kind, from_client=from_client) for name in _FORCES if name in given}
     encoding = _encoding(given["encoding"]) if "encoding" in given else client
     encoding = client if kind == "binary" else encoding  # as the types' receive and send functions have it
@@ -104,6 +104,11 @@ def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> Co
         kind, null, delimiter, quote, escape, header, forced.get("force_quote", ()), forced.get("force_not_null") or (),
         forced.get("force_null") or (), encoding,
     )  # fmt: skip
+
+
+def _check_one_byte(kind: str, name: str, text: str) -> None:
+    if kind == "csv" and len(text.encode()) != 1:
+        raise PostgresError("0A000", f"COPY {name} must be a single one-byte character")
 
 
 def _header(option: Option, *, from_client: bool) -> Header:

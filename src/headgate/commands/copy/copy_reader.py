@@ -96,7 +96,7 @@ class CopyReader:
         held = bytearray()
         whole, inside = 0, False
         header = bool(self.options.header)
-        for piece in self._decoded(pieces):
+        for piece in self._doubled(self._decoded(pieces)):
             ends = copy_format.record_ends(piece, self.options.quote, inside=inside)
             inside ^= piece.count(self.options.quote.encode()) % 2 == 1
             whole = len(held) + int(ends[-1]) if len(ends) else whole
@@ -108,6 +108,16 @@ class CopyReader:
                 header = False
         if held:
             yield from self._csv_rows(bytes(held), header)
+
+    def _doubled(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """The pieces with doubled quotes, however they are escaped."""
+        if self.options.escape == self.options.quote:
+            yield from pieces
+            return
+        escaped = copy_format.EscapedQuotes(self.options.quote, self.options.escape)
+        for piece in pieces:
+            yield escaped.doubled(piece)
+        yield escaped.doubled(b"", last=True)
 
     def _csv_rows(self, chunk: bytes, header: bool) -> Iterator[pa.Table]:
         if chunk.rstrip(b"\r\n").endswith(b"\n\\."):
@@ -123,9 +133,7 @@ class CopyReader:
     def _split(self, chunk: bytes, columns: int) -> list[pa.StringArray]:
         options = self.options
         try:
-            return copy_format.read_copy_csv(
-                chunk, columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape
-            )
+            return copy_format.read_copy_csv(chunk, columns, null=options.null, delimiter=options.delimiter, quote=options.quote)
         except PostgresError as error:
             if error.context is not None:
                 error.context = f"COPY {self.relation.name}, {error.context}"

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import duckdb
 from postgast import pg_query_pb2 as pb
 
 from headgate.commands.query.catalog import query as catalog_query
@@ -50,9 +51,14 @@ def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> 
         raise
 
 
-def instead(refused: PostgresError, planned: Callable[[], T]) -> T:
-    """What Spark makes of a query on system relations that the catalog has refused; raises `refused` where Spark has not got it either."""
+def instead(refused: PostgresError, session: Session, planned: Callable[[], T]) -> T:
+    """What Spark makes of a query on system relations that the catalog has refused; raises `refused` where Spark has not got it either.
+
+    A refusal that is DuckDB's own came while the query ran, and DuckDB answers nothing more in that transaction.
+    """
     if refused.sqlstate != "0A000":
+        raise refused
+    if _came_while_running(refused) and not session.begin_statement().look_again():
         raise refused
     try:
         return planned()
@@ -60,6 +66,13 @@ def instead(refused: PostgresError, planned: Callable[[], T]) -> T:
         if error.sqlstate in _UNKNOWN:
             raise refused from error
         raise
+
+
+def _came_while_running(refused: PostgresError) -> bool:
+    cause = refused.__cause__
+    while isinstance(cause, PostgresError):
+        cause = cause.__cause__
+    return isinstance(cause, duckdb.Error)
 
 
 def _locks(node: pb.SelectStmt) -> bool:

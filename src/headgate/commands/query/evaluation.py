@@ -235,6 +235,8 @@ class Evaluation:
         if implementation(called.oid) is not None or called.retset:
             return None
         arguments = tuple(self.prepare(each) for each in node.args)
+        if called.name == "pg_blocking_pids":
+            return session_function.blocking_pids(replace(node, args=arguments), self.session, self.context)
         if not all(isinstance(each, (Const, ArrayExpr)) for each in arguments):
             return None
         if self._describing:

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
-from headgate.expression.node import ColumnRef, Expression, TypeRef
+from headgate.expression.node import ColumnRef, Const, Expression, TypeRef
 from headgate.storage.spark.column_name import quoted
 from headgate.types import registry
 
@@ -19,7 +19,8 @@ from headgate.types import registry
 class PlanColumn:
     """A column of a plan.
 
-    `key` is its name in the frame, unique within the whole query; `relation` and `attnum` are as in RowDescription.
+    `key` is its name in the frame, unique within the whole query; `relation` and `attnum` are as in RowDescription. `literal`: the
+    literal that the SELECT list has there, if nothing there has decided its type (it is text now): in a set operation the other side does.
     """
 
     name: str
@@ -27,6 +28,7 @@ class PlanColumn:
     key: str
     relation: int = 0
     attnum: int = 0
+    literal: Const | None = None
 
 
 @dataclass(frozen=True)

@@ -247,6 +247,7 @@ class Planner:
         source = self.where(node, source, scope)
         sorts = ordering.read(self, node.sort_clause, targets, scope, windows)
         on = ordering.read_on(self, node, targets, scope, sorts)
+        literals = () if node.distinct_clause else [select_list.undecided(each) for each in targets]
         targets = select_list.resolve_unknown(targets, self.context, wanted)
         grouped = grouping.group(self, node, source, scope, targets, [*sorts, *on])
         if grouped is not None:
@@ -260,7 +261,11 @@ class Planner:
             plan = ordering.distinct_on(self, plan, on, sorts)
         elif node.distinct_clause:
             plan = ordering.distinct(self, plan)
-        return self._limited(node, ordering.sort(self, plan, sorts), outer, sorts)
+        limited = self._limited(node, ordering.sort(self, plan, sorts), outer, sorts)
+        if not any(literals):
+            return limited
+        columns = [replace(each, literal=literal) for each, literal in zip(limited.columns, literals, strict=True)]
+        return replace(limited, columns=tuple(columns))
 
     def where(self, node: pb.DeleteStmt | pb.SelectStmt | pb.UpdateStmt, source: Source, scope: Scope) -> Source:
         """The source after WHERE."""

@@ -33,7 +33,7 @@ def run(node: pb.SelectStmt, session: Session) -> ResultSet:
             return _by_catalog(node, session, transaction.cursor)
         except PostgresError as refused:
             if not isinstance(refused, catalog_query.BeyondCatalog) or engine_choice.reads_relations(node):
-                plan = engine_choice.instead(refused, lambda: _planned(node, session))
+                plan = engine_choice.instead(refused, session, lambda: _planned(node, session))
     if plan is None:
         plan = _planned(node, session)
     return rendering.result(plan, session, transaction)
@@ -58,7 +58,7 @@ def described(node: pb.SelectStmt, session: Session, known: Mapping[int, int] | 
     try:
         return Described(*catalog_query.describe(node, session.context, session.begin_statement().cursor, given, session.functions))
     except PostgresError as refused:
-        engine_choice.instead(refused, lambda: _planned(node, session, known))
+        engine_choice.instead(refused, session, lambda: _planned(node, session, known))
         return None
 
 

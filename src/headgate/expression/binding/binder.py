@@ -39,6 +39,7 @@ from headgate.expression.node import (
     Grouping,
     NullTest,
     Param,
+    Relabel,
     RowExpr,
     SetToDefault,
     SqlValue,
@@ -113,8 +114,15 @@ def unify(expressions: Sequence[Expression], construct: str, context: BindContex
     """The expressions coerced to their common type (manual, 10.5), and that type: for UNION and VALUES."""
     oid = common_type(expressions, construct, context)
     modifier = common_modifier(expressions, oid)
-    done = [to_common(each, oid, construct, context) for each in expressions]
+    done = [_without_modifier(to_common(each, oid, construct, context), modifier) for each in expressions]
     return done, TypeRef(oid, modifier, context.inherited_collation(oid, done))
+
+
+def _without_modifier(expression: Expression, modifier: int) -> Expression:
+    """The expression without a modifier that not all have: a numeric is stored in another form then."""
+    if expression.type.typmod == modifier:
+        return expression
+    return Relabel(type=replace(expression.type, typmod=modifier), arg=expression, form=Form.IMPLICIT)
 
 
 def _constant(node: pb.A_Const, scope: Scope, context: BindContext) -> Expression:

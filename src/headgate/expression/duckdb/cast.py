@@ -81,7 +81,7 @@ def _converted(sql: str, source: int, target: int) -> str | None:
             return f"left({sql}, 1)"
         if target == t.NAME:
             sql = f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
-            return f"CASE WHEN strlen({sql}) < 64 THEN {sql} ELSE {raised('0A000', 'a name this long is not supported here', t.NAME)} END"
+            return f"CASE WHEN strlen({sql}) > 63 THEN {raised('0A000', 'a name this long is not supported here', t.NAME)} ELSE {sql} END"
         return f"rtrim({sql}, ' ')" if source == t.BPCHAR else sql
     if target in OIDS and source in INTEGERS:
         return f"CAST(CAST({sql} AS BIGINT) & 4294967295 AS UINTEGER)" if source != t.INT8 else f"CAST({sql} AS UINTEGER)"
@@ -157,6 +157,10 @@ def elementwise(node: n.ArrayCoerce, sql: str, env: Env) -> str:
         raise refuse(f"a cast to {format_type(node.type.oid)}", node)
     element = n.ColumnRef(type=n.TypeRef(source), name="x", attnum=1, key="x")
     to = n.TypeRef(target)
+    if node.function == -1 and source in REGISTERED:
+        if target not in STRINGS or target in (t.CHAR, t.NAME):
+            raise refuse(f"a cast to {format_type(node.type.oid)}", node)
+        return element_texts(source, sql, env)
     if node.function == -1:
         inner = through_text(n.CoerceViaIO(type=to, arg=element, form=node.form), "x", env)
     elif node.function == 0:

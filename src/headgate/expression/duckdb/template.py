@@ -1,8 +1,9 @@
 """Templates of DuckDB's SQL: what a call is made of where the SQL of its arguments has but to be put in its place.
 
 Used by `call` for the templates of `expression.implementation`, and by the forms that end in one. In a template {0} {1} … are the
-arguments, {db} the database's oid, {p} the search path, {sizes} what relations take on disk, {texts0} the elements of the array {0} as
-text, {shift0} 1 if that counts from 0, else 0, {regclass0} a text as regclass, and <22011 message> raises that error.
+arguments, {db} the database's oid, {p} the search path, {sizes} what relations take on disk, {blockers} who waits for whom,
+{texts0} the elements of the array {0} as text, {shift0} 1 if that counts from 0, else 0, {regclass0} a text as regclass, and
+<22011 message> raises that error.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headgate.expression.duckdb import cast
 from headgate.expression.duckdb.value import Env, element_of, raised, zero_based
 from headgate.types import registry as t
 
-_PIECE = re.compile(r"\{(texts|shift|regclass)?(\d)\}|\{(db|p|sizes)\}|<(\w{5}) ([^>]*)>")
+_PIECE = re.compile(r"\{(texts|shift|regclass)?(\d)\}|\{(db|p|sizes|blockers)\}|<(\w{5}) ([^>]*)>")
 
 
 def filled(template: str, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
@@ -26,7 +27,7 @@ def filled(template: str, node: n.Expression, operands: Sequence[n.Expression], 
         if sqlstate:
             return raised(sqlstate, message, node.type.oid)
         if word:
-            return {"db": env.database, "p": env.path}.get(word) or env.sizes()
+            return {"db": env.database, "p": env.path}.get(word) or (env.sizes() if word == "sizes" else env.blockers())
         index = int(place)
         if special == "texts":
             return cast.element_texts(element_of(operands[index].type.oid) or t.TEXT, args[index], env)

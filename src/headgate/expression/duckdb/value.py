@@ -78,6 +78,9 @@ class Env(Protocol):
     def sizes(self) -> str:
         """A table of what relations take on disk: c1 database, c2 relation, c3 bytes of data, c4 bytes in all."""
 
+    def blockers(self) -> str:
+        """A table of the backends that wait: c1 process id, c2 those of the backends for whose locks it waits."""
+
     def session_value(self, node: n.SqlValue) -> str:
         """CURRENT_USER and its like."""
 

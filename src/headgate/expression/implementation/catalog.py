@@ -58,7 +58,7 @@ _TEMPLATES: dict[str, str] = {
     "pg_get_replica_identity_index": "hg.replica_index({0}, {db})",
     "pg_relation_is_publishable": "hg.is_publishable({0}, {db})",
     "PG_encoding_to_char": "hg.encoding_name({0})",
-    "PG_char_to_encoding": "CASE upper({0}) WHEN 'UTF8' THEN 6 WHEN 'SQL_ASCII' THEN 0 ELSE -1 END",
+    "PG_char_to_encoding": "hg.encoding_number({0})",
     "col_description/26,23": "hg.description({0}, 1259, {1}, {db})",
     "obj_description/26,19": "hg.description({0}, (SELECT _o.oid FROM hg.pg_class _o WHERE _o.relname = {1} AND _o.dbid = 0), 0, {db})",
     "obj_description/26": "hg.any_description({0}, {db})",
@@ -81,6 +81,22 @@ _TEMPLATES: dict[str, str] = {
     "pg_database_size_name": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = (SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {0}))",
     "pg_database_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = {0})",
     "pg_tablespace_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE {0} = 1663)",
+    # a node's transactions have numbers that never come again: there is nothing to freeze
+    "xid_age": "CASE WHEN {0} IS NOT NULL THEN 0 END",
+    "mxid_age": "CASE WHEN {0} IS NOT NULL THEN 0 END",
+    # what a node does not count
+    **dict.fromkeys(
+        (
+            "pg_stat_get_numscans",
+            "pg_stat_get_tuples_returned",
+            "pg_stat_get_tuples_fetched",
+            "pg_stat_get_blocks_fetched",
+            "pg_stat_get_blocks_hit",
+        ),
+        "CAST(NULL AS BIGINT)",
+    ),
+    "pg_sequence_last_value": "(SELECT _s.last_value FROM hg.sequence_state _s WHERE _s.dbid = {db} AND _s.seqrelid = {0} AND _s.is_called)",
+    "pg_blocking_pids": "CASE WHEN {0} IS NOT NULL THEN coalesce((SELECT _b.c2 FROM {blockers} _b WHERE _b.c1 = {0}), CAST([] AS INTEGER[])) END",
     "pg_tablespace_location": "CASE WHEN {0} IS NOT NULL THEN '' END",
     "pg_relation_filenode": "{0}",
     "pg_relation_filepath": "(SELECT 'base/' || CAST({db} AS VARCHAR) || '/' || CAST(_c.oid AS VARCHAR) FROM hg.pg_class _c WHERE _c.oid = {0} AND _c.dbid IN (0, {db}) AND _c.relkind IN ('r', 'i', 'S', 't', 'm'))",

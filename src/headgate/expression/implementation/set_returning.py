@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from headgate.catalog import procedure
 from headgate.errors import PostgresError
 from headgate.expression import node as n
 from headgate.expression.duckdb.value import INTEGERS, duckdb_type, element_of, quote, refuse, zero_based
@@ -143,6 +144,32 @@ def _duckdb_privileges(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in
     return CatalogRows(columns, list_sql=f"(SELECT list({{{fields}}}) FROM ({table}) _y)", scalar=False)
 
 
+def _duckdb_token_types(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    """What the text search parser that there is, pg_catalog.default, tells words from (wparser_def.c)."""
+    listed = ", ".join(f"({number}, {quote(alias)}, {quote(text)})" for number, (alias, text) in enumerate(_TOKENS, 1))
+    sql = f"SELECT * FROM (VALUES {listed}) _v(c1, c2, c3) WHERE {args[0]} = {_DEFAULT_PARSER}"
+    return CatalogRows((("tokid", t.INT4), ("alias", t.TEXT), ("description", t.TEXT)), table_sql=sql, scalar=False, in_order=True)
+
+
+_DEFAULT_PARSER = 3722
+_TOKENS = (
+    ("asciiword", "Word, all ASCII"), ("word", "Word, all letters"), ("numword", "Word, letters and digits"), ("email", "Email address"),
+    ("url", "URL"), ("host", "Host"), ("sfloat", "Scientific notation"), ("version", "Version number"),
+    ("hword_numpart", "Hyphenated word part, letters and digits"), ("hword_part", "Hyphenated word part, all letters"),
+    ("hword_asciipart", "Hyphenated word part, all ASCII"), ("blank", "Space symbols"), ("tag", "XML tag"), ("protocol", "Protocol head"),
+    ("numhword", "Hyphenated word, letters and digits"), ("asciihword", "Hyphenated word, all ASCII"),
+    ("hword", "Hyphenated word, all letters"), ("url_path", "URL path"), ("file", "File or path name"), ("float", "Decimal notation"),
+    ("int", "Signed integer"), ("uint", "Unsigned integer"), ("entity", "XML entity"),
+)  # fmt: skip
+
+
+def _duckdb_none(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
+    """What a server could list and a node has none of: extensions that could be installed."""
+    columns = procedure.outputs(node.function)
+    listed = ", ".join(f"CAST(NULL AS {duckdb_type(kind)}) AS c{place}" for place, (_, kind) in enumerate(columns, 1))
+    return CatalogRows(columns, table_sql=f"SELECT {listed} WHERE false", scalar=False)
+
+
 _UNNESTED = SetImplementation(functions.unnest, duckdb=_duckdb_unnest)
 _SUBSCRIPTS = SetImplementation(functions.subscripts, duckdb=_duckdb_subscripts)
 _WHOLE = SetImplementation(functions.series, duckdb=_duckdb_series)
@@ -182,4 +209,7 @@ SETS = {
     "pg_get_publication_tables": SetImplementation(duckdb=_duckdb_publication_tables, from_only=True),
     "pg_options_to_table": SetImplementation(duckdb=_duckdb_options),
     "aclexplode": SetImplementation(duckdb=_duckdb_privileges, from_only=True),
+    "pg_available_extensions": SetImplementation(duckdb=_duckdb_none, from_only=True),
+    "pg_available_extension_versions": SetImplementation(duckdb=_duckdb_none, from_only=True),
+    "ts_token_type_byid": SetImplementation(duckdb=_duckdb_token_types, from_only=True),
 }

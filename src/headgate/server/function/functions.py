@@ -138,10 +138,6 @@ class _Functions(
         """Cancels what a backend runs."""
         return self._signalled(pid, "cancel", "query", "canceled") and self.node.activity.cancel(pid)
 
-    def fn_pg_blocking_pids(self, pid: int) -> list[int]:
-        """The backends for whose locks one waits."""
-        return self.node.engine.locks.blocking(pid)
-
     def fn_pg_sleep(self, seconds: float) -> None:
         """Waits."""
         self.session.interrupts.sleep(float(seconds))
@@ -174,6 +170,11 @@ class _Functions(
     def fn_pg_stat_reset_single_table_counters(self, reloid: int) -> None:
         """Sets the counts of one table to zero."""
         self.node.engine.statistics.dropped([(self.session.context.database, reloid)])
+
+    def fn_pg_stat_statements_reset(self, userid: int | None = 0, dbid: int | None = 0, queryid: int | None = 0) -> None:
+        """Forgets what has been counted of statements: of a role, in a database, of one statement; 0 is any (manual, F.32.3)."""
+        if userid is not None and dbid is not None and queryid is not None:
+            self.node.statements.reset(userid, dbid, queryid)
 
     def fn_pg_stat_have_stats(self, kind: str, dboid: int, objoid: int) -> bool:
         """Whether there are statistics of an object (pgstat.c): `_ALWAYS_COUNTED`, and what databases, slots, subscriptions there are.
@@ -221,6 +222,12 @@ class _Functions(
         """A node's log goes to its stderr."""
         self.session.notices.warning("rotation not possible because log collection not active")
         return False
+
+    def fn_pg_current_logfile(self, format: str | None = None) -> None:  # noqa: A002 (the name that PostgreSQL's message has)
+        """NULL: a node's log goes to its stderr (manual, 9.26)."""
+        if format is not None and format not in ("stderr", "csvlog", "jsonlog"):
+            hint = 'The supported log formats are "stderr", "csvlog", and "jsonlog".'
+            raise PostgresError("22023", f'log format "{format}" is not supported', hint=hint)
 
     # ---- origins ----------------------------------------------------------------------------------------
     def fn_pg_replication_origin_create(self, node_name: str) -> int:

@@ -91,6 +91,14 @@ class StatementStatistics:
             found = list(self._counts.items())
         yield from found
 
+    def reset(self, role: int, database: int, query_id: int) -> None:
+        """Forgets the entries of a role, of a database, of a statement; 0 is any of them."""
+        with self._lock:
+            wanted = (role, database, query_id)
+            for key in list(self._counts):
+                if all(each in (0, own) for each, own in zip(wanted, (key.role, key.database, key.query_id), strict=True)):
+                    del self._counts[key]
+
     def _make_room(self) -> None:
         for each in self._counts.values():
             each.usage *= _DECAY

@@ -59,6 +59,7 @@ def providers(node: Node, session: ClientSession) -> Mapping[str, Provider]:
         "pg_stat_gssapi": partial(_gssapi, node, session),
         "pg_prepared_xacts": partial(_prepared_transactions, node),
         "relation_sizes": node.engine.sizes,
+        "blockers": partial(_blockers, node),
         "pg_stat_subscription": partial(subscriptions, node),
         "pg_stat_subscription_rel": partial(_subscription_tables, node),
         "pg_stat_progress_copy": partial(_copies, node, session),
@@ -135,6 +136,14 @@ def _locks(node: Node) -> Iterator[Row]:
         virtual = f"{each.pid or -1}/{each.owner or 0}"
         place = (kind, each.database, relation, None, None, None, each.xid, classid, objid, objsubid)
         yield (*place, virtual, each.pid, each.mode, each.since is None, False, _moment(each.since))
+
+
+def _blockers(node: Node) -> Iterator[Row]:
+    """What pg_blocking_pids finds: the backends that wait for locks, each with those for whom."""
+    for one in node.activity.all():
+        pids = node.engine.locks.blocking(one.pid)
+        if pids:
+            yield (one.pid, pids)
 
 
 def _statements(node: Node, session: ClientSession) -> Iterator[Row]:

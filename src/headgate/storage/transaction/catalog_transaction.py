@@ -74,7 +74,7 @@ class RecordedCatalog:
     def __init__(self, catalog: Catalog, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
         self._catalog = catalog
         self._transaction = _begun(catalog)
-        self._failed = False
+        self.failed = False
         """Whether a statement may have failed, and DuckDB answers no other in this transaction."""
         self.cursor = RecordedCursor(self._transaction.cursor, claim, use)
 
@@ -85,15 +85,15 @@ class RecordedCatalog:
 
     def rollback_to(self, place: int) -> None:
         """Undoes what was written after a savepoint."""
-        self._failed = True
+        self.failed = True
         if place != self.place:
             self.renew(place)
 
     def renew(self, place: int) -> None:
         """Goes over to what is committed now, with the first `place` of its own writes."""
-        if place == self.place and not self._failed and self._transaction.cursor.is_newest:
+        if place == self.place and not self.failed and self._transaction.cursor.is_newest:
             return
-        self._failed = False
+        self.failed = False
         self._transaction.rollback()
         self._transaction = _begun(self._catalog)
         self.cursor.repeat(self._transaction.cursor, place)

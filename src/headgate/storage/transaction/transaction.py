@@ -78,7 +78,7 @@ class Transaction(Uncommitted):
             moved, self._definitions = engine.definitions != self._definitions, engine.definitions
             if moved:
                 self._partitioned.clear()
-            if self._catalog is not None and (moved or not self._catalog.place):
+            if self._catalog is not None and (moved or not self._catalog.place or self._catalog.failed):
                 self._catalog.renew(self._catalog.place)
                 self.shows_types = engine.catalog.type_changes
 
@@ -96,6 +96,14 @@ class Transaction(Uncommitted):
         """Begins a statement anew that has written nothing; False where the transaction reads as of its begin."""
         if self._fixed:
             return False
+        self.statement()
+        return True
+
+    def look_again(self) -> bool:
+        """Goes over to another look at the catalog after one that failed; False where the transaction reads as of its begin."""
+        if self._fixed or self._catalog is None:
+            return False
+        self._catalog.rollback_to(self._catalog.place)
         self.statement()
         return True
 

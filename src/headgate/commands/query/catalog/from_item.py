@@ -31,12 +31,15 @@ from headgate.expression.duckdb import set_returning, value
 from headgate.expression.duckdb.value import MAX_DIGITS, NOTHING_KNOWN, Facts
 from headgate.expression.implementation.set_returning import CatalogRows
 from headgate.expression.node import Coalesce, Expression, FuncExpr, TypeRef
+from headgate.initial_catalog import rows as initial
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.types import registry as t
 
 _PRETTY = {"pg_attrdef": "adbinpretty", "pg_constraint": "conbinpretty", "pg_index": "indpredpretty"}
 """Catalogs with the pretty-printed form of an expression beside it (`session_call`, pg_get_expr)."""
+_WHOLE = {"pg_attribute": "every_attribute", "pg_depend": "every_dependency"}
+"""Catalogs of which the stored table has not all rows: the view that has."""
 _JOINS = {pb.JOIN_INNER: "JOIN", pb.JOIN_LEFT: "LEFT JOIN", pb.JOIN_RIGHT: "RIGHT JOIN", pb.JOIN_FULL: "FULL JOIN"}
 _VIEWS: dict[tuple[object, ...], str] = {}
 """The SQL of the bodies of system views that nothing changes but what the key says (`_view_sql`)."""
@@ -206,18 +209,21 @@ class FromItems(SessionFunctions):
             if table.name in _PRETTY:
                 listed += f", {_PRETTY[table.name]}"
             scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
-            return f"SELECT {listed} FROM hg.{table.name}{scope}"
-        if found.expanded and found.definition is None:
-            raise not_supported(f'relation "{found.schema}.{found.name}" is not supported')
+            return f"SELECT {listed} FROM hg.{_WHOLE.get(table.name, table.name)}{scope}"
+        if found.schema == "information_schema" and found.kind == "r":
+            return self._table_sql(found.columns, [tuple(row.values()) for row in initial.rows(found.name)])
         if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in self.dynamic):
             return self._view_sql(found)
-        self.kept_view = False
         provider = self.dynamic.get(found.name)
-        rows = [] if provider is None or self.describing else list(provider())
+        return self._table_sql(found.columns, [] if provider is None or self.describing else list(provider()))
+
+    def _table_sql(self, columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> str:
+        """A table of rows that are given."""
+        self.kept_view = False
         name = f"hg_dynamic_{self.alias('d')}"
-        self.tables[name] = arrow_table(found.columns, rows)
+        self.tables[name] = arrow_table(columns, rows)
         # a certificate's serial number may have more digits than DuckDB's numbers: then it stays its text, of which = and <> hold
-        whole = [f"c{place}" for place, each in enumerate(found.columns, 1) if each.type_oid == t.NUMERIC]
+        whole = [f"c{place}" for place, each in enumerate(columns, 1) if each.type_oid == t.NUMERIC]
         whole = [each for each in whole if (pc.max(pc.utf8_length(self.tables[name].column(each))).as_py() or 0) <= MAX_DIGITS]
         casts = ", ".join(f"CAST({each} AS DECIMAL(38,0)) AS {each}" for each in whole)
         return f"SELECT * {f'REPLACE ({casts}) ' if whole else ''}FROM {name}"
@@ -357,6 +363,11 @@ class FromItems(SessionFunctions):
             listed = ", ".join(f"{key} AS c{place}" for place, (_, _, key, _, _) in enumerate(_columns("pg_catalog", relation.name), 1))
             columns = tuple((each.name, each.type_oid) for each in relation.columns)
             return CatalogRows(columns, table_sql=f"SELECT {listed} FROM ({self._relation_sql(relation)}) {self.alias()}", scalar=False)
+        if function.name in _KEPT_ROWS:
+            outputs = procedure.outputs(bound.function)
+            listed_outputs = [SystemColumn(label, kind, -1, place) for place, (label, kind) in enumerate(outputs, 1)]
+            kept = [tuple(row.values()) for row in initial.rows(function.name)]
+            return CatalogRows(outputs, table_sql=self._table_sql(listed_outputs, kept), scalar=False)
         if function.retset:
             self.check_arguments(bound)
             return set_returning.rows(bound, [self.sql(each) for each in bound.args], self, in_from=True)
@@ -387,6 +398,8 @@ _VERSIONS = tuple(
 """What a catalog's row says of its versions: programs read it, and a node has one of each that all may see (BootstrapTransactionId)."""
 _BEHIND_VIEWS = {"pg_show_all_settings": "pg_settings"}
 """Functions that give what a view shows."""
+_KEPT_ROWS = frozenset({"pg_get_keywords"})
+"""Functions that give what is in `initial_catalog`, under their name."""
 
 
 @lru_cache(maxsize=512)

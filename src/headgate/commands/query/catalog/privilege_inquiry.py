@@ -16,7 +16,7 @@ from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, not_supported
-from headgate.expression.node import Const, Expression
+from headgate.expression.node import CoerceViaIO, ColumnRef, Const, Expression, Form, TypeRef, walk
 from headgate.sql.names import split_identifiers
 from headgate.types import registry as t
 
@@ -252,6 +252,8 @@ def _target(session: InquiryContext, kind: str, target: Expression, regtype: int
         return f"(SELECT _n.oid FROM hg.pg_namespace _n WHERE _n.nspname = {sql} AND _n.dbid IN (0, {session.context.database}))"
     if kind == "function" and named:
         return _function(session, str(_constant(session, "has_function_privilege", target)))
+    if named and regtype == t.REGCLASS and any(isinstance(each, ColumnRef) for each in walk(target)):
+        return session.sql(CoerceViaIO(type=TypeRef(regtype), arg=target, form=Form.IMPLICIT))
     if named:
         return f"CAST({session.resolve(str(_constant(session, f'has_{kind}_privilege', target)), regtype, None)} AS UINTEGER)"
     return sql

@@ -115,6 +115,17 @@ class CatalogPlanner(FromItems):
             self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], pa.int64()) for n in range(4)})
         return name
 
+    def blockers(self) -> str:
+        """The table of who waits for whom."""
+        name = "hg_blockers"
+        self.kept_view = False
+        if name not in self.tables:
+            provider = None if self.describing else self.dynamic.get("blockers")
+            rows = [] if provider is None else list(provider())
+            kinds = (pa.int32(), pa.list_(pa.int32()))
+            self.tables[name] = pa.table({f"c{n + 1}": pa.array([row[n] for row in rows], kind) for n, kind in enumerate(kinds)})
+        return name
+
     def alias(self, letter: str = "t") -> str:
         """A name that nothing else in the statement has."""
         self._aliases += 1
@@ -222,7 +233,7 @@ class CatalogPlanner(FromItems):
             return replace(one, expression=Const(type=UNKNOWN, value=None))
         _, kind = binder.unify(sides, word, self.binding)
         known = [each.facts if each.facts != NOTHING_KNOWN else self.facts_of(each.expression) for each in (one, other)]
-        scales = {each.scale for each in known}
+        scales = {each.scale for side, each in zip((one, other), known, strict=True) if not _is_null(side)}
         if kind.oid == t.NUMERIC and len(scales) > 1:
             raise not_supported(f"{word} of numeric values of several scales is not supported in a query on system catalogs")
         facts = Facts(any(each.zero_based for each in known), scales.pop() if len(scales) == 1 else None, known[0].fields)
@@ -502,6 +513,10 @@ def _standing(column: OutputColumn) -> Expression:
     if column.type.oid == t.UNKNOWN:
         return Const(type=UNKNOWN, value=None)
     return ColumnRef(type=column.type, name=column.name, attnum=1, key="")
+
+
+def _is_null(column: OutputColumn) -> bool:
+    return isinstance(column.expression, Const) and column.expression.value is None
 
 
 def _sort(node: pb.SortBy, sql: str) -> str:

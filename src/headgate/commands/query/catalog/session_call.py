@@ -41,7 +41,7 @@ VERSION = f"PostgreSQL {SERVER_VERSION} (headgate)"
 STABLE = frozenset(
     "pg_current_wal_lsn pg_current_wal_flush_lsn pg_current_wal_insert_lsn pg_last_wal_receive_lsn pg_last_wal_replay_lsn txid_current"
     " pg_current_xact_id pg_current_xact_id_if_assigned txid_current_if_assigned pg_postmaster_start_time pg_conf_load_time"
-    " pg_last_xact_replay_timestamp pg_export_snapshot pg_replication_origin_progress pg_current_snapshot pg_blocking_pids"
+    " pg_last_xact_replay_timestamp pg_export_snapshot pg_replication_origin_progress pg_current_snapshot pg_current_logfile"
     " pg_replication_origin_oid pg_replication_origin_session_is_setup pg_replication_origin_session_progress".split()
 )
 """Functions of the caller's that only read: called once, wherever they stand, if their arguments are constants."""

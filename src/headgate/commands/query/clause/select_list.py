@@ -15,7 +15,7 @@ from headgate.expression.binding.coercion import resolve_unknown as resolved
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import Scope, find_table
-from headgate.expression.node import ColumnRef, Expression, TypeRef
+from headgate.expression.node import ColumnRef, Const, Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
@@ -74,6 +74,12 @@ def _star(node: pb.ColumnRef, source: Source, scope: Scope) -> list[SelectItem]:
 
 def _target(column: PlanColumn) -> SelectItem:
     return SelectItem(column.name, reference(column), None, column.relation, column.attnum)
+
+
+def undecided(target: SelectItem) -> Const | None:
+    """The literal that a target is, if it is still of type unknown."""
+    expression = target.expression
+    return expression if isinstance(expression, Const) and expression.type.oid == registry.UNKNOWN else None
 
 
 def resolve_unknown(targets: Sequence[SelectItem], context: BindContext, wanted: Sequence[TypeRef] = ()) -> list[SelectItem]:

@@ -11,8 +11,10 @@ from headgate.commands.query.catalog import query
 from headgate.commands.query.catalog.session_call import STABLE
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.expression.binding import operators
+from headgate.expression.binding.context import BindContext
 from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import Const, FuncExpr, TypeRef
+from headgate.expression.node import BOOLEAN, INTEGER, Case, Const, FuncExpr, NullTest, TypeRef
 from headgate.sql.parser import parse
 
 
@@ -24,6 +26,17 @@ def call(node: FuncExpr, session: Session) -> Const | None:
         if error.sqlstate in ("0A000", "42883"):
             return None
         raise
+
+
+def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Case:
+    """pg_blocking_pids of a row's process: who waits for whom is known before the rows are."""
+    [pid] = node.args
+    waiting = list(session.dynamic["blockers"]())
+    same = [operators.make(["="], pid, Const(type=INTEGER, value=str(each)), context, -1) for each, _ in waiting]
+    found = [Const(type=node.type, value="{" + ",".join(map(str, pids)) + "}") for _, pids in waiting]  # type: ignore[call-overload]
+    unknown, nothing = NullTest(type=BOOLEAN, arg=pid, is_null=True), Const(type=node.type, value=None)
+    nobody = Const(type=node.type, value="{}")
+    return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *found), default=nobody)
 
 
 def value(text: str, kind: TypeRef, session: Session) -> Const:

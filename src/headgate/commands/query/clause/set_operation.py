@@ -30,7 +30,7 @@ def combine(planner: Planner, node: pb.SelectStmt, left: Plan, right: Plan) -> P
         raise PostgresError("42601", f"each {word} query must have the same number of columns")
     columns, ours, theirs = [], [], []
     for one, other in zip(left.columns, right.columns, strict=True):
-        sides, kind = binder.unify([reference(one), reference(other)], word, planner.context)
+        sides, kind = binder.unify([each.literal or reference(each) for each in (one, other)], word, planner.context)
         column = PlanColumn(one.name, kind, planner.key(one.name))
         columns.append(column)
         ours.append(planner.column(sides[0]).alias(column.key))
