@@ -100,6 +100,12 @@ def builtins() -> Builtins:
     operators = [Operator(*row.values()) for row in rows("pg_operator", *_OPERATOR) if row["oprcode"]]
     functions = [_function(row) for row in rows("pg_proc", *_FUNCTION)]
     functions += [_own(oid, each) for oid, each in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
+    later = procedure.procedures()[procedure.PUBLICATION_TABLES]
+    functions.append(
+        Function(
+            procedure.PUBLICATION_TABLES, later.name, "f", later.arguments, later.result, "s", True, later.variadic, True, 0, later.name
+        )
+    )
     members = [each for each in rows("pg_amop", *_MEMBER) if each["amopmethod"] == BTREE]
     collations = {row["oid"]: row["collname"] for row in rows("pg_collation", "oid", "collname")}
     return Builtins(
