@@ -215,7 +215,8 @@ def test_a_port_in_use_is_said_and_nothing_is_left_behind(directory: Directory) 
         ("port = 70000", 'LOG:  70000 is outside the valid range for parameter "port" (1 .. 65535)'),
         ("wal_sender_timeout = 10x", 'HINT:  Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".'),
         ("port 1 2", 'LOG:  syntax error in file "{conf}" line {line}, near token "2"'),
-        ("server_version = '9'", 'LOG:  parameter "server_version" cannot be changed'),
+        ("server_version = '9'", "HINT:  A node can speak as PostgreSQL 15, 16, 17 or 18, such as 18.1."),
+        ("server_version_num = 180001", 'LOG:  parameter "server_version_num" cannot be changed'),
     ],
 )
 def test_a_wrong_line_of_the_configuration_is_said_and_nothing_is_left_behind(line: str, said: str, directory: Directory) -> None:

@@ -69,6 +69,14 @@ OWN = {
 """Those of schema headgate, and what PostgreSQL has by an extension, which stands in pg_catalog here. The oids follow the order."""
 
 
+PUBLICATION_TABLES = 9790
+"""The oid of pg_get_publication_tables(VARIADIC text[]), as PostgreSQL has it from 16 on; pg_proc knows that of 15 alone."""
+_LATER = {
+    PUBLICATION_TABLES: Procedure(
+        "pg_get_publication_tables", (t.TEXT_ARRAY,), ("pubname",), 0, t.TEXT, t.RECORD, is_set=True,
+        outputs=(("pubid", t.OID), ("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE)),
+    ),
+}  # fmt: skip
 FIRST_OWN_OID = 9800
 """The oids of a node's own functions begin here, in PostgreSQL's range for those who develop it."""
 
@@ -85,7 +93,7 @@ _COLUMNS = ["oid", "proname", "proargtypes", "proallargtypes", "proargmodes", "p
 @functools.cache
 def procedures() -> dict[int, Procedure]:
     """pg_proc by oid, and the node's own functions; read once, and whole before anybody sees it."""
-    found = dict(enumerate(OWN.values(), FIRST_OWN_OID))
+    found = {**_LATER, **dict(enumerate(OWN.values(), FIRST_OWN_OID))}
     for row in rows("pg_proc", *_COLUMNS):
         modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
         all_types = row["proallargtypes"] or row["proargtypes"]

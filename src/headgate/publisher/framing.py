@@ -67,7 +67,9 @@ class TransactionPiece:
 class Wanted:
     """What the client asked for, as far as it concerns whole transactions.
 
-    `work_mem`: logical_decoding_work_mem in bytes; `encoding`: what names are in, those of origins and of prepared transactions too.
+    `work_mem`: logical_decoding_work_mem in bytes; `encoding`: what names are in, those of origins and of prepared transactions too;
+    `only_local`: nothing that has come from elsewhere (``origin 'none'``); `skips_missing`: a
+    publication that is not there publishes nothing (18), it is no error.
     """
 
     streaming: bool = False
@@ -76,6 +78,8 @@ class Wanted:
     two_phase_at: Lsn = INVALID
     work_mem: int = 64 << 20
     encoding: Encoding = UTF8
+    only_local: bool = False
+    skips_missing: bool = False
 
 
 def prepares(entry: LogEntry, wanted: Wanted) -> bool:

@@ -15,7 +15,7 @@ get_rel_sync_entry, pgoutput_row_filter_init and pgoutput_column_list_init do in
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.catalog.history import PublishedState
@@ -68,11 +68,14 @@ class Published:
         return not self.filters
 
 
-def named(state: PublishedState, names: Iterable[str]) -> list[Publication]:
-    """The publications of these names; 42704 for one that does not exist at this place of the log."""
+def named(state: PublishedState, names: Iterable[str], missing: Callable[[str], None] | None = None) -> list[Publication]:
+    """The publications of these names; 42704 for one that does not exist at this place of the log, unless `missing` takes its name."""
     found = []
     for name in names:
         publication = state.publications.get(name)
+        if publication is None and missing is not None:
+            missing(name)
+            continue
         if publication is None:
             raise PostgresError("42704", f'publication "{name}" does not exist')
         found.append(publication)

@@ -15,6 +15,7 @@ position 0/1628, the end of the second entry.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -45,6 +46,8 @@ from headgate.types.text_column import TextSettings
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
     from headgate.storage.engine import Engine
+
+_log = logging.getLogger("headgate.publisher")
 
 ENTRIES = 1000
 """Transactions read from the log at once."""
@@ -115,6 +118,7 @@ class Stream:
         self._catalog = catalog
         self._judgement = Judgement(catalog, database, asked.created)
         self._careful = 0
+        self._missing: set[str] = set()
         self._altered: dict[Lsn, tuple[PublicationAlteration, list[Crossing]]] = {}
         """By commit the entries of the batch that alter publications which are followed."""
         self._shared.enter(database)
@@ -175,6 +179,10 @@ class Stream:
     def _batch(self, entries: Sequence[LogEntry], position: Lsn) -> StreamBatch:
         counts = Counts()
         self._renderer.judged.clear()  # of a batch that failed, or was too large
+        if self.wanted.only_local:
+            entries = [entry for entry in entries if entry.origin is None]
+            if not entries:
+                return StreamBatch((), position, counts)
         if len(entries) == 1 and self._alone(entries[0]):
             return StreamBatch(self._lazily(entries[0], counts), position, counts)
         pieces = Pieces()
@@ -235,9 +243,16 @@ class Stream:
     def _plan(self, segment: _Segment, write: TableWrite) -> Published | None:
         callback = "truncate" if write.kind == "truncate" else "change"
         try:
-            return published(segment.state, named(segment.state, self.asked.publications), write.relation)
+            missing = self._skipped if self.wanted.skips_missing else None
+            return published(segment.state, named(segment.state, self.asked.publications, missing), write.relation)
         except PostgresError as error:
             raise self._context(error, write.lsn, callback) from error
+
+    def _skipped(self, name: str) -> None:
+        """Says once of a publication that is not there that it is skipped (LoadPublications of 18)."""
+        if name not in self._missing:
+            self._missing.add(name)
+            _log.warning('skipped loading publication "%s"', name)
 
     # ---- small transactions -----------------------------------------------------------------------------
     def _render(self, segment: _Segment, pieces: Pieces) -> None:

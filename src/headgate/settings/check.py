@@ -13,6 +13,7 @@ import zoneinfo
 from collections.abc import Callable
 from pathlib import Path
 
+import headgate
 from headgate.errors import PostgresError, not_supported
 from headgate.settings import encoding, posix_zone
 from headgate.settings.definition import SettingDefinition, SettingKind, Value, invalid
@@ -33,6 +34,7 @@ _UNQUOTED = frozenset({"DateStyle", "listen_addresses", "synchronous_standby_nam
 """Lists whose words are no identifiers, so that one word may be a list itself: SET DateStyle TO 'ISO, DMY'."""
 
 
+_OWN_NAME = f"(headgate {headgate.__version__})"
 _WITHOUT_EFFECT = frozenset(
     "log_lock_waits log_temp_files log_transaction_sample_rate log_error_verbosity log_parser_stats log_planner_stats"
     " log_executor_stats log_statement_stats".split()
@@ -63,6 +65,8 @@ def canonical(setting: SettingDefinition, value: Value, held: Callable[[str], st
             return _datestyle(value, DATE_STYLE if held is None else held(setting.name))
         case "client_encoding":
             return _client_encoding(value)
+        case "server_version":
+            return _announced(value)
         case "search_path" | "temp_tablespaces":
             split_list(setting.name, value)
         case "log_destination" if [word.lower() for word in split_list(setting.name, value)] != ["stderr"]:
@@ -85,6 +89,20 @@ def _client_encoding(text: str) -> str:
         error = invalid("client_encoding", text, detail=f"Conversion between {found} and UTF8 is not supported.")
         raise dataclasses.replace(error, sqlstate="0A000")
     return found
+
+
+def version_number(text: str) -> int:
+    """server_version_num of a server_version."""
+    major, _, minor = text.split(maxsplit=1)[0].partition(".")
+    return int(major) * 10000 + int(minor or 0)
+
+
+def _announced(text: str) -> str:
+    """A release of PostgreSQL 15 to 18, with the node's own name behind it, by which nodes know each other."""
+    release, _, own = text.partition(" ")
+    if not re.fullmatch(r"1[5-8](\.\d{1,4})?", release) or own not in ("", _OWN_NAME):
+        raise invalid("server_version", text, hint="A node can speak as PostgreSQL 15, 16, 17 or 18, such as 18.1.")
+    return f"{release} {_OWN_NAME}"
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from pathlib import Path
 from headgate.errors import PostgresError, Severity
 from headgate.settings import check, file
 from headgate.settings.definition import SettingContext, SettingDefinition, SettingKind
-from headgate.settings.table import definitions, find
+from headgate.settings.table import IN_FILE, definitions, find
 from headgate.settings.values import Setting, Values
 
 CONF = "headgate.conf"
@@ -78,6 +78,11 @@ class Settings(Values):
         if self.complaints:
             raise PostgresError("F0000", f'configuration file "{self.conf}" contains errors', severity=Severity.FATAL)
         self._values = _defaults() | values | overriding | self._places()
+        version = self._values["server_version"]
+        if version.source != "default":
+            number = find("server_version_num")
+            assert number is not None
+            self._values["server_version_num"] = Setting(number, check.version_number(str(version.value)), "override")
         return self
 
     def reload(self) -> Reload:
@@ -103,7 +108,7 @@ class Settings(Values):
                     changed.append((after or before).definition.name)  # type: ignore[union-attr]
                 continue
             title = after.definition.name
-            if after.definition.context is SettingContext.POSTMASTER:
+            if after.definition.context is SettingContext.POSTMASTER or title in IN_FILE:
                 said.append(_log(f'parameter "{title}" cannot be changed without restarting the server', "55P02"))
                 new[name] = before
                 pending.add(name)
@@ -158,7 +163,8 @@ class Settings(Values):
         if definition is None:
             check.check_placeholder(name)
             return Setting(placeholder_definition(name), text)
-        if definition.context is SettingContext.INTERNAL or (in_file and "DISALLOW_IN_FILE" in definition.flags):
+        internal = definition.context is SettingContext.INTERNAL and definition.name not in IN_FILE
+        if internal or (in_file and "DISALLOW_IN_FILE" in definition.flags):
             raise PostgresError("55P02", f'parameter "{definition.name}" cannot be changed')
         return Setting(definition, check.canonical(definition, definition.read(text)))
 

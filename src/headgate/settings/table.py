@@ -19,6 +19,8 @@ from headgate.settings.definition import SettingContext, SettingDefinition, Sett
 OWN_CATEGORY = "headgate"
 VERSION = "15.18"
 VERSION_NUMBER = 150018
+IN_FILE = frozenset({"server_version"})
+"""INTERNAL settings that headgate.conf may give, for the next start: as which release a node speaks to PostgreSQL's subscribers."""
 
 # Where a node's default is not PostgreSQL's (docs/compatibility.md gives the reasons).
 NODE_DEFAULTS: Mapping[str, str] = {

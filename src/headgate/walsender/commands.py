@@ -232,7 +232,7 @@ class Walsender:
                     detail="This slot has been invalidated because it exceeded the maximum reserved size.",
                 )
             try:
-                asked = options.read(command.options)
+                asked = options.read(command.options, host.settings.integer("server_version_num"))
             except PostgresError as error:
                 raise error.within(f'slot "{slot.name}", output plugin "pgoutput", in the startup callback') from error
             host.copy_both()

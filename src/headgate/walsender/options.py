@@ -1,12 +1,13 @@
 """The options of pgoutput in START_REPLICATION and pg_logical_slot_…_changes (pgoutput.c, parse_output_parameters; manual, 55.5.1).
 
-`read` checks them as PostgreSQL 15 does, in its order and with its texts; errors carry the CONTEXT of the start-up callback.
+`read` checks them as the release does that the node announces (15 to 18),
+in its order and with its texts; errors carry the CONTEXT of the start-up callback.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from headgate.catalog.replication.slot import Slot
@@ -15,9 +16,10 @@ from headgate.publisher.framing import Wanted
 from headgate.settings import SessionSettings
 from headgate.settings.definition import read_bool
 from headgate.settings.encoding import Encoding
+from headgate.settings.table import VERSION_NUMBER
 
-MIN_VERSION, MAX_VERSION = 1, 3
-STREAM_VERSION, TWO_PHASE_VERSION = 2, 3
+MIN_VERSION, MAX_VERSION = 1, 4
+STREAM_VERSION, TWO_PHASE_VERSION, PARALLEL_VERSION = 2, 3, 4
 
 
 @dataclass(frozen=True)
@@ -30,28 +32,32 @@ class PgoutputOptions:
     messages: bool = False
     streaming: bool = False
     two_phase: bool = False
+    only_local: bool = False
 
 
 def wanted(asked: PgoutputOptions, settings: SessionSettings, slot: Slot) -> Wanted:
     """What the options mean for whole transactions of this slot; two_phase stays on once a client has asked for it."""
     work_mem = settings.integer("logical_decoding_work_mem") * 1024
     encoding = Encoding(settings.text("client_encoding"))
-    return Wanted(asked.streaming, asked.two_phase or slot.two_phase, asked.messages, slot.two_phase_at, work_mem, encoding)
+    two_phase, skips = asked.two_phase or slot.two_phase, settings.integer("server_version_num") >= 180000
+    return Wanted(asked.streaming, two_phase, asked.messages, slot.two_phase_at, work_mem, encoding, asked.only_local, skips)
 
 
-def read(given: Iterable[tuple[str, str | None]]) -> PgoutputOptions:
-    """The options out of the (name, value) pairs of the command."""
+def read(given: Iterable[tuple[str, str | None]], announced: int = VERSION_NUMBER) -> PgoutputOptions:
+    """The options out of the (name, value) pairs of the command; `announced` is the node's server_version_num."""
+    newer = announced >= 160000
+    readers, maximum = (_READERS | _NEWER_READERS, MAX_VERSION) if newer else (_READERS, TWO_PHASE_VERSION)
     found: dict[str, object] = {}
     for name, value in given:
-        if name not in _READERS:
+        if name not in readers:
             raise PostgresError("XX000", f"unrecognized pgoutput option: {name}")
         if name in found:
             raise PostgresError("42601", "conflicting or redundant options")
-        found[name] = _READERS[name](name, value)
+        found[name] = readers[name](name, value)
     version = found.get("proto_version", 0)
     assert isinstance(version, int)
-    if version > MAX_VERSION:
-        raise PostgresError("0A000", f"client sent proto_version={version} but we only support protocol {MAX_VERSION} or lower")
+    if version > maximum:
+        raise PostgresError("0A000", f"client sent proto_version={version} but we only support protocol {maximum} or lower")
     if version < MIN_VERSION:
         raise PostgresError("0A000", f"client sent proto_version={version} but we only support protocol {MIN_VERSION} or higher")
     publications = found.get("publication_names")
@@ -61,11 +67,16 @@ def read(given: Iterable[tuple[str, str | None]]) -> PgoutputOptions:
     streaming, two_phase = bool(found.get("streaming")), bool(found.get("two_phase"))
     if streaming and version < STREAM_VERSION:
         raise PostgresError("22023", f"requested proto_version={version} does not support streaming, need {STREAM_VERSION} or higher")
+    if found.get("streaming") == "parallel" and version < PARALLEL_VERSION:
+        raise PostgresError(
+            "22023", f"requested proto_version={version} does not support parallel streaming, need {PARALLEL_VERSION} or higher"
+        )
     if two_phase and version < TWO_PHASE_VERSION:
         raise PostgresError(
             "22023", f"requested proto_version={version} does not support two-phase commit, need {TWO_PHASE_VERSION} or higher"
         )
-    return PgoutputOptions(version, publications, bool(found.get("binary")), bool(found.get("messages")), streaming, two_phase)
+    binary, messages, only_local = (bool(found.get(name)) for name in ("binary", "messages", "origin"))
+    return PgoutputOptions(version, publications, binary, messages, streaming, two_phase, only_local)
 
 
 def _version(name: str, value: str | None) -> int:
@@ -93,7 +104,24 @@ def _boolean(name: str, value: str | None) -> bool:
     return found
 
 
-_READERS = {
+def _streaming(name: str, value: str | None) -> bool | str:
+    """Whether, or "parallel" (16): a node sends blocks of transactions that are over, so that none of them is ever aborted."""
+    if value is not None and value.lower() == "parallel":
+        return "parallel"
+    found = True if value is None else {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}.get(value.lower())
+    if found is None:
+        raise PostgresError("42601", f'{name} requires a Boolean value or "parallel"')
+    return found
+
+
+def _origin(name: str, value: str | None) -> bool:
+    """Whether only what was written here is wanted (16)."""
+    if value is not None and value.lower() in ("none", "any"):
+        return value.lower() == "none"
+    raise PostgresError("22023", f'unrecognized origin value: "{value or ""}"')
+
+
+_READERS: dict[str, Callable[[str, str | None], object]] = {
     "proto_version": _version,
     "publication_names": _publications,
     "binary": _boolean,
@@ -101,6 +129,7 @@ _READERS = {
     "streaming": _boolean,
     "two_phase": _boolean,
 }
+_NEWER_READERS: dict[str, Callable[[str, str | None], object]] = {"streaming": _streaming, "origin": _origin}
 
 
 def split_identifiers(text: str) -> list[str] | None:

@@ -111,8 +111,25 @@ def _duckdb_tree(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from:
 
 def _duckdb_publication_tables(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     columns = (("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
+    if node.function == procedure.PUBLICATION_TABLES:
+        return _tables_of_several(args[0], env)
     where = f"_g.pubname = {args[0]} AND _g.dbid = {env.database}"
     sql = f"SELECT _g.relid AS c1, _g.attrs AS c2, _g.qual AS c3 FROM hg.publication_table _g WHERE {where}"
+    return CatalogRows(columns, table_sql=sql, scalar=False)
+
+
+def _tables_of_several(names: str, env: DuckdbEnv) -> CatalogRows:
+    """The form of 16, over an array of names: a partition of which a table above is published by one of them is left out."""
+    columns = (("pubid", t.OID), ("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
+    above = (
+        "SELECT 1 FROM hg.publication_table _o JOIN hg.partition_ancestor _a ON _a.ancestor = _o.relid AND _a.dbid = _o.dbid"
+        f" WHERE _a.relid = _g.relid AND _a.depth > 0 AND _o.dbid = {env.database} AND list_contains({names}, _o.pubname)"
+    )
+    sql = (
+        "SELECT _p.oid AS c1, _g.relid AS c2, _g.attrs AS c3, _g.qual AS c4 FROM hg.publication_table _g"
+        " JOIN hg.pg_publication _p ON _p.dbid = _g.dbid AND _p.pubname = _g.pubname"
+        f" WHERE _g.dbid = {env.database} AND list_contains({names}, _g.pubname) AND NOT EXISTS ({above})"
+    )
     return CatalogRows(columns, table_sql=sql, scalar=False)
 
 

@@ -152,7 +152,8 @@ class SlotFunctions:
                     detail="This slot has never previously reserved WAL, or it has been invalidated.",
                 )
             try:
-                asked = pgoutput_options.read(list(zip(words[::2], words[1::2], strict=True)))
+                announced = self.session.settings.integer("server_version_num")
+                asked = pgoutput_options.read(list(zip(words[::2], words[1::2], strict=True)), announced)
             except PostgresError as error:
                 raise error.within(f'slot "{name}", output plugin "{PLUGIN}", in the startup callback') from error
             settings = self.session.settings

@@ -306,6 +306,8 @@ class CatalogPlanner(FromItems):
         if not order and keep_order and not group and source.sorted_by:
             order = f" ORDER BY {', '.join(source.sorted_by)}"
         limit = self._limit(node, outer)
+        if any(isinstance(part, Aggregate) for call in self.beside for part in walk(call)):
+            source, where, group, having = self._over_gathered(source, f"{source.sql}{where}{group}{having}")
         for call, alias in self.beside.items():
             rows = set_returning.rows(call, [self.sql(each) for each in call.args], self, in_from=True)
             source = replace(source, sql=f"{source.sql}{',' if source.sql else ' FROM'} LATERAL ({rows.table_sql}) {alias}")
@@ -319,6 +321,20 @@ class CatalogPlanner(FromItems):
             return f"SELECT {distinct}{', '.join(shown) or 'NULL AS c0'}{source.sql}{where}{group}{having}{order}{limit}"
 
         return CatalogQuery(targets, build)
+
+    def _over_gathered(self, source: CatalogSource, behind: str) -> tuple[CatalogSource, str, str, str]:
+        """Sets of what aggregates gather, ``(f(VARIADIC array_agg(a))).*``: the aggregates become columns of a subquery in FROM."""
+        inner = self.alias("g")
+        listed: list[str] = []
+        calls = {}
+        for call, alias in self.beside.items():
+            args = []
+            for each in call.args:
+                listed.append(f"{self.sql(each)} AS a{len(listed)}")
+                args.append(ColumnRef(type=each.type, name="a", attnum=1, key=f"{inner}.a{len(listed) - 1}"))
+            calls[replace(call, args=tuple(args))] = alias
+        self.beside = calls
+        return replace(source, sql=f" FROM (SELECT {', '.join(listed)}{behind}) {inner}", sorted_by=()), "", "", ""
 
     def _targets(self, node: pb.SelectStmt, source: CatalogSource, scope: Scope, context: BindContext) -> list[OutputColumn]:
         found: list[OutputColumn] = []

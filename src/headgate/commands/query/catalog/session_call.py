@@ -298,6 +298,8 @@ class SessionFunctions(Env):
         """42704 for a publication that is not there, where its name is a constant."""
         if builtin.function(node.function).name != "pg_get_publication_tables" or not isinstance(node.args[0], Const):
             return
+        if node.function == procedure.PUBLICATION_TABLES:
+            return
         self.kept_view = False
         sql = "SELECT 1 FROM hg.pg_publication WHERE dbid = ? AND pubname = ?"
         if one(self.cursor, sql, [self.context.database, node.args[0].value]) is None:

@@ -1,0 +1,91 @@
+"""A node that announces 16, 17 or 18 is asked as such a publisher by PostgreSQL's subscribers, and serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from tests.conftest import Server
+from tests.system.chain import Database, arrived, subscribe
+
+TABLE = "CREATE TABLE t (a int PRIMARY KEY, b text)"
+
+
+@pytest.fixture
+def announcing(spare_node: Callable[..., Server]) -> Callable[[int], Database]:
+    """Makes a database on a node that announces a version."""
+    return lambda version: Database.new(spare_node(server_version=f"'{version}.1'"))
+
+
+@pytest.fixture
+def subscriber(of_version: Callable[[int], Server]) -> Iterator[Callable[[int], Database]]:
+    """Makes a database on the PostgreSQL of a version, whose subscriptions end with the test."""
+    made: list[Database] = []
+
+    def make(version: int) -> Database:
+        made.append(Database.new(of_version(version)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.unsubscribe()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [16, 17, 18])
+def test_a_subscriber_of_its_own_version(
+    announcing: Callable[[int], Database], subscriber: Callable[[int], Database], version: int
+) -> None:
+    lake, there = announcing(version), subscriber(version)
+    lake.sql(
+        f"""{TABLE}; CREATE TABLE r (a int, k text, PRIMARY KEY (a, k)) PARTITION BY LIST (k); CREATE TABLE r_x PARTITION OF r DEFAULT;
+        INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 50) i; INSERT INTO r VALUES (1, 'x');
+        CREATE PUBLICATION p FOR TABLE t WHERE (a <= 40 OR a >= 1000);
+        CREATE PUBLICATION q FOR TABLE r WITH (publish_via_partition_root = true); CREATE PUBLICATION leaves FOR TABLE r_x"""
+    )
+    there.sql(f"{TABLE}; CREATE TABLE r (a int, k text, PRIMARY KEY (a, k))")
+    subscribe(there, lake, "s", "p, q, leaves", "origin = none, binary = true, streaming = parallel")
+    lake.sql(
+        "INSERT INTO t SELECT i, repeat('large ', 40) FROM generate_series(1000, 3000) i; DELETE FROM t WHERE a = 3; UPDATE r SET a = 2"
+    )
+    lake.sql(
+        f"""SELECT pg_replication_origin_create('{lake.name}'); SELECT pg_replication_origin_session_setup('{lake.name}');
+        INSERT INTO t VALUES (5000, 'from elsewhere'); SELECT pg_replication_origin_session_reset(); INSERT INTO t VALUES (5001, 'from here')"""
+    )
+    arrived(lake, "s")
+    rows = "SELECT * FROM t WHERE a <= 40 OR a >= 1000 AND a <> 5000 ORDER BY a; SELECT * FROM r"
+    assert there.sql(rows.replace(" WHERE a <= 40 OR a >= 1000 AND a <> 5000", "")) == lake.sql(rows)
+
+
+@pytest.mark.slow
+def test_a_publication_that_is_missing_is_skipped_by_18(
+    announcing: Callable[[int], Database], subscriber: Callable[[int], Database]
+) -> None:
+    lake, there = announcing(18), subscriber(18)
+    lake.sql(f"{TABLE}; CREATE PUBLICATION p FOR TABLE t")
+    there.sql(TABLE)
+    subscribe(there, lake, "s", "p, missing")
+    lake.sql("INSERT INTO t VALUES (1, 'published')")
+    arrived(lake, "s")
+    assert there.sql("SELECT * FROM t") == "1|published"
+    assert 'skipped loading publication "missing"' in lake.server.log()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("proto_version '4', streaming 'sideways'", 'streaming requires a Boolean value or "parallel"'),
+        ("proto_version '3', streaming 'parallel'", "requested proto_version=3 does not support parallel streaming, need 4 or higher"),
+        ("proto_version '4', origin 'elsewhere'", 'unrecognized origin value: "elsewhere"'),
+        ("proto_version '4', origin 'none', origin 'any'", "conflicting or redundant options"),
+        ("proto_version '5'", "client sent proto_version=5 but we only support protocol 4 or lower"),
+    ],
+)
+def test_malformed_options_of_a_stream_are_refused(announcing: Callable[[int], Database], options: str, said: str) -> None:
+    lake = announcing(18)
+    with psycopg.connect(f"{lake.conninfo} replication=database", autocommit=True) as session:
+        session.execute(f"CREATE_REPLICATION_SLOT \"{lake.name}\" TEMPORARY LOGICAL pgoutput (SNAPSHOT 'nothing')")
+        with pytest.raises(psycopg.Error, match=said.replace("(", r"\(")):
+            session.execute(f"START_REPLICATION SLOT \"{lake.name}\" LOGICAL 0/0 ({options}, publication_names 'p')")
