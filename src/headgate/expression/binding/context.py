@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Collate, Const, Expression, Param, TypeRef
+from headgate.sql.parser import ParseNode
 from headgate.types import registry, text_column
 
 
@@ -36,11 +39,11 @@ class BindContext:
     forms: text_column.TextSettings = text_column.PLAIN
     aggregates: bool = False
     sets: bool = False
-    windows: Mapping[str, Any] | None = None
+    windows: Mapping[str, pb.WindowDef] | None = None
     default: bool = False
     parameters: dict[int, int] | None = None
     infer: bool = False
-    subquery: Callable[[Any, Any, BindContext], Expression] | None = None
+    subquery: Callable[[ParseNode, Scope, BindContext], Expression] | None = None
     opaque_subquery: bool = False
     refuse_subquery: str | None = None
     fields: Callable[[Expression], Sequence[tuple[str, int]] | None] | None = None
@@ -116,7 +119,7 @@ class BindContext:
         return Param(type=TypeRef(target, -1, self.collation_of_type(target)), number=parameter.number, location=parameter.location)
 
 
-Binder = Callable[[Any, Scope, BindContext], Expression]
+Binder = Callable[[ParseNode, Scope, BindContext], Expression]
 """`binder.bind_raw`, handed down to the modules below the binder, which bind operands by it."""
 
 

@@ -6,7 +6,6 @@ Called by `function_call`. A named window (``OVER w``, ``OVER (w ORDER BY …)``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from postgast import pg_query_pb2 as pb
 
@@ -28,7 +27,7 @@ _ENDS = {0x40: "unbounded preceding", 0x100: "unbounded following", 0x400: "curr
 """The bits of frameOptions (parsenodes.h, FRAMEOPTION_…)."""
 
 
-def bind_order(nodes: Sequence[Any], scope: Scope, context: BindContext, binder: Binder) -> Order:
+def bind_order(nodes: Sequence[ParseNode], scope: Scope, context: BindContext, binder: Binder) -> Order:
     """(expression, descending, NULLs first) of each item."""
     order = []
     for each in nodes:
@@ -47,7 +46,7 @@ def _known(bound: Expression, context: BindContext) -> Expression:
 
 
 def bind(
-    over: Any, scope: Scope, context: BindContext, binder: Binder, windows: Mapping[str, Any]
+    over: pb.WindowDef, scope: Scope, context: BindContext, binder: Binder, windows: Mapping[str, pb.WindowDef]
 ) -> tuple[tuple[Expression, ...], Order, Frame, Offsets]:
     """(partition, order, frame, offsets) of an OVER clause; `windows` are the definitions of the WINDOW clause."""
     if over.name:
@@ -67,13 +66,13 @@ def bind(
     return partition, order, frame, (start, end)
 
 
-def _named(name: str, location: int, windows: Mapping[str, Any], context: BindContext) -> Any:
+def _named(name: str, location: int, windows: Mapping[str, pb.WindowDef], context: BindContext) -> pb.WindowDef:
     if name not in windows:
         raise PostgresError("42704", f'window "{name}" does not exist', position=context.position(location))
     return windows[name]
 
 
-def _inherited(over: Any, base: Any, context: BindContext) -> tuple[list[Any], list[Any]]:
+def _inherited(over: pb.WindowDef, base: pb.WindowDef, context: BindContext) -> tuple[list[ParseNode], list[ParseNode]]:
     where = context.position(over.location)
     if over.partition_clause:
         raise PostgresError("42P20", f'cannot override PARTITION BY clause of window "{over.refname}"', position=where)
@@ -84,7 +83,7 @@ def _inherited(over: Any, base: Any, context: BindContext) -> tuple[list[Any], l
     return list(base.partition_clause), list(base.order_clause or over.order_clause)
 
 
-def _frame(over: Any, context: BindContext) -> Frame:
+def _frame(over: pb.WindowDef, context: BindContext) -> Frame:
     bits = over.frame_options
     if bits & _GROUPS:
         raise not_supported("GROUPS frames are not supported", position=context.position(over.location))

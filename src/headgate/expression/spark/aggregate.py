@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from headgate.expression.builtin import Function, function
 from headgate.expression.implementation.implementations import AGGREGATES
 from headgate.expression.node import Aggregate
-from headgate.expression.spark.group import Group, Ordering
+from headgate.expression.spark.aggregate_call import AggregateCall, Ordering
 from headgate.expression.spark.value import Make, Value, refuse
 from headgate.types import registry
 
@@ -34,4 +34,4 @@ def build(node: Aggregate, values: Sequence[Value], condition: Value | None, ord
             return make
         return lambda env: F.when(F.coalesce(condition.make(env), F.lit(False)), make(env))
 
-    return AGGREGATES[found.name].spark(Group(found, node, values, order, kept))
+    return AGGREGATES[found.name].spark(AggregateCall(found, node, values, order, kept))

@@ -27,10 +27,10 @@ from headgate.expression import node as n
 from headgate.expression.implementation import array as compile_array
 from headgate.expression.implementation import json
 from headgate.expression.spark import aggregate, cast, conditional, domain, literal, row_value, set_returning, window
+from headgate.expression.spark.aggregate_call import Ordering
 from headgate.expression.spark.call import apply, by_operator, check_collation, implementation, is_silent, may_raise
 from headgate.expression.spark.common_subexpression import bound
 from headgate.expression.spark.comparison import C_COLLATIONS, equal_keys, numeric_keys
-from headgate.expression.spark.group import Ordering
 from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
 from headgate.interruption import look

@@ -16,8 +16,8 @@ from headgate.expression import builtin
 from headgate.expression.implementation.window_function import WINDOW_FUNCTIONS, constant_whole
 from headgate.expression.node import Aggregate, Expression, WindowCall
 from headgate.expression.spark import aggregate
+from headgate.expression.spark.aggregate_call import Ordering
 from headgate.expression.spark.comparison import equal_keys
-from headgate.expression.spark.group import Ordering
 from headgate.expression.spark.value import Env, Value, refuse, settle
 from headgate.types import registry
 

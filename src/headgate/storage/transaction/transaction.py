@@ -19,7 +19,7 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -423,15 +423,15 @@ class Transaction(Uncommitted):
             self._stage_write(key, written.actions, written.changes, rows=written.rows)
         return written.changes
 
-    def has_left_files(self, relation: Any) -> None:
+    def has_left_files(self, relation: Relation) -> None:
         """Files that are not staged may lie in the table's folder: cleaning looks for them."""
         self.engine.table((self.database, relation.oid)).has_failed = True
 
-    def truncate(self, relations: Sequence[Any], restart_identity: bool = False, cascade: bool = False) -> None:
+    def truncate(self, relations: Sequence[Relation], restart_identity: bool = False, cascade: bool = False) -> None:
         """Empties tables, of a partitioned one all its leaves; one statement in the log, which names the partitioned table too."""
         statement = len(self._open.writes)
         options = (CASCADE if cascade else 0) | (RESTART_IDENTITY if restart_identity else 0)
-        emptied: dict[int, Any] = {}
+        emptied: dict[int, Relation] = {}
         for relation in relations:
             below = [each.relation for each in self.partitioned(relation).branch.walk()] if relation.is_partitioned else [relation]
             emptied |= {each.oid: each for each in below if each.oid not in emptied}

@@ -4,7 +4,7 @@ The modules of this room have tables of them (`AGGREGATES`) by name, as all aggr
 tables together, and the compilers' `aggregate` looks calls up there, also those over a window. DISTINCT, FILTER and ORDER BY are the
 compilers' as far as the engine has them; a form looks at them where it has to make them itself, or refuses them.
 
-    spark        makes the value of a call over the rows of a group (`spark.group`)
+    spark        makes the value of a call over the rows of a group (`spark.aggregate_call`)
     takes        the types of the first argument that the Spark form knows, as the aggregate is declared
     duckdb       what DuckDB is to be called with in a query on the system catalogs; None: it has not got this call
     gathers      keeps the rows in the order in which they come: that of a sorted subquery in FROM is to be followed
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from headgate.expression import node as n
 from headgate.expression.builtin import Function
 from headgate.expression.duckdb.value import Env as DuckdbEnv
-from headgate.expression.spark.group import Group
+from headgate.expression.spark.aggregate_call import AggregateCall
 from headgate.expression.spark.value import Value
 
 
@@ -43,7 +43,7 @@ def _any(_: int) -> bool:
 class AggregateImplementation:
     """See the module."""
 
-    spark: Callable[[Group], Value]
+    spark: Callable[[AggregateCall], Value]
     takes: Callable[[int], bool] = _any
     duckdb: DuckdbForm | None = None
     gathers: bool = False

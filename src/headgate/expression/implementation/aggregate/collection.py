@@ -16,7 +16,7 @@ from headgate.expression.functions import aggregate
 from headgate.expression.functions.json import json_building
 from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall
 from headgate.expression.spark import row_value
-from headgate.expression.spark.group import Group, texts_of
+from headgate.expression.spark.aggregate_call import AggregateCall, texts_of
 from headgate.expression.spark.value import BYTES, TEXT, Env, Make, Value, settle
 from headgate.expression.spark.vectorised import call, of_lists
 from headgate.types import registry
@@ -24,7 +24,7 @@ from headgate.types import registry
 _ODD_ELEMENT = r"""\A\z|[\x09-\x0d "\\{},]|\A(?i:null)\z"""
 
 
-def _gathered(group: Group, function: Callable[..., str | None], *given: Any, items: Sequence[Make] | None = None) -> Value:
+def _gathered(group: AggregateCall, function: Callable[..., str | None], *given: Any, items: Sequence[Make] | None = None) -> Value:
     """A text made of the gathered values; NULL for a group without rows."""
     makes = [group.item(place) for place in range(len(group.values))] if items is None else items
     rows = group.rows(makes)
@@ -37,7 +37,7 @@ def _gathered(group: Group, function: Callable[..., str | None], *given: Any, it
     return Value(TEXT, settle(Value(TEXT, make, fallible=True)))
 
 
-def _string(group: Group) -> Value:
+def _string(group: AggregateCall) -> Value:
     """string_agg: NULL values are left out; each value but the first has its own delimiter before it."""
     value, delimiter = group.values[0].make, group.values[1]
     octets = group.values[0].rep == BYTES
@@ -62,7 +62,7 @@ def _joined(whole: Column, part: Column) -> Column:
     return F.concat(whole, part)
 
 
-def _array(group: Group) -> Value:
+def _array(group: AggregateCall) -> Value:
     if registry.by_oid(group.kinds[0].oid).is_array:
         return _gathered(group, aggregate.stacked)
     item = group.item()
@@ -83,16 +83,16 @@ def _quoted(item: Column) -> Column:
     return F.when(F.isnull(item), "NULL").when(odd, F.concat(F.lit('"'), escaped, F.lit('"'))).otherwise(item)
 
 
-def _documents(group: Group) -> tuple[list[Value], tuple[int, ...]]:
+def _documents(group: AggregateCall) -> tuple[list[Value], tuple[int, ...]]:
     """The arguments as json functions take them, and their types."""
     items = [row_value.document(value, kind) for value, kind in zip(group.values, group.kinds, strict=True)]
     return items, tuple(json_building.writable(each.oid) for each in group.kinds)
 
 
-def _written(function: Callable[..., str], opening: str, between: str, closing: str) -> Callable[[Group], Value]:
+def _written(function: Callable[..., str], opening: str, between: str, closing: str) -> Callable[[AggregateCall], Value]:
     """What is written row by row and joined."""
 
-    def builder(group: Group) -> Value:
+    def builder(group: AggregateCall) -> Value:
         items, oids = _documents(group)
         texts = group.texts(settle(call(function, TEXT, items, given=oids, strict=False)))
         return Value(TEXT, lambda env: _between(texts(env), opening, between, closing))
@@ -100,7 +100,7 @@ def _written(function: Callable[..., str], opening: str, between: str, closing: 
     return builder
 
 
-def _json_list(group: Group) -> Value:
+def _json_list(group: AggregateCall) -> Value:
     items, oids = _documents(group)
     texts = group.texts(settle(call(aggregate.json_item, TEXT, items, given=oids, strict=False)))
 
@@ -112,7 +112,7 @@ def _json_list(group: Group) -> Value:
     return Value(TEXT, make)
 
 
-def _jsonb_pairs(group: Group) -> Value:
+def _jsonb_pairs(group: AggregateCall) -> Value:
     items, oids = _documents(group)
     return _gathered(group, aggregate.jsonb_pairs, *oids, items=[settle(each) for each in items])
 
@@ -139,7 +139,7 @@ def _duckdb_json(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> Duck
 
 
 def _gathering(
-    spark: Callable[[Group], Value], duckdb: Callable[[n.Aggregate, Sequence[str], DuckdbEnv], DuckdbCall | None] | None = None
+    spark: Callable[[AggregateCall], Value], duckdb: Callable[[n.Aggregate, Sequence[str], DuckdbEnv], DuckdbCall | None] | None = None
 ) -> AggregateImplementation:
     return AggregateImplementation(spark, duckdb=duckdb, gathers=True)
 

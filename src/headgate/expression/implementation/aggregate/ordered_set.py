@@ -14,15 +14,15 @@ from headgate.errors import PostgresError
 from headgate.expression.functions.aggregate import most_frequent
 from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation
 from headgate.expression.node import Const, FuncExpr
+from headgate.expression.spark.aggregate_call import AggregateCall, texts_of
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.comparison import equal_keys
-from headgate.expression.spark.group import Group, texts_of
 from headgate.expression.spark.value import BYTES, DIGITS, FLOAT8, Env, Value, refuse, rep_of, settle
 from headgate.expression.spark.vectorised import of_lists
 from headgate.types import registry
 
 
-def _percentile(group: Group, *, continuous: bool) -> Value:
+def _percentile(group: AggregateCall, *, continuous: bool) -> Value:
     """percentile_cont over double precision and percentile_disc of any type: NULL values do not count."""
     written = group.node.args[0]
     while isinstance(written, FuncExpr) and len(written.args) == 1:
@@ -53,7 +53,7 @@ def _percentile(group: Group, *, continuous: bool) -> Value:
     return Value(FLOAT8 if continuous else wanted.value.rep, make)
 
 
-def _mode(group: Group) -> Value:
+def _mode(group: AggregateCall) -> Value:
     """mode(): the most frequent value, the first in the order among equals."""
     wanted = group.order[0]
     item, key = settle(as_item(wanted.value, wanted.kind)), settle(equal_keys(wanted.value, wanted.kind))

@@ -15,15 +15,15 @@ from headgate.expression import node as n
 from headgate.expression.duckdb import comparison as duckdb_order
 from headgate.expression.duckdb.value import Env as DuckdbEnv
 from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall, DuckdbForm
+from headgate.expression.spark.aggregate_call import AggregateCall
 from headgate.expression.spark.comparison import by_key, in_stored_order, numeric_key
-from headgate.expression.spark.group import Group
 from headgate.expression.spark.value import DIGITS, Value, settle
 from headgate.types import registry, sortkey
 
 _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 
 
-def _extreme(group: Group, *, greatest: bool) -> Value:
+def _extreme(group: AggregateCall, *, greatest: bool) -> Value:
     value, kept, oid = group.values[0], group.kept, group.kinds[0].oid
     made = kept(settle(value))
     if value.rep == DIGITS:
@@ -37,10 +37,10 @@ def _extreme(group: Group, *, greatest: bool) -> Value:
     return Value(value.rep, lambda env: env.over((F.max_by if greatest else F.min_by)(made(env), key(env))))
 
 
-def _reduced(reduce: Callable[[Column], Column]) -> Callable[[Group], Value]:
+def _reduced(reduce: Callable[[Column], Column]) -> Callable[[AggregateCall], Value]:
     """An aggregate that Spark has with PostgreSQL's meaning."""
 
-    def build(group: Group) -> Value:
+    def build(group: AggregateCall) -> Value:
         value = group.values[0]
         given = group.kept(value.make)
         return Value(value.rep, lambda env: env.over(reduce(given(env))))

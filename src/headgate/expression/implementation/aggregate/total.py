@@ -20,8 +20,8 @@ from headgate.expression.functions import aggregate, money, numeric
 from headgate.expression.functions.datetime import interval
 from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall
 from headgate.expression.implementation.numeric import exactly
+from headgate.expression.spark.aggregate_call import AggregateCall, Kept
 from headgate.expression.spark.comparison import equal_keys, numeric_key
-from headgate.expression.spark.group import Group, Kept
 from headgate.expression.spark.value import (  # fmt: skip
     DIGITS,
     FLOAT4,
@@ -48,7 +48,7 @@ _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 _SUMMED = frozenset({*_WHOLE, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC, registry.INTERVAL, registry.MONEY})
 
 
-def _count(group: Group) -> Value:
+def _count(group: AggregateCall) -> Value:
     node, values, kept = group.node, group.values, group.kept
     if node.star or not values:
         star = kept(lambda env: F.lit(1))
@@ -62,7 +62,7 @@ def _count(group: Group) -> Value:
     return Value(INT8, lambda env: env.over(F.count_distinct(counted(env)) if node.distinct else F.count(counted(env))))
 
 
-def _total(group: Group, *, average: bool) -> Value:
+def _total(group: AggregateCall, *, average: bool) -> Value:
     """sum and avg."""
     if group.found.result == registry.MONEY:
         return _money_sum(group.values[0], group.kept, distinct=group.node.distinct)
@@ -154,7 +154,7 @@ def _float_sum(value: Value, kept: Kept, total: Callable[[Column], Column], *, d
     return Value(FLOAT8, lambda env: env.over(total(double(env))))
 
 
-def _spread(group: Group) -> Value:
+def _spread(group: AggregateCall) -> Value:
     """variance and stddev of exact numbers: from the count, the sum and the sum of squares, as numeric_stddev_internal."""
     name, value, kept = group.found.name, group.values[0], group.kept
     if group.node.distinct:

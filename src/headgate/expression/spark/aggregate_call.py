@@ -36,7 +36,7 @@ class Ordering:
     nulls_first: bool
 
 
-class Group:
+class AggregateCall:
     """What an aggregate call is made of.
 
     `found`: the aggregate; `values`: its planned arguments, of the types `kinds`; `order`: what its own ORDER BY, or WITHIN GROUP, sorts
