@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -24,3 +26,16 @@ def test_a_result_that_goes_through_files_is_the_one_that_is_collected(spark, tm
     for name in collected.column_names:
         assert through_files[name].cast(collected[name].type).equals(collected[name]), name
     assert not list(tmp_path.iterdir()), "the files are gone"
+
+
+def test_what_a_killed_node_left_in_pgsql_tmp_stayed_for_ever(tmp_path: Path) -> None:
+    elsewhere, directory = tmp_path / "other disk", tmp_path / "pgsql_tmp"
+    (elsewhere / "result-1").mkdir(parents=True)
+    (elsewhere / "result-1" / "part-00000.parquet").write_text("x")
+    (elsewhere / "file").write_text("x")
+    directory.symlink_to(elsewhere)
+
+    result_spool.clear(directory)
+
+    assert list(directory.iterdir()) == []
+    result_spool.clear(tmp_path / "not there")

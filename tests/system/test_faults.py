@@ -150,8 +150,11 @@ def _kill_both(one: Replica) -> None:
     until(lambda: one.sql("SELECT 1") == "1", "the node does not come back")
     rows = one.sql("SELECT count(*) FROM wide")
     until(lambda: one.sql("SELECT count(*) FROM wide") != rows, "nothing arrives at the node that came back")
+    left = one.node.data / "pgsql_tmp" / "result-of-a-killed-node"
+    left.mkdir()
     one.node.kill()
     one.node.start()
+    assert not left.exists()
     one.check()
     one.sql("DROP SUBSCRIPTION s")
 

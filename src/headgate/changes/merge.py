@@ -31,7 +31,7 @@ from headgate.changes.lookup import RowKey
 from headgate.changes.merged import KeyConflict, Merged, MergeStrategy
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
-from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.spark.exchange import handed_over
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import buffers
@@ -73,17 +73,39 @@ def merge(
     many = key_attnums is None
     whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
     key = lookup.key_of(relation, whole if key_attnums is None else key_attnums)
+    statistics = transaction.engine.statistics
     on_driver = isinstance(changes, pa.Table) and changes.num_rows <= small
     if on_driver and strategy is None and changes.num_rows > FEW_CHANGES:
         changes = _after_truncate(transaction, relation, _in_order(changes))
         by_column = None if many else _merge_columns(transaction, relation, key, changes, others)
         if by_column is not None:
+            statistics.merged(by_spark=False)
             return by_column
         if _fits_driver(transaction, relation, changes.num_rows):
+            statistics.merged(by_spark=False)
             return _merge_slices(transaction, relation, key, changes, others, many=many)
     if on_driver and changes.num_rows <= SMALL_CHANGES:
+        statistics.merged(by_spark=False)
         return _merge_small(transaction, relation, key, changes, strategy, others, many=many)
-    frame = changes if isinstance(changes, DataFrame) else local_frame(transaction.engine.spark, changes)
+    statistics.merged(by_spark=True)
+    if isinstance(changes, DataFrame):
+        return _merge_frame(transaction, relation, key, changes, strategy, small, others, many=many)
+    engine = transaction.engine
+    with handed_over(engine.spark, changes, engine.exchange if engine.on_cluster else None) as frame:
+        return _merge_frame(transaction, relation, key, frame, strategy, small, others, many=many)
+
+
+def _merge_frame(
+    transaction: Transaction,
+    relation: Relation,
+    key: RowKey,
+    frame: DataFrame,
+    strategy: MergeStrategy | None,
+    small: int,
+    others: Sequence[Index],
+    *,
+    many: bool,
+) -> Merged:
     held = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         summary = summary_of(held, relation, key)

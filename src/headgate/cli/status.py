@@ -135,6 +135,12 @@ def shown(report: StatusReport) -> Iterator[str]:
     for thread in report.get("threads", ()):
         if not thread["running"]:
             yield f'\nBackground thread "{thread["name"]}" rests after {thread["failures"]} failures: {thread["error"]}'
+    if "spark" in report:  # a node of an earlier version has not said it
+        spark = report["spark"]
+        executors = "" if spark["executors"] is None else f", {_count(spark['executors'], 'executor')}"
+        ui = f", {spark['ui']}" if spark["ui"] else ""
+        yield f"\nSpark: {spark['master']}{executors}{ui}"
+        yield f"  batches  {spark['driver_batches']} merged by the driver, {spark['spark_batches']} by tasks"
     yield f"\nSubscriptions: {len(report['subscriptions'])}"
     for one in report["subscriptions"]:
         yield f"  {one['name']} (database {one['database']}): {one['state']}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,7 +63,7 @@ def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
     narrow = replace(plan.relation, all_columns=filter_columns(plan))
     frame = _judged(feed.changes(engine, narrow, [write]), plan).select("position", "op")
     found = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
-    for batch in result_spool.batches(frame, Path(engine.data_dir) / "pgsql_tmp"):
+    for batch in result_spool.batches(frame, engine.exchange):
         found[batch.column(0).to_numpy()] = letters(batch.column(1))
     return _logged(found, plan)
 

@@ -34,9 +34,10 @@ from headgate.errors import PostgresError, Severity
 from headgate.publisher.decoded import Shared
 from headgate.publisher.slots import Slots
 from headgate.publisher.watch import LogWatch
-from headgate.server import reinitialize
+from headgate.server import cluster_watch, reinitialize
 from headgate.server.authentication.access import Access
 from headgate.server.checkpointer import Checkpointer
+from headgate.server.cluster_watch import ClusterWatch
 from headgate.server.listener import Listener
 from headgate.server.memory import MemoryWatch
 from headgate.server.monitoring import kept_statistics, log, status_report
@@ -108,6 +109,8 @@ class Node:
         self._asked = threading.Event()
         self._signals: SignalWait | None = None
         self._accepting = False
+        self.cluster: ClusterWatch | None = None
+        """Where tasks run on a cluster."""
 
     # ---- start ------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -141,18 +144,22 @@ class Node:
         if self._given_spark is None and self.settings.flag("warm_up"):
             from headgate.storage import warmup
 
-            warmup.start(self.engine.spark, self.data_dir / "pgsql_tmp", ["headgate.commands.execute"])
+            warmup.start(self.engine.spark, self.engine.exchange, ["headgate.commands.execute"])
         if self._on_ready is not None:
             self._on_ready()
 
     def _open_parts(self) -> None:
         from headgate.storage.engine import Engine
         from headgate.storage.log_table import LogTable
+        from headgate.storage.spark import result_spool
         from headgate.storage.spark import spark_session as spark
 
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
         with ThreadPoolExecutor(1, "start") as pool:
+            result_spool.clear(self.data_dir / "pgsql_tmp")  # of a node that was killed
             scratch = self.data_dir / "pgsql_tmp" / "spark"
+            if self._given_spark is None and spark.is_cluster(self.settings):
+                cluster_watch.await_master(self.settings.text("spark_master"))
             starting = None if self._given_spark is not None else pool.submit(spark.start, self.settings, scratch=scratch)
             self.catalog = Catalog.open(self.data_dir / "catalog.duckdb")
             try:
@@ -163,6 +170,9 @@ class Node:
                 raise
         self._jvm_watch = None if self._given_spark is not None else reinitialize.watch(self, session)
         reinitialize.watch_directory(self)
+        if spark.is_cluster(self.settings):
+            self.cluster = ClusterWatch(self)
+            self.cluster.start()
         self.slots = Slots(
             self.catalog,
             self.engine.log,
@@ -312,7 +322,8 @@ class Node:
     def background(self) -> list[Health]:
         """How the threads do that must run as long as the node."""
         parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.launcher, self.scrape)
-        threads = [self.log_table.thread, *(each.thread for each in parts if each is not None), self._jvm_watch]
+        watches = (self._jvm_watch, None if self.cluster is None else self.cluster.thread)
+        threads = [self.log_table.thread, *(each.thread for each in parts if each is not None), *watches]
         return [each.health() for each in threads if each is not None]
 
     # ---- connections ------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ LOOK_SECONDS = 5.0
 """How often Java is asked for an answer, and how long each is waited for; how often the data directory is looked at."""
 PATIENCE_SECONDS = 60.0
 """How long it may have none: a collection of all its memory takes a second."""
+AGAIN = "HEADGATE_REINITIALIZED"
+"""In the environment of a node that has started itself again."""
 _NO_SOCKET = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 """What is said where this process can have no socket."""
 
@@ -114,4 +116,5 @@ def _wait(node: Node, process: subprocess.Popen[bytes]) -> None:
     _log.info("all server processes terminated; reinitializing")
     sys.stdout.flush()
     sys.stderr.flush()
+    os.environ[AGAIN] = "on"
     os.execv(sys.executable, sys.orig_argv)

@@ -260,8 +260,11 @@ def make_folder(folder: DataPath) -> None:
 
 
 @contextlib.contextmanager
-def written(path: DataPath) -> Iterator[Path]:
-    """Inside, the file of this path is written at the place that is given; behind, it is there whole. On an error nothing is left."""
+def written(path: DataPath, *, kept: bool = True) -> Iterator[Path]:
+    """Inside, the file of this path is written at the place that is given; behind, it is there whole. On an error nothing is left.
+
+    `kept`: the node will read it itself, so the copy of a file in an object store stays in the cache.
+    """
     if isinstance(path, Path):
         try:
             yield path
@@ -275,7 +278,8 @@ def written(path: DataPath) -> Iterator[Path]:
         _may_write(path)
         with _told(path):
             path.fs.put_file(str(draft), path.path)
-        file_cache.keep(path.fs, path.path, draft)
+        if kept:
+            file_cache.keep(path.fs, path.path, draft)
     finally:
         draft.unlink(missing_ok=True)
 

@@ -42,7 +42,9 @@ from headgate.storage.delta.visible_state import Visible
 from headgate.storage.disk_reserve import Reserve
 from headgate.storage.lease import Lease
 from headgate.storage.lock import Key, TableLocks
+from headgate.storage.spark import result_spool
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.spark_session import is_cluster
 from headgate.storage.statistics import Statistics
 from headgate.storage.transaction.committed_keys import CommittedKeys
 from headgate.storage.transaction.intent import Intents
@@ -73,6 +75,11 @@ class Engine:
         self.data_dir = Path(data_dir)
         self.base = data_location.base(settings, self.data_dir)
         data_location.open_cache(self.base, self.data_dir / "pg_cache", settings)
+        self.on_cluster = is_cluster(settings)
+        """Whether tasks run on other machines, it may be."""
+        shared = self.on_cluster and not data_location.is_local(self.base)
+        self.exchange: DataPath = self.base / "_headgate" / "tmp" if shared else self.data_dir / "pgsql_tmp"
+        """Where Spark's tasks and the driver leave files for each other: where both see them."""
         self.spark = session
         self.settings = settings
         self.durable = settings.get("fsync", "on") == "on"
@@ -324,6 +331,8 @@ class Engine:
         known = self.base == self.data_dir / "base" or any(data_location.has_any(self.path(key)) for key in tables)
         directory_owner.claim(self.base, self.catalog.system_identifier(), known=known)
         self._take_lease(tables)
+        if not data_location.is_local(self.exchange):
+            result_spool.clear(self.exchange)
         self.reserve.fill()
         done = [
             f'commit file "{file}" was torn and is set aside'

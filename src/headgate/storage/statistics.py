@@ -63,6 +63,8 @@ class Statistics:
         self._counts: dict[int, DatabaseCounts] = {}
         self._tables: dict[Key, TableCounts] = {}
         self.compactions = self.compacted_files = 0
+        self.driver_batches = self.spark_batches = 0
+        """Batches of changes that the driver has merged by itself, and that tasks of Spark have."""
 
     def of(self, database: int) -> DatabaseCounts:
         """What has been counted of a database."""
@@ -109,6 +111,14 @@ class Statistics:
         with self._lock:
             self.compactions += 1
             self.compacted_files += files
+
+    def merged(self, *, by_spark: bool) -> None:
+        """A batch of changes has been merged into a table."""
+        with self._lock:
+            if by_spark:
+                self.spark_batches += 1
+            else:
+                self.driver_batches += 1
 
     def state(self, databases: Collection[int]) -> dict[str, dict[str, int]]:
         """The counts of these databases, for JSON."""

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import importlib
 import logging
-import shutil
 import threading
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -22,6 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.delta_table import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
 from headgate.storage.spark.failure import used_up
@@ -30,8 +30,11 @@ from headgate.storage.spark.local_relation import in_one_piece
 _log = logging.getLogger("headgate.storage")
 
 
-def warm_up(session: SparkSession, scratch: Path) -> None:
-    """Makes a table that is read by Spark, writes, reads and rewrites it, reads a small one, and removes it."""
+def warm_up(session: SparkSession, scratch: DataPath) -> None:
+    """Makes a table that is read by Spark, writes, reads and rewrites it, reads a small one, and removes it.
+
+    `scratch`: where tasks see it (`Engine.exchange`).
+    """
     place = scratch / f"warmup-{uuid.uuid4()}"
     try:
         delta_log.create(place, StructType([StructField("a", LongType()), StructField("b", StringType())]))
@@ -47,16 +50,17 @@ def warm_up(session: SparkSession, scratch: Path) -> None:
         state = table.commit_version(state, deleted, "warm-up")
         for rows in (table.frame(state), in_one_piece(session, few, found.schema)):
             rows.groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()
-        session.range(0, 2, 1, 2).mapInArrow(_same, "id bigint").toArrow()  # starts the process that workers are forked from
+        tasks = max(session.sparkContext.defaultParallelism, 2)
+        session.range(0, tasks, 1, tasks).mapInArrow(_same, "id bigint").toArrow()  # starts the processes that workers are forked from
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        data_location.remove_tree(place)
 
 
 def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     return batches
 
 
-def start(session: SparkSession, scratch: Path, modules: Sequence[str] = ()) -> threading.Thread:
+def start(session: SparkSession, scratch: DataPath, modules: Sequence[str] = ()) -> threading.Thread:
     """`warm_up` in a daemon thread. What goes wrong in it is said in the log, and is no failure of the node.
 
     `modules` are imported first: those of statements take a quarter of a second.

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
@@ -28,6 +27,8 @@ from headgate.catalog.relation.relation import Column
 from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.session import NodeParts
 from headgate.sql.names import quote_ident
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conversion import old_columns
@@ -81,7 +82,7 @@ class Difference:
         """The published columns that `command` brings."""
         return self._table.columns
 
-    def changes(self, staged: Path, unchanged: Sequence[str]) -> DataFrame:
+    def changes(self, staged: DataPath, unchanged: Sequence[str]) -> DataFrame:
         """The changes frame (`_frame_type`): `staged` has Parquet files of k, r (the hashes) and new (the whole local row).
 
         `unchanged`: local columns that an UPDATE leaves as they are.
@@ -89,7 +90,7 @@ class Difference:
         frame = _frame_type(self._mapping)
         new = frame["new"].dataType
         schema = StructType([StructField("k", StringType()), StructField("r", StringType()), StructField("new", new)])
-        theirs = self._numbered(self._transaction.engine.spark.read.schema(schema).parquet(str(staged)))
+        theirs = self._numbered(self._transaction.engine.spark.read.schema(schema).parquet(data_location.uri(staged)))
         both = theirs.alias("t").join(self._numbered(self._here()).alias("o"), ["k", "n"], "full_outer")
         there, here = F.col("t.r").isNotNull(), F.col("o.r").isNotNull()
         op = F.when(~here, "I").when(~there, "D").when(F.col("t.r") != F.col("o.r"), "U")

@@ -190,7 +190,7 @@ def _lines(
     with rendering.running(session, transaction):
         if batches is None:
             frame = plan.frame.select(*[col(each.key) for each in plan.columns])
-            batches = result_spool.batches(frame, transaction.engine.data_dir / "pgsql_tmp")
+            batches = result_spool.batches(frame, transaction.engine.exchange)
         for batch in batches:
             session.check_cancel()
             copied.progress.rows += batch.num_rows

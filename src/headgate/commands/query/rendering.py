@@ -38,9 +38,8 @@ def result(plan: Plan, session: Session, transaction: Transaction, tag: str | No
 def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.RecordBatch]:
     """The batches of a result, each column in text form."""
     frame = plan.frame.select(*[col(each.key) for each in plan.columns])
-    directory = transaction.engine.data_dir / "pgsql_tmp"
     with running(session, transaction):
-        for batch in result_spool.batches(frame, directory):
+        for batch in result_spool.batches(frame, transaction.engine.exchange):
             session.check_cancel()
             yield text_batch(batch, plan, session)
 

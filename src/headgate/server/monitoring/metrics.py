@@ -112,6 +112,9 @@ class _Reading:
         java = getattr(getattr(engine.spark.sparkContext._gateway, "proc", None), "pid", None)
         if java is not None:
             yield _gauge("java_resident_bytes", "Memory of the Java process.", (), [((), _resident(java))])
+        if self.node.cluster is not None:
+            executors = self.node.cluster.application.executors
+            yield _gauge("spark_executors", "Executors that the node has on the cluster.", (), [((), executors)])
         shown = list(engine.visible.values())
         loaded = [state for each in shown if (state := each.loaded) is not None]
         yield _gauge("tables", "Delta tables, and those of them that have been used.", ("kind",),
@@ -120,6 +123,8 @@ class _Reading:
         size = sum(add["size"] for state in loaded for add in list(state.files.values()))
         yield _gauge("data_bytes", "Size of these files.", (), [((), size)])
         statistics = engine.statistics
+        batches = [(("driver",), statistics.driver_batches), (("spark",), statistics.spark_batches)]
+        yield _counter("merged_batches", "Batches of changes that were merged into a table, by who did it.", ("by",), batches)
         yield _counter("compactions", "How often a table's small files have been put together.", (), [((), statistics.compactions)])
         yield _counter("compacted_files", "Files that have been put together.", (), [((), statistics.compacted_files)])
         folders = {"data_directory": Path(self.node.data_dir)}

@@ -1,7 +1,8 @@
 """What `headgate status` shows of a running node: DIR/headgate.status, JSON, written when SIGUSR1 asks for it.
 
 Keys: time, version, pid, port, started, log_end, trouble (why no connection can be accepted, or null), threads (`supervision.Health`),
-subscriptions (`subscriber.report`), slots. Whoever may signal the process and read
+subscriptions (`subscriber.report`), slots, spark (what ran where; the
+application on a cluster). Whoever may signal the process and read
 its directory may see it: no connection and no password is needed. The file appears at once whole.
 """
 
@@ -62,6 +63,16 @@ class ThreadReport(TypedDict):
     error: str | None
 
 
+class SparkReport(TypedDict):
+    """Where tasks run, how many `executors` a cluster gives (null: the node's own Java runs them), who has merged batches of changes."""
+
+    master: str
+    executors: int | None
+    ui: str | None
+    driver_batches: int
+    spark_batches: int
+
+
 class StatusReport(TypedDict):
     """What a node says of itself, in JSON."""
 
@@ -75,6 +86,7 @@ class StatusReport(TypedDict):
     threads: list[ThreadReport]
     subscriptions: list[SubscriptionReport]
     slots: list[SlotReport]
+    spark: SparkReport
 
 
 def report(node: Node) -> StatusReport:
@@ -90,6 +102,18 @@ def report(node: Node) -> StatusReport:
         "threads": [_thread(each) for each in node.background()],
         "subscriptions": subscription_report(node.launcher),
         "slots": _slots(node),
+        "spark": _spark(node),
+    }
+
+
+def _spark(node: Node) -> SparkReport:
+    found = None if node.cluster is None else node.cluster.application
+    return {
+        "master": node.settings.text("spark_master"),
+        "executors": None if found is None else found.executors,
+        "ui": None if found is None else found.ui,
+        "driver_batches": node.engine.statistics.driver_batches,
+        "spark_batches": node.engine.statistics.spark_batches,
     }
 
 

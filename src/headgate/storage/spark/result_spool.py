@@ -1,17 +1,19 @@
 """Results of Spark as Arrow batches, in bounded memory.
 
-A result that its plan says is small is collected at once; any other is written by the tasks as Parquet files under
-``DIR/pgsql_tmp`` and read back one batch at a time, in order, each file as soon as it and all before it are there: a thread waits for the
-job meanwhile. The files go when the iteration ends, however it ends, and what is still computed then is told to end.
+A result that its plan says is small is collected at once; any other is written by the tasks as Parquet files into a folder that they and
+the driver see (`Engine.exchange`) and read back one batch at a time, in order, each file as soon as it and all before it are there: a
+thread waits for the job meanwhile. The files go when the iteration ends, however it ends, and what is still computed then is told to end;
+those of a killed node go when it starts (`clear`).
 Called by `commands` and the publisher for whatever leaves Spark row by row.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,17 +24,32 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType
 
 from headgate.errors import PostgresError
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 
 SMALL_ROWS = 20_000
 SMALL_BYTES = 2 << 20
 """As files, which may be a fiftieth of the rows in memory."""
 BATCH_ROWS = 16_384
-LOOK_SECONDS = 0.02
-"""How often it is looked whether there is another file."""
+LOOK_SECONDS, FAR_SECONDS = 0.02, 0.5
+"""How often it is looked whether there is another file: on local disk, in an object store."""
+_FILE = re.compile(r"part-(\d+)-.*\.parquet\Z")
 
 
-def batches(frame: DataFrame, directory: Path, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of a frame in its order. `directory`: where the files of a large result may go (DIR/pgsql_tmp)."""
+def clear(directory: DataPath) -> None:
+    """Removes what is in a folder of temporary files; nobody writes there (RemovePgTempFiles in PostgreSQL)."""
+    if not isinstance(directory, Path):
+        data_location.remove_tree(directory)
+        return
+    for place in directory.iterdir() if directory.is_dir() else ():  # the folder itself may be a link to another disk
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            place.unlink(missing_ok=True)
+
+
+def batches(frame: DataFrame, directory: DataPath, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+    """The rows of a frame in its order. `directory`: where the files of a large result may go."""
     names = frame.columns
     if not names:
         yield from _without_columns(frame.count(), batch_rows)
@@ -64,25 +81,31 @@ def _collected(frame: DataFrame, batch_rows: int) -> Iterator[pa.RecordBatch]:
     yield from frame.toArrow().to_batches(max_chunksize=batch_rows)
 
 
-def _spooled(frame: DataFrame, directory: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _spooled(frame: DataFrame, directory: DataPath, batch_rows: int) -> Iterator[pa.RecordBatch]:
     place = directory / f"result-{uuid.uuid4()}"
     job = _Job(frame, place)
     try:
         for part in job.parts():
-            with pq.ParquetFile(part) as file:
-                yield from file.iter_batches(batch_size=batch_rows)
-            part.unlink()
+            with data_location.opened(part) as file:
+                yield from pq.ParquetFile(file).iter_batches(batch_size=batch_rows)
+            data_location.remove(part)
     finally:
         job.stop()
-        shutil.rmtree(place, ignore_errors=True)
+        data_location.remove_tree(place)
+
+
+def _parts(names: Iterable[str]) -> dict[int, str]:
+    """Those of the names that are files of rows, by the numbers of the tasks that wrote them."""
+    return {int(match[1]): name for name in names if (match := _FILE.match(name))}
 
 
 class _Job:
     """The job that writes a frame's rows, in a thread of its own: one file for each task that has any."""
 
-    def __init__(self, frame: DataFrame, place: Path) -> None:
+    def __init__(self, frame: DataFrame, place: DataPath) -> None:
         self._context = frame.sparkSession.sparkContext
         self._frame, self._place = frame, place
+        self._look = LOOK_SECONDS if data_location.is_local(place) else FAR_SECONDS
         self._error: Exception | None = None
         # its jobs belong to whom this thread's belong to
         self._thread = InheritableThread(target=self._run, session=frame.sparkSession, name="result")
@@ -95,23 +118,27 @@ class _Job:
             # a file is in its place when its task has ended, not when all have
             writer = self._frame.write.option("mapreduce.fileoutputcommitter.algorithm.version", "2").option("compression", "snappy")
             # not as_uri(): Hadoop takes %20 as it stands, and the files would lie where nobody looks for them
-            writer.parquet(f"file:{self._place}")
+            writer.parquet(data_location.uri(self._place))
         except Exception as error:  # noqa: BLE001 (raised where it is read)
             self._error = error
 
-    def parts(self) -> Iterator[Path]:
+    def parts(self) -> Iterator[DataPath]:
         """The files in the order of the rows; raises what the job has raised."""
         given = 0
         while self._thread.is_alive():
-            self._thread.join(LOOK_SECONDS)
-            while self._thread.is_alive() and (part := next(self._place.glob(f"part-{given:05}-*.parquet"), None)) is not None:
-                yield part
+            self._thread.join(self._look)
+            found = _parts(data_location.names_if_any(self._place))
+            while self._thread.is_alive() and given in found:
+                yield self._place / found[given]
                 given += 1
+                found = found if given in found else _parts(data_location.names_if_any(self._place))
         if self._error is not None:
             raise self._error
-        if not (self._place / "_SUCCESS").exists():
+        names = data_location.names_if_any(self._place)
+        if "_SUCCESS" not in names:
             raise PostgresError("XX000", f'Spark has not written a result into "{self._place}"')
-        yield from sorted(self._place.glob("part-*.parquet"))
+        found = _parts(names)
+        yield from (self._place / found[number] for number in sorted(found) if number >= given)
 
     def stop(self) -> None:
         """Has the job ended, if it has not."""

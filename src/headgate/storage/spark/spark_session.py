@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
 from headgate.storage import object_store
-from headgate.storage.spark import class_archive
+from headgate.storage.spark import class_archive, executor_archive
 from headgate.storage.spark.jars import S3_JARS, ensure, find_jars
 
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
@@ -127,8 +127,6 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     `settings`: names and values that begin with ``spark.``, others are passed over. `scratch`: a directory for Spark's
     temporary files; the working directory of the data by preference. Raises 58P01 when a jar is missing, 58000 when Java does not start.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     scratch = scratch or Path(tempfile.gettempdir()) / f"headgate-spark-{os.getpid()}"
     scratch.mkdir(parents=True, exist_ok=True)
     jars = [str(jar) for jar in find_jars()]
@@ -140,12 +138,15 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     given = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
     if extra := given.pop("spark.driver.extraJavaOptions", None):
         configured["spark.driver.extraJavaOptions"] += " " + extra
-    configured.update(given)
-    if _ALONE.match(configured["spark.master"]):
-        # whoever reaches the driver's port could have it deserialize what he likes; Spark makes the secret itself and keeps it in memory
-        configured.setdefault("spark.authenticate", "true")
+    if is_cluster(given):
+        configured = _on_cluster(configured, given, [*jars, *behind])
+        given.pop("spark.archives", None)  # they are among them
     else:
-        configured.setdefault("spark.jars", ",".join([*jars, *behind]))
+        # whoever reaches the driver's port could have it deserialize what he likes; Spark makes the secret itself and keeps it in memory
+        configured["spark.authenticate"] = "true"
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    configured.update(given)
     try:
         builder = SparkSession.builder
         if SparkContext._gateway is not None:  # Java runs already, and gets them by its gateway
@@ -163,6 +164,24 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         for member in members:
             setattr(found, member, getattr(found, member))
     return session
+
+
+def is_cluster(settings: Mapping[str, str]) -> bool:
+    """Whether tasks run in other processes than the node's Java, on other machines it may be."""
+    return not _ALONE.match(settings.get("spark.master", "local[*]"))
+
+
+def _on_cluster(configured: Mapping[str, str], given: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
+    """The defaults where the master is a cluster: what executors need comes with the application, none of it lies on their machines."""
+    os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", executor_archive.interpreter())
+    found = {name: value for name, value in configured.items() if name not in ("spark.driver.host", "spark.driver.bindAddress")}
+    archives = [given.get("spark.archives", ""), f"{executor_archive.make()}#{executor_archive.FOLDER}"]
+    return found | {
+        "spark.jars": ",".join(jars),
+        "spark.archives": ",".join(filter(None, archives)),
+        "spark.executorEnv.PYTHONPATH": executor_archive.FOLDER,
+        "spark.executor.extraJavaOptions": "-Xss16m -Duser.timezone=UTC",
+    }
 
 
 @contextlib.contextmanager

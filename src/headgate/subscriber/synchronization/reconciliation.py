@@ -12,7 +12,6 @@ and one UPDATE are merged and committed with state f at 0/50; from there on the 
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,8 @@ from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.pgoutput import message as m
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.spark import job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, row_completion
@@ -68,7 +69,7 @@ class FoundDifference(Protocol):
         """The published columns that it brings."""
         ...
 
-    def changes(self, staged: Path, unchanged: Sequence[str]) -> DataFrame:
+    def changes(self, staged: DataPath, unchanged: Sequence[str]) -> DataFrame:
         """The changes frame; `staged` holds the rows (k, r, new)."""
         ...
 
@@ -88,19 +89,20 @@ def reconcile(
     target = copy.target(transaction, remote)
     mapping = _mapped(transaction, target)
     difference = made(transaction, mapping, remote, reader)
-    folder = copy.worker.folder("reconcile")
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = transaction.engine.exchange / f"reconcile-{copy.slot}"
+    data_location.remove_tree(folder)
     counts: dict[str, int] = {}
     try:
         with _stopped_with(copy, transaction):
             ranges = difference.ranges()
             copy.worker.check_stop()
             if ranges:
-                (folder / "rows").mkdir(parents=True)
-                _stage(copy, transaction, target, difference, reader, folder / "rows")
+                data_location.make_folder(folder / "rows")
+                with data_location.written(folder / "rows" / "rows.parquet", kept=False) as file:
+                    _stage(copy, transaction, target, difference, reader, file)
                 counts = _merge(copy, transaction, mapping, difference, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        data_location.remove_tree(folder)
     copy.rows = counts.get("I", 0) + counts.get("U", 0)
     _log.info(
         'table "%s": %d ranges differ from the publisher\'s; %d rows to insert, %d to update, %d to delete',
@@ -150,13 +152,13 @@ def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:
 
 
 def _stage(
-    copy: InitialCopy, transaction: Transaction, target: CopyTarget, difference: FoundDifference, reader: PublisherConnection, folder: Path
+    copy: InitialCopy, transaction: Transaction, target: CopyTarget, difference: FoundDifference, reader: PublisherConnection, file: Path
 ) -> None:
-    """The publisher's rows as Parquet files: k, r, new."""
+    """The publisher's rows as a Parquet file: k, r, new."""
     names = [*_HASHES, *difference.columns]
     places = {name: place for place, name in enumerate(names)}
     schema = pa.schema([(name, pa.string()) for name in _HASHES] + [("new", conversion.row_type(target.local.columns))])
-    with pq.ParquetWriter(folder / "rows.parquet", schema, coerce_timestamps="us") as writer:
+    with pq.ParquetWriter(file, schema, coerce_timestamps="us") as writer:
         for piece in reader.copy_out(difference.command, PIECE):
             copy.worker.check_stop()
             texts = read_copy_text(piece, len(names), names=names, first_line=copy.rows + 1)
@@ -169,12 +171,12 @@ def _stage(
             copy.bytes += len(piece)
 
 
-def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, difference: FoundDifference, folder: Path) -> dict[str, int]:
+def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, difference: FoundDifference, folder: DataPath) -> dict[str, int]:
     """Merges what differs; how many changes of each kind."""
     local = mapping.local
     extra = [column.name for column in mapping.extra if column.generated is None]
     unchanged = [*extra, *row_completion.kept_by_update(local, frozenset(extra))]
-    place = str(folder / "changes")
+    place = data_location.uri(folder / "changes")
     difference.changes(folder / "rows", unchanged).write.parquet(place)
     copy.worker.check_stop()
     changes = transaction.engine.spark.read.parquet(place)

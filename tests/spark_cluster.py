@@ -1,0 +1,115 @@
+"""A Spark cluster for tests: a standalone master and workers, processes of their own, which know nothing of this checkout's environment.
+
+Their executors run with what the node gives them: the variables that could lead them to the node's own Python are not set.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from tests.conftest import free_port, until
+
+SPARK_HOME = Path(pyspark.__file__).parent
+SECRET = "secret-of-the-cluster"
+
+
+class SparkCluster:
+    """The processes; `master` is what `spark_master` takes."""
+
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 1) -> None:
+        self.folder, self.cores = folder, cores
+        self.port, self.web = free_port(), free_port()
+        self.master = f"spark://127.0.0.1:{self.port}"
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self._begin(workers)
+
+    def _begin(self, workers: int) -> None:
+        place = ("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.web))
+        self._master = self._start("master", "master.Master", *place)
+        until(self._said, f"no master:\n{self.log('master')}", 60)
+        for _ in range(workers):
+            self.add_worker()
+
+    def lose(self) -> None:
+        """Kills everything."""
+        self.end()
+
+    def come_back(self, workers: int = 2) -> None:
+        """Starts it anew, at the same address; the new master knows no application."""
+        self._begin(workers)
+
+    def add_worker(self) -> None:
+        """Starts a worker, and waits until the master knows it."""
+        number = len(self.workers)
+        place = self.folder / f"worker{number}"
+        options = ("--cores", str(self.cores), "--memory", "2g", "--work-dir", str(place), "--webui-port", "0", "--host", "127.0.0.1")
+        self.workers.append(self._start(f"worker{number}", "worker.Worker", *options, self.master))
+        alive = sum(each.poll() is None for each in self.workers)
+        until(lambda: (self._said() or {}).get("aliveworkers", 0) >= alive, f"no worker:\n{self.log(f'worker{number}')}", 60)
+
+    def _start(self, name: str, role: str, *options: str) -> subprocess.Popen[bytes]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        interpreter = Path(sys.base_prefix) / "bin"
+        environment = {
+            "PATH": f"{interpreter}:{Path(shutil.which('java') or '').parent}:/usr/bin:/bin",
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "HOME": str(self.folder),
+            "LANG": "C.UTF-8",
+        } | ({"JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {})
+        with (self.folder / f"{name}.log").open("wb") as said:
+            command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}", *options]
+            return subprocess.Popen(command, stdout=said, stderr=said, env=environment, cwd=self.folder, start_new_session=True)
+
+    def _said(self) -> dict[str, Any] | None:
+        assert self._master.poll() is None, self.log("master")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.web}/json/", timeout=5) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except OSError:
+            return None
+
+    def log(self, name: str) -> str:
+        """What a process has said."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def executors(self) -> list[int]:
+        """The process ids of executors that run."""
+        found = []
+        for each in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = each.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and any(
+                str(self.folder).encode() in w for w in _place(each)
+            ):
+                found.append(int(each.parent.name))
+        return sorted(found)
+
+    def end(self) -> None:
+        """Ends all, executors with their workers."""
+        for each in [*self.workers, self._master]:
+            if each.poll() is None:
+                os.killpg(each.pid, signal.SIGKILL)
+                each.wait()
+        for executor in self.executors():
+            os.kill(executor, signal.SIGKILL)
+
+
+def _place(process: Path) -> list[bytes]:
+    try:
+        return [str((process.parent / "cwd").readlink()).encode()]
+    except OSError:
+        return []

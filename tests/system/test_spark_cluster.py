@@ -1,0 +1,188 @@
+"""A node whose tasks run on a Spark cluster, whose tables lie in an object store: executors see neither its disk nor its Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.conftest import NodeServer, Server, SqlError, free_port, until
+from tests.object_store import ObjectStore
+from tests.spark_cluster import SparkCluster
+
+ROWS = 130_000
+"""Of 400 bytes: a table that is copied by tasks, in ranges."""
+TOTALS = "SELECT count(*), sum(id), sum(n), max(v), count(DISTINCT v) FROM big"
+FILTERED = "SELECT count(*), sum(id) FROM big WHERE n > 100000 AND v ~ '^[0-9]'"
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers of one core each."""
+    found = SparkCluster(tmp_path_factory.mktemp("cluster"))
+    yield found
+    found.end()
+
+
+def on(cluster: SparkCluster, store: ObjectStore) -> dict[str, str]:
+    """Settings of a node that has its tables in the store and its work done by the cluster, every batch of it."""
+    return {
+        "spark_master": f"'{cluster.master}'",
+        "spark.driver.host": "'127.0.0.1'",
+        "small_batch_rows": "0",
+        "warm_up": "on",
+        **store.settings(),
+    }
+
+
+def published(postgres: Server) -> str:
+    """A database with a large table that is published."""
+    database = postgres.new_database()
+    postgres.psql(
+        database,
+        "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2));"
+        f" INSERT INTO big SELECT i, repeat(md5(i::text), 12), i * 1.25 FROM generate_series(1, {ROWS}) i; CREATE PUBLICATION pub FOR TABLE big",
+    )
+    return database
+
+
+def subscribe(node: NodeServer, postgres: Server, source: str, name: str) -> None:
+    """A subscription of the node to it, whose copy has begun."""
+    node.psql("postgres", "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
+    node.psql("postgres", f"CREATE SUBSCRIPTION {name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
+
+
+def spark_of(node: NodeServer) -> dict[str, int]:
+    """What the status says of tasks."""
+    found: dict[str, int] = json.loads(node.headgate("status", "--json").stdout)["spark"]
+    return found
+
+
+def answers(node: NodeServer) -> bool:
+    """Whether the node takes statements."""
+    try:
+        return node.psql("postgres", "SELECT 1") == "1"
+    except SqlError:
+        return False
+
+
+def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) -> None:
+    """Waits for a change that is made behind all others, and compares the table with the publisher's."""
+    mark = postgres.psql(source, "UPDATE big SET v = gen_random_uuid()::text WHERE id = 1 RETURNING v")
+    until(lambda: node.psql("postgres", "SELECT v FROM big WHERE id = 1") == mark, "the changes do not come", seconds)
+    assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
+
+
+@pytest.mark.timeout(600)
+def test_a_node_has_its_work_done_by_a_cluster(
+    own_node: Callable[..., Server], spark_cluster: SparkCluster, object_store: ObjectStore, postgres: Server
+) -> None:
+    source = published(postgres)
+    node = own_node(**on(spark_cluster, object_store))
+    assert isinstance(node, NodeServer)
+
+    subscribe(node, postgres, source, "work")
+    until(lambda: node.psql("postgres", "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 180)
+    postgres.psql(source, "BEGIN; UPDATE big SET v = 'changed ' || id WHERE id % 3 = 0; DELETE FROM big WHERE id % 70 = 0; COMMIT")
+    same(node, postgres, source)
+
+    assert spark_of(node)["executors"] == 2
+    assert spark_of(node)["spark_batches"] >= 1
+    assert spark_of(node)["driver_batches"] == 0
+    assert list(spark_cluster.folder.glob("worker*/app-*/*/packages/headgate/__init__.py"))
+    assert node.psql("postgres", FILTERED) == postgres.psql(source, FILTERED)
+    copied = "COPY (SELECT * FROM big ORDER BY id) TO STDOUT"
+    assert node.psql("postgres", copied) == postgres.psql(source, copied)
+    assert [
+        name for name in object_store.files.find(node.conf["data_location"].strip("'").removeprefix("s3a://")) if "_headgate/tmp" in name
+    ] == []
+
+    target = postgres.new_database()
+    postgres.psql(target, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
+    node.psql("postgres", "ALTER TABLE big REPLICA IDENTITY FULL")
+    node.psql("postgres", "CREATE PUBLICATION out FOR TABLE big WHERE (n > 100000 AND v ~ '^[0-9]')")
+    postgres.psql(target, f"CREATE SUBSCRIPTION onward CONNECTION '{node.conninfo('postgres')}' PUBLICATION out")
+    filtered = "SELECT count(*), sum(id) FROM big"
+    until(lambda: postgres.psql(target, filtered) == node.psql("postgres", FILTERED), "the filtered rows do not come", 60)
+    postgres.psql(source, "UPDATE big SET n = n + 100000 WHERE id % 20 = 3")
+    same(node, postgres, source)
+    until(lambda: postgres.psql(target, filtered) == node.psql("postgres", FILTERED), "the rows that now pass do not come", 60)
+    postgres.psql(target, "DROP SUBSCRIPTION onward")
+    node.psql("postgres", "DROP SUBSCRIPTION work")
+
+
+def test_a_node_says_that_its_master_does_not_answer(own_node: Callable[..., Server]) -> None:
+    node = own_node(start=False, spark_master=f"'spark://127.0.0.1:{free_port()}'")
+    assert isinstance(node, NodeServer)
+
+    with pytest.raises(AssertionError):
+        node.start()
+
+    assert 'FATAL:  could not connect to Spark master "spark://127.0.0.1:' in node.log()
+    assert "HINT:  Start the cluster, or set spark_master to an address where one answers." in node.log()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_executors_that_are_killed_lose_nothing(
+    own_node: Callable[..., Server], spark_cluster: SparkCluster, object_store: ObjectStore, postgres: Server
+) -> None:
+    source = published(postgres)
+    node = own_node(**on(spark_cluster, object_store))
+    assert isinstance(node, NodeServer)
+    over = threading.Event()
+    killed: list[int] = []
+
+    def kill() -> None:
+        """One executor after the other, each when it has been given some seconds of work."""
+        while not over.wait(6):
+            for executor in spark_cluster.executors()[:1]:
+                os.kill(executor, signal.SIGKILL)
+                killed.append(executor)
+
+    killer = threading.Thread(target=kill, name="killer")
+    killer.start()
+    try:
+        subscribe(node, postgres, source, "killed")
+        for number in range(4):
+            postgres.psql(source, f"UPDATE big SET v = v || '{number}', n = n + 1 WHERE id % 3 = {number % 3}")
+            postgres.psql(source, f"DELETE FROM big WHERE id % 11 = {number}")
+        until(lambda: len(killed) >= 5, "no executor was killed", 300)
+    finally:
+        over.set()
+        killer.join()
+
+    same(node, postgres, source, 300)
+    assert node.psql("postgres", "SELECT count(*) = count(DISTINCT id) FROM big") == "t"
+    node.psql("postgres", "DROP SUBSCRIPTION killed")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_cluster_that_was_lost_and_is_back_is_worked_on_again(
+    own_node: Callable[..., Server], tmp_path: Path, object_store: ObjectStore, postgres: Server
+) -> None:
+    cluster = SparkCluster(tmp_path / "cluster")
+    source = published(postgres)
+    node = own_node(**on(cluster, object_store))
+    assert isinstance(node, NodeServer)
+    try:
+        subscribe(node, postgres, source, "lost")
+        same(node, postgres, source)
+
+        cluster.lose()
+        until(lambda: "does not answer" in node.log(), "the node has not seen that its master is away", 60)
+        assert node.psql("postgres", "SELECT v FROM big WHERE id = 5") == postgres.psql(source, "SELECT v FROM big WHERE id = 5")
+        postgres.psql(source, "UPDATE big SET v = 'while it was away' WHERE id % 5 = 0")
+        cluster.come_back()
+
+        until(lambda: "is not known to its master" in node.log(), "the node does not start again", 180)
+        until(lambda: answers(node), "the node does not come back", 120)
+        same(node, postgres, source, 300)
+        node.psql("postgres", "DROP SUBSCRIPTION lost")
+    finally:
+        cluster.end()
