@@ -72,8 +72,8 @@ def answers(node: NodeServer) -> bool:
 
 def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) -> None:
     """Waits for a change that is made behind all others, and compares the table with the publisher's."""
-    mark = postgres.psql(source, "UPDATE big SET v = gen_random_uuid()::text WHERE id = 1 RETURNING v")
-    until(lambda: node.psql("postgres", "SELECT v FROM big WHERE id = 1") == mark, "the changes do not come", seconds)
+    mark = postgres.psql(source, "UPDATE big SET v = gen_random_uuid()::text WHERE id = 6 RETURNING v")
+    until(lambda: node.psql("postgres", "SELECT v FROM big WHERE id = 6") == mark, "the changes do not come", seconds)
     assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
 
 
