@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.commands.open_cursor import OpenCursor
 from headgate.errors import PostgresError, not_supported
 from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
 from headgate.server.protocol.row_store import NO_ROWS, RowPart, RowStore
@@ -21,6 +22,8 @@ from headgate.sql.parser import Statement, position
 from headgate.types.resultset import ResultSet, batch_of_rows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.server.session.session import ClientSession
 
 _BINARY, _SCROLL, _NO_SCROLL, _INSENSITIVE, _HOLD = 0x0001, 0x0002, 0x0004, 0x0008, 0x0020
@@ -40,11 +43,19 @@ class CursorPosition:
         self.at_end = False
         self.new_store = new_store
         self._kept = new_store()
+        self._last = (self._kept, 0)
+        """Where the row is that it has given last: the store, and the place there."""
 
     @property
     def on_row(self) -> bool:
         """Whether it stands on a row."""
         return not self.at_start and not self.at_end
+
+    def row(self) -> pa.RecordBatch:
+        """The row on which it stands."""
+        store, place = self._last
+        [batch] = store.part(place, 1)
+        return batch
 
     def forward(self, source: RowSource, many: int) -> RowPart:
         """The next rows."""
@@ -64,6 +75,8 @@ class CursorPosition:
             for batch in source.take(0 if many == _ALL else missing):
                 kept.append(batch)
         found = kept.part(first, many)
+        if found.rows:
+            self._last = (kept, first + found.rows - 1)
         if self.scroll is None and kept.nbytes > _KEPT_BYTES:
             self.scroll, self._kept = False, self.new_store()
         return found
@@ -78,6 +91,7 @@ class CursorPosition:
         found = self._kept.part(first, last - first, backward=True)
         self.at_start = last - first < many
         self.at = 0 if self.at_start else first + 1
+        self._last = (self._kept, first)
         self.at_end = self.at_end and last == first
         return found
 
@@ -115,8 +129,20 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     portal = Portal(node.portalname, prepared, (), formats, rows=RowSource(result), started=True, hold=bool(node.options & _HOLD))
     scroll = True if node.options & _SCROLL else False if node.options & _NO_SCROLL else None
     portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
+    portal.view = session.begin_statement().statement_view()
     session.portals.open(portal)
     return "DECLARE CURSOR"
+
+
+def opened(session: ClientSession, name: str) -> OpenCursor | None:
+    """A cursor or portal, for ``WHERE CURRENT OF``."""
+    portal = session.portals.get(name)
+    if portal is None or portal.prepared.statement is None:
+        return None
+    position = portal.buffered or CursorPosition(_new_store(session), scroll=False)
+    columns = portal.prepared.columns or ()
+    at = position.at if position.on_row else None
+    return OpenCursor(portal.prepared.statement.node, columns, portal.view, not portal.fresh, at, position.row, portal.chosen)
 
 
 def _check_options(session: ClientSession, node: pb.DeclareCursorStmt, query: pb.SelectStmt) -> None:
