@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,74 @@ RIGHTS: list[Step] = [
 def test_rights_and_row_security_are_asked(plays: tuple[Play, Play]) -> None:
     on_node, on_postgres = (play.run(RIGHTS) for play in plays)
     assert on_node == on_postgres
+
+
+def drawn(draw: random.Random, kind: str) -> list[Step]:
+    """A cursor and what two sessions do around it; b says nothing once a has written, as a node locks tables."""
+
+    def change() -> str:
+        a, b, word = draw.randrange(1, 7), draw.randrange(1, 9), draw.choice("xyz")
+        return draw.choice(
+            [
+                f"UPDATE t SET b = '{word}' WHERE a = {a}", f"UPDATE t SET b = b || '{word}' WHERE a <= {a}", f"UPDATE t SET a = {b} WHERE a = {a}",
+                f"UPDATE t SET a = a + 10 WHERE a = {a}", "UPDATE t SET a = a - 10 WHERE a > 10", f"DELETE FROM t WHERE a = {a}",
+                f"INSERT INTO t VALUES ({a}, '{word}')", f"DELETE FROM t WHERE a = {a}; INSERT INTO t VALUES ({a}, 'r')",
+                f"UPDATE t SET b = 'r' WHERE b = '{word}'", f"UPDATE t SET b = b WHERE a = {a}",
+                "UPDATE t SET a = a + 100; UPDATE t SET a = a - 99 WHERE a >= 100",
+            ]
+        )  # fmt: skip
+
+    keyed = "no key" not in kind
+    rows = [f"({n if keyed else draw.randrange(1, 5)}, '{draw.choice(['r', 'x', f'r{n}'])}')" for n in range(1, 7)]
+    steps = [("a", "TRUNCATE t"), ("a", f"INSERT INTO t VALUES {', '.join(rows)}"), ("a", "BEGIN")]
+    own = [("a", change()) for _ in range(draw.choice([0, 0, 1, 2]))]
+    locked = bool(own) or draw.random() < 0.2
+    order = " ORDER BY a, b FOR UPDATE" if locked else ""
+    steps += [
+        *own,
+        ("a", f"DECLARE c CURSOR FOR SELECT {draw.choice(['*', 'b, a'])} FROM t{order}"),
+        ("a", f"MOVE {draw.randrange(1, 4)} c"),
+    ]
+    if not locked:
+        steps += [("b", change()) for _ in range(draw.randrange(4))]
+    for _ in range(draw.randrange(3, 9)):
+        current = draw.choice(
+            ["UPDATE t SET b = b || '!'", "UPDATE t SET b = b || '!'", "UPDATE t SET a = a + 20", "UPDATE t SET b = 'x'", "DELETE FROM t"]
+        )
+        said = (
+            [f"{current} WHERE CURRENT OF c RETURNING *"] * 3
+            + [change(), "SAVEPOINT s", "ROLLBACK TO s"]
+            + ["FETCH c", "MOVE c"] * (not locked)
+        )
+        steps.append(("a", draw.choice(said)))
+    return [*steps, ("a", draw.choice(["COMMIT", "COMMIT", "ROLLBACK"])), ("a", "SELECT * FROM t ORDER BY a, b")]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_random_changes_around_a_cursor_find_the_row_that_postgresql_finds(plays: tuple[Play, Play], kind: str) -> None:
+    """Where rows cannot be told apart a node refuses, and the transaction ends there on both."""
+    on_node, on_postgres = plays
+    for play in plays:
+        made(play, kind, on_node=play is on_node)
+    used = 0
+    for seed in range(12):
+        said: list[tuple[Step, Any, Any]] = []
+        for who, sql in drawn(random.Random(f"{kind} {seed}"), kind):
+            mine = on_node.say(who, sql)
+            if isinstance(mine, tuple) and mine[0] in ("0A000", "40001"):
+                assert "no key" in kind or mine[0] == "40001", said
+                break
+            theirs = on_postgres.say(who, sql)
+            said.append(((who, sql), mine, theirs))
+            alike = [
+                sorted(map(str, each)) if isinstance(each, list) else each[0] if isinstance(each, tuple) else each
+                for each in (mine, theirs)
+            ]
+            assert alike[0] == alike[1], said
+            used += "CURRENT OF" in sql and bool(mine)
+        for play in plays:
+            play.say("a", "ROLLBACK")
+    assert used > 5
 
 
 HOSTILE = [

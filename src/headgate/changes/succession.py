@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from headgate.storage.transaction.statement_view import StatementView
     from headgate.storage.transaction.transaction import Transaction
 
+MOST = 1_000
+"""So many rows that look alike, those that are deleted among them, are looked at; where there are more, none is taken."""
 Place = tuple[str, int]
 """URI of a file, and the number of a row in it."""
 
@@ -64,11 +66,10 @@ def current(transaction: Transaction, relation: Relation, view: StatementView, r
     """The row as it is in `state` (of a table that is locked), None where it is gone; `view` is what it was seen in."""
     if row.place is not None and is_live(transaction, relation, state, row.place):
         return row
-    key = key_of(relation, row.values)
-    versions = _versions(transaction, relation, view, row, state, keyed=key is not None)
+    versions = _versions(transaction, relation, view, row, state, keyed=key_of(relation, row.values) is not None)
     if versions is None:
         return None
-    if key is None:
+    if any(key_of(relation, each.values) is None for each in versions):
         _refuse_equal(transaction, relation, view, versions, state, pending=row.place is None)
     found = equal(transaction, relation, state, versions[-1].values)
     if not found:
@@ -85,13 +86,17 @@ def is_live(transaction: Transaction, relation: Relation, state: TableState, pla
     return add is not None and place[1] not in deletion_vector.read(table.path, add.get("deletionVector"))
 
 
+def _unique(relation: Relation) -> list[tuple[int, ...]]:
+    """The keys of which there is one row at most, but for NULL: their columns."""
+    return [each.attnums for each in relation.unique_indexes if each.plain and each.immediate]
+
+
 def key_of(relation: Relation, row: pa.StructArray) -> lookup.RowKey | None:
     """A key that no other row can have, none of whose columns is NULL in this row."""
-    for index in relation.unique_indexes:
-        if index.plain and index.immediate:
-            key = lookup.key_of(relation, index.attnums)
-            if not any(row.field(name).null_count for name in key.names):
-                return key
+    for attnums in _unique(relation):
+        key = lookup.key_of(relation, attnums)
+        if not any(row.field(name).null_count for name in key.names):
+            return key
     return None
 
 
@@ -104,12 +109,18 @@ def equal(transaction: Transaction, relation: Relation, state: TableState, row: 
             raise ambiguous(relation)
         key = lookup.key_of(relation, attnums)
     wanted = key.arrays(row)
-    found = lookup.find_in(transaction, relation, state, key, pa.table(wanted, names=[f"k{place}" for place in range(len(wanted))]))
-    return [each for each in placed(found) if same(each.values, row)[0]]
+    keys = pa.table(wanted, names=[f"k{place}" for place in range(len(wanted))])
+    return [each for each in having(transaction, relation, state, key, keys) if same(each.values, row)[0]]
 
 
-def placed(found: pa.Table) -> list[PlacedRow]:
-    """What `lookup` has found, row by row."""
+def having(transaction: Transaction, relation: Relation, state: TableState, key: lookup.RowKey, wanted: pa.Table) -> list[PlacedRow]:
+    """The rows of a state with a key, few; 0A000 where they may be more. A unique key has one, with what was deleted of it in its file."""
+    unique = not any(column.null_count for column in wanted.columns) and any(
+        {column.name for column in relation.columns if column.attnum in attnums} == {*key.names} for attnums in _unique(relation)
+    )
+    found = lookup.find_in(transaction, relation, state, key, wanted, most=None if unique else MOST)
+    if not unique and found.num_rows >= MOST:
+        raise ambiguous(relation)
     old, files, rows = buffers.whole(found["old"]), found["file"].to_pylist(), found["row"].to_pylist()
     return [PlacedRow(old.slice(at, 1), (file, row)) for at, (file, row) in enumerate(zip(files, rows, strict=True))]
 

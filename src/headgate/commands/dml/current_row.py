@@ -88,10 +88,11 @@ def _scanned(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[R
     if cursor.view is None:
         raise not_supported("WHERE CURRENT OF a portal that DECLARE has not made is not supported")
     query = cursor.query
-    read = [(each, table) for each in _named(query.from_clause) if (table := _resolved(planner, query, each)) is not None]
+    named = [(each, table) for each in _named(query.from_clause) if (table := _resolved(planner, query, each)) is not None]
+    read = [(each, table, {leaf.oid for leaf in _leaves(planner, table)}) for each, table in named]
     locks = [unwrap(each) for each in query.locking_clause]
     for leaf in leaves:
-        over = [(item, table) for item, table in read if leaf in _leaves(planner, table)]
+        over = [(item, table) for item, table, held in read if leaf.oid in held]
         if locks:
             locked = [item for item, _ in over if any(_locks(each, item) for each in locks)]
             if not locked:
@@ -165,7 +166,7 @@ def _now(planner: Planner, cursor: OpenCursor, scanned: Relation, leaves: Sequen
         if column is not None:
             shown[column.name] = row.column(place)[0].as_py()
     leaf, then = _then(planner, cursor, scanned, shown)
-    if leaf not in leaves:
+    if leaf.oid not in {each.oid for each in leaves}:
         return None
     state = transaction.changing(leaf, keeps_keys=keeps_keys)
     before = view.state((leaf.database, leaf.oid))
@@ -176,12 +177,25 @@ def _now(planner: Planner, cursor: OpenCursor, scanned: Relation, leaves: Sequen
 
 def _then(planner: Planner, cursor: OpenCursor, scanned: Relation, shown: Shown) -> tuple[Relation, PlacedRow]:
     """The row as it was when the cursor was opened, and its leaf."""
-    found = [(leaf, each) for leaf in _leaves(planner, scanned) for each in _like(planner, cursor, leaf, shown)]
+    found = [(leaf, each) for leaf in _of_key(planner, scanned, shown) for each in _like(planner, cursor, leaf, shown)]
     if len(found) == 1:
         return found[0]
     if not found or any(leaf != found[0][0] or not succession.same(each.values, found[0][1].values)[0] for leaf, each in found):
         raise succession.ambiguous(scanned)
     return _chosen(planner, cursor, found)
+
+
+def _of_key(planner: Planner, scanned: Relation, shown: Shown) -> Sequence[Relation]:
+    """The leaves in which the row can be: one, where the cursor shows the columns of the partition key."""
+    leaves = _leaves(planner, scanned)
+    if not scanned.is_partitioned:
+        return leaves
+    table, forms = planner.transaction.partitioned(scanned), planner.session.context.forms.of_results
+    columns = [column for column in scanned.columns if column.name in table.router.key_names()]
+    if any(column.name not in shown for column in columns):
+        return leaves
+    values = {column.name: _value(column, shown, forms) for column in columns}
+    return [leaves[int(table.places(pa.table(values))[0])]]
 
 
 def _chosen(planner: Planner, cursor: OpenCursor, found: Sequence[tuple[Relation, PlacedRow]]) -> tuple[Relation, PlacedRow]:
@@ -215,7 +229,7 @@ def _like(planner: Planner, cursor: OpenCursor, leaf: Relation, shown: Shown) ->
     if state is not None:
         if wanted is None:
             raise succession.ambiguous(leaf)
-        found += succession.placed(lookup.find_in(planner.transaction, leaf, state, *wanted))
+        found += succession.having(planner.transaction, leaf, state, *wanted)
     kept = [each for each in found if _showing(leaf, each.values, shown, forms)[0]]
     for rows in view.pending_rows(key):
         whole = buffers.whole(rows.select([column.name for column in leaf.columns]).to_struct_array())
@@ -238,10 +252,16 @@ def _read(leaf: Relation, columns: Sequence[Column], shown: Shown, forms: TextSe
     key = lookup.key_of(leaf, [each.attnum for each in columns])
     values = []
     for column, compared in zip(columns, key.kinds, strict=True):
-        base, typmod = registry.known().base(column.type_oid, column.typmod)
-        read = read_text(pa.array([shown[column.name]], pa.string()), base, typmod, session=forms)
-        values.append(lookup.canonical_array(read.cast(arrow_type(column.type_oid, column.typmod)), compared))
+        values.append(lookup.canonical_array(_value(column, shown, forms), compared))
     return key, pa.table(values, names=[f"k{place}" for place in range(len(values))])
+
+
+def _value(column: Column, shown: Shown, forms: TextSettings) -> pa.Array:
+    """What the cursor shows of a column, in stored form."""
+    base, typmod = registry.known().base(column.type_oid, column.typmod)
+    return read_text(pa.array([shown[column.name]], pa.string()), base, typmod, session=forms).cast(
+        arrow_type(column.type_oid, column.typmod)
+    )
 
 
 def _showing(leaf: Relation, rows: pa.StructArray, shown: Shown, forms: TextSettings) -> npt.NDArray[np.bool_]:
@@ -253,7 +273,7 @@ def _showing(leaf: Relation, rows: pa.StructArray, shown: Shown, forms: TextSett
             if text is None:
                 found &= np.asarray(pc.is_null(values))
                 continue
-            stored = read_text(pa.array([text], pa.string()), column.type_oid, column.typmod, session=forms)
+            stored = _value(column, shown, forms)
             texts = write_text(values, column.type_oid, column.typmod, session=forms)
             alike = np.asarray(pc.fill_null(pc.equal(texts, text), fill_value=False))
             found &= alike | np.asarray(pc.fill_null(pc.equal(values, stored[0]), fill_value=False))
