@@ -147,6 +147,16 @@ def test_rows_that_cannot_be_told_apart_are_refused_and_never_taken_for_each_oth
         refused("SELECT a + 0 FROM t FOR UPDATE")
         refused("SELECT * FROM t", "UPDATE t SET a = 2 WHERE a = 1", "UPDATE t SET b = 'z' WHERE b = 'x'")
         refused("SELECT * FROM t", "INSERT INTO t VALUES (1, 'x')", "UPDATE t SET b = 'z' WHERE a = 1")
+        for change in ("UPDATE t SET a = 5 WHERE CURRENT OF c", "UPDATE t SET a = 2 WHERE CURRENT OF d"):
+            session.execute("BEGIN; INSERT INTO t VALUES (4, 'x'), (4, 'x')")  # equal rows, of which another one has been changed
+            session.execute("SAVEPOINT written; DELETE FROM t WHERE a = 3; DECLARE c CURSOR FOR SELECT * FROM t WHERE a = 4; MOVE c")
+            session.execute("DECLARE d CURSOR FOR SELECT * FROM t WHERE a = 4; MOVE 2 d; UPDATE t SET b = 'z' WHERE CURRENT OF c")
+            session.execute("MOVE c; DELETE FROM t WHERE CURRENT OF c")
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match=said):
+                session.execute(change.encode())
+            session.execute("ROLLBACK")
+        session.execute("INSERT INTO t SELECT 7, 'many' FROM generate_series(1, 2000)")
+        refused("SELECT * FROM t WHERE a = 7")
         session.execute("BEGIN; DECLARE c CURSOR FOR SELECT b FROM t WHERE a = 3; MOVE c")
         assert session.execute("DELETE FROM t WHERE CURRENT OF c RETURNING *").fetchall() == [(3, "y")]
 

@@ -205,8 +205,9 @@ def _refuse_equal(
 ) -> None:
     """0A000 where another row was ever equal to a version of this one: what happened then may have happened to the other."""
     base = view.state((relation.database, relation.oid))
-    for version in versions[0 if pending else 1 :]:
-        if base is not None and equal(transaction, relation, base, version.values):
+    for version in versions:
+        own = int(version is versions[0] and not pending)
+        if base is not None and len(equal(transaction, relation, base, version.values)) > own:
             raise ambiguous(relation)
     for rows in view.pending_rows((relation.database, relation.oid)):
         whole = buffers.whole(rows.to_struct_array())

@@ -100,3 +100,18 @@ select * from p; rollback;
 delete from t where current of "x""y";
 select 1 where current of c;
 update t set b='x' where current of c;
+
+\set VERBOSITY terse
+create type mood as enum ('sad','ok','happy'); create domain pos as int check (value > 0);
+create table ty (m mood, p pos, c char(6), v varchar(9), ts timestamp, iv interval, j json, x xml, n numeric(10,2), r real, bo bool, u uuid, mo mood[], tx text[], dt date, ti time, b bytea, i inet, o oid, ir int4range);
+insert into ty select (array['sad','ok','happy'])[g%3+1]::mood, g, 'c'||g, 'v'||g, '2020-01-01'::timestamp + g * interval '1 hour', g * interval '1 day 3 hours', json_build_object('a', g), null, g/3.0, g/3.0, g%2=0, ('00000000-0000-0000-0000-00000000000'||g)::uuid, array['sad','ok']::mood[], array['a b', null, 'g'||g], '2020-02-02'::date+g, '10:00'::time + g*interval '1 min', ('\x0'||g)::bytea, ('10.0.0.'||g)::inet, g, null from generate_series(1,5) g;
+begin; declare c cursor for select * from ty; move 3 c; update ty set v='third', m='happy', iv='1 month' where current of c returning *; update ty set j='{"b": 2}', n=1 where current of c returning *; move c; delete from ty where current of c returning p; select p, v from ty order by p; rollback;
+create table ch (a char(4) primary key, n numeric); insert into ch values ('a',1.00),('b',2.0); begin; declare c cursor for select * from ch for update; move 2 c; update ch set n=n+1.50 where current of c returning *; update ch set a='zz' where current of c returning *; update ch set n=n*2 where current of c returning *; commit; select * from ch order by a;
+create table dr (a int, z int, b text, primary key (b)); alter table dr drop column z; alter table dr add column q text default 'x'; insert into dr values (1,'k','l'),(2,'m','n'); begin; declare c cursor for select q, b from dr order by b for update; move 2 c; update dr set a=9 where current of c returning *; rollback;
+create table ge (a int primary key, d int generated always as (a * 2) stored, s serial); insert into ge (a) values (1),(2); begin; declare c cursor for select * from ge; move 2 c; update ge set a=5 where current of c returning *; update ge set s=default where current of c returning *; rollback;
+create table pa (id int primary key); create table chd (id int primary key, p int references pa on delete cascade on update cascade); insert into pa values (1),(2); insert into chd values (10,1),(20,2); begin; declare c cursor for select * from pa; declare d cursor for select * from chd; move 2 c; move 2 d; update pa set id=7 where current of c; update chd set id=21 where current of d returning *; delete from pa where current of c; delete from chd where current of d returning *; select * from chd; rollback;
+begin; declare c cursor for select * from chd; move c; merge into pa using (values (1)) v(x) on id=x when matched then delete; update chd set p=null where current of c; rollback;
+begin; declare c cursor for select id from pa; fetch 2 c; insert into chd values (10, 1) on conflict (id) do update set p=2; declare e cursor for select * from chd; move e; update chd set p=1 where current of e returning *; rollback;
+begin; declare c no scroll cursor for select * from chd; fetch 1 c; update chd set p=2 where current of c returning *; fetch 1 c; update chd set p=1 where current of c returning *; rollback;
+begin; declare c insensitive cursor for select * from chd; fetch 1 c; update chd set p=2 where current of c returning *; rollback;
+create temp table tt (a int, b text); insert into tt values (1,'a'),(2,'b'); begin; declare c cursor for select * from tt; move 2 c; update tt set b='B' where current of c returning *; delete from tt where current of c; commit; select * from tt;

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.commands.open_cursor import OpenCursor
@@ -22,8 +23,6 @@ from headgate.sql.parser import Statement, position
 from headgate.types.resultset import ResultSet, batch_of_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headgate.server.session.session import ClientSession
 
 _BINARY, _SCROLL, _NO_SCROLL, _INSENSITIVE, _HOLD = 0x0001, 0x0002, 0x0004, 0x0008, 0x0020
@@ -75,11 +74,19 @@ class CursorPosition:
             for batch in source.take(0 if many == _ALL else missing):
                 kept.append(batch)
         found = kept.part(first, many)
-        if found.rows:
-            self._last = (kept, first + found.rows - 1)
         if self.scroll is None and kept.nbytes > _KEPT_BYTES:
             self.scroll, self._kept = False, self.new_store()
+        if found.rows:
+            self._stand(kept, first + found.rows - 1)
         return found
+
+    def _stand(self, store: RowStore, place: int) -> None:
+        """Notes where the row is on which it stands; of a store that is not kept a copy of it."""
+        if self.scroll is False:
+            [row] = store.part(place, 1)
+            store, place = self.new_store(), 0
+            store.append(row.take(pa.array([0])) if row.num_columns else row)
+        self._last = (store, place)
 
     def backward(self, many: int) -> RowPart:
         """The rows before, the nearest first."""
