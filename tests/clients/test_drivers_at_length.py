@@ -92,6 +92,17 @@ def test_psycopg2s_cursors_scroll_and_are_held_over_a_commit(table: Table) -> No
     assert table.play("psycopg2", "cursors") == [[[1], [2]], [13], [9], [1], [16]]
 
 
+def test_psycopg2_changes_and_deletes_the_row_on_which_a_named_cursor_stands(table: Table) -> None:
+    table.sql("INSERT INTO items (id) SELECT generate_series(1, 4)")
+    assert table.play("psycopg2", "current_of") == [[1, "row 1"], 1, [3, "row 3"], 1]
+    assert table.sql("SELECT id, name FROM items ORDER BY id") == "1|row 1\n3|row 3"
+
+
+def test_sqlalchemy_changes_the_row_on_which_a_cursor_stands(table: Table) -> None:
+    table.sql("INSERT INTO items (id) SELECT generate_series(1, 4)")
+    assert table.play("sqlalchemy", "current_of") == [[3, "once"], [3, "twice"]]
+
+
 def test_jdbcs_results_are_held_over_their_parts_and_scroll(table: Table) -> None:
     table.sql("INSERT INTO items (id) SELECT generate_series(1, 30)")
     assert table.play("jdbc", "scrolling") == [*range(1, 13), 12, 30, 27]

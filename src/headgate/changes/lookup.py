@@ -208,14 +208,16 @@ def find(transaction: Transaction, relation: Relation, key: RowKey, wanted: pa.T
     return find_in(transaction, relation, transaction.newest(relation), key, wanted)
 
 
-def find_in(transaction: Transaction, relation: Relation, state: TableState, key: RowKey, wanted: pa.Table) -> pa.Table:
-    """The same of a table that is not partitioned, in the files of one of its states."""
+def find_in(
+    transaction: Transaction, relation: Relation, state: TableState, key: RowKey, wanted: pa.Table, *, most: int | None = None
+) -> pa.Table:
+    """The same of a table that is not partitioned, in the files of one of its states; `most`: of so many rows, deleted ones too."""
     table, row = transaction.engine.table((relation.database, relation.oid)), arrow_row(relation)
     files = _files(state, key, wanted)
     if not files or not wanted.num_rows:
         return _shape(row).empty_table()
     places = _places(table, state, files)
-    return _live(table, state, places, _query(table, state, key, row, places, wanted))
+    return _live(table, state, places, _query(table, state, key, row, places, wanted, most))
 
 
 def _find_in_leaves(transaction: Transaction, root: Relation, key: RowKey, wanted: pa.Table) -> pa.Table:
@@ -242,12 +244,14 @@ def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
     return list(state.files)
 
 
-def _query(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table) -> pa.Table:
+def _query(
+    table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
+) -> pa.Table:
     """Joins the wanted keys with the files: i, old, filename and row of each row that has one of the keys, deleted ones too."""
     held, left = _held(state, key, places, wanted)
-    parts = [_in_held(state, key, row, place, file, wanted) for place, file in held.items()]
+    parts = [_in_held(state, row, place, file, wanted, most) for place, file in held.items()]
     if left or not parts:
-        parts.append(_in_files(table, state, key, row, left, wanted))
+        parts.append(_in_files(table, state, key, row, left, wanted, most))
     return pa.concat_tables(parts)
 
 
@@ -264,16 +268,18 @@ def _held(
     return held, {place: name for place, name in places.items() if place not in held}
 
 
-def _in_held(state: TableState, key: RowKey, row: pa.Schema, place: str, file: held_file.HeldFile, wanted: pa.Table) -> pa.Table:
+def _in_held(state: TableState, row: pa.Schema, place: str, file: held_file.HeldFile, wanted: pa.Table, most: int | None) -> pa.Table:
     """What `_query` gives, of one file that is held."""
-    asked, at = file.find(buffers.whole(wanted["k0"]))
+    asked, at = [each[:most] for each in file.find(buffers.whole(wanted["k0"]))]
     arrays = [buffers.whole(each) for each in stored_rows.columns(file.rows.take(pa.array(at)), state, row)]
     old = pa.StructArray.from_arrays(arrays, fields=list(row))
     names = pa.repeat(pa.scalar(place, pa.string()), len(at))
     return pa.table({"i": pa.array(asked), "old": old, "filename": names, "row": pa.array(at)})
 
 
-def _in_files(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table) -> pa.Table:
+def _in_files(
+    table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
+) -> pa.Table:
     """What `_query` gives, of files that DuckDB reads."""
     paths = [*places]
     held = frozenset[str]().union(*[_columns_of(table, place, name) for place, name in places.items()])
@@ -281,7 +287,7 @@ def _in_files(table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema,
     names = {n: _text_sql(state, n) if state.physical.get(n, n) in held else "NULL" for n in row.names}
     columns = ", ".join(f"{names[n]} AS c{i}" for i, n in enumerate(row.names))
     compared = [_canonical_sql(names[n], kind) for n, kind in zip(key.names, key.kinds, strict=True)]
-    found = _one(paths, compared, columns, wanted) if _is_one(wanted) else _joined(paths, compared, columns, wanted)
+    found = (_one if _is_one(wanted) else _joined)(paths, compared, columns, wanted, "" if most is None else f" LIMIT {most}")
     arrays = [
         pa.nulls(found.num_rows, field.type) if names[field.name] == "NULL" else buffers.whole(found[f"c{i}"]).cast(field.type)
         for i, field in enumerate(row)
@@ -306,22 +312,22 @@ def _is_one(wanted: pa.Table) -> bool:
     )
 
 
-def _one(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table) -> pa.Table:
+def _one(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table, limit: str) -> pa.Table:
     """The rows of one key: a filter, which DuckDB answers faster than a join."""
     values = [column[0].as_py() for column in wanted.columns]
     match = " AND ".join(f"{left} = {'?' if isinstance(value, str) else value}" for left, value in zip(compared, values, strict=True))
-    query = f"SELECT 0::BIGINT AS i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} WHERE {match}"
+    query = f"SELECT 0::BIGINT AS i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} WHERE {match}{limit}"
     with _cursor() as cursor:
         return cursor.sql(query, params=[paths, *(value for value in values if isinstance(value, str))]).to_arrow_table()
 
 
-def _joined(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table) -> pa.Table:
+def _joined(paths: list[str], compared: Sequence[str], columns: str, wanted: pa.Table, limit: str) -> pa.Table:
     """The rows of any number of keys."""
     keys = [(left, f"w.k{i}", wanted[f"k{i}"].null_count) for i, left in enumerate(compared)]
     match = " AND ".join(f"{left} IS NOT DISTINCT FROM {right}" if nulls else f"{left} = {right}" for left, right, nulls in keys)
     with _cursor() as cursor:
         cursor.register("wanted", wanted.append_column("i", pa.array(np.arange(wanted.num_rows))))
-        query = f"SELECT w.i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} JOIN wanted w ON {match}"
+        query = f"SELECT w.i, p.filename, p.file_row_number, {columns} FROM {_SOURCE} JOIN wanted w ON {match}{limit}"
         return cursor.sql(query, params=[paths]).to_arrow_table()
 
 

@@ -22,7 +22,7 @@ from headgate.commands.session import Session
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import SetToDefault
-from headgate.sql.parser import ParseNode, kind, unwrap, walk
+from headgate.sql.parser import ParseNode, has_condition, kind, unwrap, walk
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import arrow_row
 from headgate.storage.write import columns as spark_columns
@@ -101,7 +101,7 @@ def _update(node: pb.UpdateStmt, planner: Planner, session: Session) -> tuple[Re
     else:
         table = source = _alone(planner, relation, *named(relation, node))
     scope = source.scope(None)
-    if node.HasField("where_clause"):
+    if has_condition(node):
         binder.bind_condition(node.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
     if not deleting:
         assignment.set_list(node.target_list, planner, relation, scope)

@@ -15,6 +15,7 @@ from headgate.catalog.catalog import Catalog
 from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands.deferral import Deferral
+from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.result import Result
 from headgate.errors import Notices
 from headgate.lsn import Lsn
@@ -183,6 +184,10 @@ class Session(Protocol):
 
     def prevent_in_block(self, command: str) -> None:
         """25001 when inside a transaction block."""
+        ...
+
+    def open_cursor(self, name: str) -> OpenCursor | None:
+        """A cursor of the session's."""
         ...
 
     def check_cancel(self) -> None:

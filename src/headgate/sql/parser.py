@@ -125,6 +125,11 @@ def anded(condition: ParseNode) -> Iterator[ParseNode]:
         yield node
 
 
+def has_condition(node: ParseNode) -> bool:
+    """Whether a statement has a WHERE that is a condition; WHERE CURRENT OF is none."""
+    return bool(node.HasField("where_clause")) and kind(node.where_clause) != "CurrentOfExpr"
+
+
 def kind(node: ParseNode) -> str:
     """The type name of the (unwrapped) node: "ColumnRef", "A_Const", …; "" for None."""
     inner = unwrap(node)

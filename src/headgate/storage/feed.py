@@ -134,6 +134,14 @@ def pieces(engine: Engine, relation: Relation, write: TableWrite, rows: int = 32
                 at += whole
 
 
+def of_rows(relation: Relation, rows: pa.Table) -> pa.Table:
+    """The changes that change rows in memory tell (`change_file`)."""
+    row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
+    arrays = [array_column.of_file(buffers.whole(rows[column.name]), column.type) for column in row]
+    structs = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else _empty_structs(rows.num_rows)
+    return arrange(structs, buffers.whole(rows[CHANGE]), 0)
+
+
 def _physical(engine: Engine, relation: Relation, write: TableWrite) -> dict[str, str]:
     """Names in the files of a write by column name."""
     if write.files is not None:

@@ -142,6 +142,22 @@ def cursors(connection: Any) -> Any:
     return said
 
 
+def current_of(connection: Any) -> Any:
+    """Rows are changed one by one where a named cursor stands, by another cursor of the connection."""
+    said, changing = [], connection.cursor()
+    with connection.cursor("current") as cursor:
+        cursor.execute("SELECT id, name FROM items ORDER BY id FOR UPDATE")
+        while (row := cursor.fetchone()) is not None:
+            if row[0] % 2:
+                changing.execute("UPDATE items SET name = %s WHERE CURRENT OF current RETURNING id, name", [f"row {row[0]}"])
+                said.append(changing.fetchone())
+            else:
+                changing.execute("DELETE FROM items WHERE CURRENT OF current")
+                said.append(changing.rowcount)
+    connection.commit()
+    return said
+
+
 def types(connection: Any) -> Any:
     cursor = connection.cursor(cursor_factory=psycopg2.extras.RealDictCursor)
     cursor.execute("CREATE TYPE mood AS ENUM ('sad', 'happy')")
@@ -152,5 +168,5 @@ def types(connection: Any) -> Any:
     return [row["m"], row["n"], row["j"], [row["r"].lower, row["r"].upper], str(row["d"])]
 
 
-SCENES = (values, errors, transaction, copy, parts, cancel, batches, notifications, cursors, types)
+SCENES = (values, errors, transaction, copy, parts, cancel, batches, notifications, cursors, current_of, types)
 answer({each.__name__: scene(each) for each in SCENES})

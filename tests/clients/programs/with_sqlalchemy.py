@@ -192,6 +192,15 @@ def reflection(engine: sa.Engine) -> Any:
     ]
 
 
+def current_of(engine: sa.Engine) -> Any:
+    """The row of a cursor, which SQL makes, is changed by an UPDATE that is built."""
+    with engine.begin() as connection:
+        connection.execute(sa.text("DECLARE here SCROLL CURSOR FOR SELECT * FROM items ORDER BY id DESC"))
+        connection.execute(sa.text("MOVE ABSOLUTE 2 IN here"))
+        change = sa.update(ITEMS).where(sa.text("CURRENT OF here")).returning(ITEMS.c.id, ITEMS.c.name)
+        return [list(connection.execute(change.values(name=name)).one()) for name in ("once", "twice")]
+
+
 def pool(engine: sa.Engine) -> Any:
     """A connection whose session the server has ended is replaced where the pool asks first."""
     asking = sa.create_engine(engine.url, pool_pre_ping=True, pool_size=1)
@@ -254,6 +263,6 @@ def _courses(config: Config, models: sa.MetaData, engine: sa.Engine) -> Any:
     yield tables()
 
 
-SCENES = (errors, transaction, parts, mapped, reflection, pool)
+SCENES = (errors, transaction, parts, mapped, reflection, current_of, pool)
 URLS = (values, asynchronous, migrations)
 answer({**{each.__name__: scene(each) for each in SCENES}, **{each.__name__: each for each in URLS}})

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.dml import assignment, driver_change, returning
+from headgate.commands.dml import assignment, current_row, driver_change, returning
 from headgate.commands.dml.insert import target
 from headgate.commands.dml.returning import returned
 from headgate.commands.dml.update import changed_source, named, touched
@@ -26,7 +26,7 @@ from headgate.types.resultset import ResultSet
 def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
     """Runs a DELETE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
     transaction = session.begin_statement()
-    relation = target(node.relation, session, "delete from", "DELETE")
+    relation = target(node.relation, session, "delete from", "DELETE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
     with rendering.running(session, transaction):
         if node.HasField("with_clause"):

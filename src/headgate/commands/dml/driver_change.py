@@ -13,7 +13,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.dml import assignment
+from headgate.commands.dml import assignment, current_row
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
@@ -113,6 +113,8 @@ def _set_list(table: HeldTable, targets: Sequence[pb.Node]) -> dict[str, Express
 def _among(table: HeldTable, node: pb.DeleteStmt | pb.UpdateStmt, condition: Expression | None, *, keeps_keys: bool) -> pa.Table:
     """Rows among which are those that the statement means, and where each is; the table's write lock is taken."""
     planner, relation = table.planner, table.relation
+    if current_row.is_asked(node):
+        return current_row.positions(planner, relation, node, keeps_keys=keeps_keys)
     keys = None if condition is None else key_lookup.of_where(planner, relation, node.where_clause, table.scope)
     if keys is not None:
         return key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)

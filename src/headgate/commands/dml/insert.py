@@ -66,16 +66,16 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
         return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
 
 
-def target(node: ParseNode, session: Session, doing: str, *rights: str) -> Relation:
-    """The table that a command writes to; 42P01 with the position."""
-    return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, *rights)
+def target(node: ParseNode, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
+    """The table that a command writes to; 42P01 with the position. `current`: WHERE CURRENT OF."""
+    return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, *rights, current=current)
 
 
-def writable(relation: Relation, session: Session, doing: str, *rights: str) -> Relation:
+def writable(relation: Relation, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
     """The relation, with the checks of PostgreSQL's CheckValidResultRel."""
     cursor, context = session.begin_statement().cursor, session.context
     if relation.kind == RelationKind.VIEW:
-        raise unwritable_view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT")
+        raise unwritable_view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT", current=current)
     if relation.kind in INDEX_KINDS | {RelationKind.COMPOSITE_TYPE}:
         raise PostgresError(
             "42809",

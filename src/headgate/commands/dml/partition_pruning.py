@@ -31,7 +31,7 @@ from headgate.expression.node import (
     ScalarArrayOp,
     conjuncts,
 )
-from headgate.sql.parser import walk
+from headgate.sql.parser import has_condition, walk
 from headgate.storage.routing import children_of, order_codes, texts_of
 from headgate.types import registry
 
@@ -54,7 +54,7 @@ def leaves(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Update
     table = planner.transaction.partitioned(relation)
     if not node.relation.inh:
         return ()
-    plain = node.HasField("where_clause") and not items and not planner.describing
+    plain = has_condition(node) and not items and not planner.describing
     if not plain or any(each.DESCRIPTOR.name == "SubLink" for each in walk(node.where_clause)):
         return table.leaves
     scope = stored_expression.scope_of(relation.columns, node.relation.alias.aliasname or relation.name)

@@ -21,12 +21,14 @@ _DOING = {
 }
 
 
-def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str) -> PostgresError:
-    """The error of a write to a view: PostgreSQL's where the view cannot be updated there either, else 0A000."""
+def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str, *, current: bool = False) -> PostgresError:
+    """The error of a write to a view: PostgreSQL's where it refuses that too (`current`: WHERE CURRENT OF), else 0A000."""
     if relation.oid < registry.FIRST_USER_OID:
         return PostgresError("55000", f'cannot {doing} view "{relation.name}"')
     [statement] = parse(views.query(cursor, relation.database, relation.oid))
     reason = _why_not_updatable(statement.node)
+    if reason is None and current:
+        return PostgresError("0A000", "WHERE CURRENT OF on a view is not implemented")
     if reason is None:
         return not_supported(f'writing through view "{relation.name}" is not supported', hint="Write to the table that the view reads.")
     word, means = _DOING[right]

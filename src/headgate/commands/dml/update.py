@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege
-from headgate.commands.dml import assignment, driver_change, partition_pruning, returning, storage_error
+from headgate.commands.dml import assignment, current_row, driver_change, partition_pruning, returning, storage_error
 from headgate.commands.dml.insert import target
 from headgate.commands.dml.returning import returned
 from headgate.commands.publication import replica_identity
@@ -26,7 +26,7 @@ from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import Scope
-from headgate.sql.parser import kind, unwrap, walk
+from headgate.sql.parser import has_condition, kind, unwrap, walk
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import columns as spark_columns
@@ -36,7 +36,7 @@ from headgate.types.resultset import ResultSet
 def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
     """Runs an UPDATE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
     transaction = session.begin_statement()
-    relation = target(node.relation, session, "update", "UPDATE")
+    relation = target(node.relation, session, "update", "UPDATE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
     with rendering.running(session, transaction):
         if node.HasField("with_clause"):
@@ -118,6 +118,9 @@ def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Updat
 def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> DataFrame:
     """The rows of a table, or those that WHERE can mean, and where each is; the table's write lock is taken."""
     keeps_keys = keeps_keys_of(relation, node)
+    if current_row.is_asked(node):
+        found = current_row.positions(planner, relation, node, keeps_keys=keeps_keys)
+        return in_one_piece(planner.session_spark, found, StructType([*spark_columns(relation).fields, *PLACE.fields]))
     if items or not node.HasField("where_clause"):
         return planner.transaction.positions(relation, keeps_keys=keeps_keys)
     table, _ = from_clause.named_table(planner, relation, *named(relation, node))
@@ -140,7 +143,7 @@ def changed_source(
     """(the table with its rows' positions, the same joined with FROM or USING)."""
     if planner.describing:
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
-    elif relation.is_partitioned:
+    elif relation.is_partitioned and not current_row.is_asked(node):
         leaves = partition_pruning.leaves(planner, relation, node, items)
         frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(relation, node))
     else:
@@ -150,7 +153,7 @@ def changed_source(
     table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
     from_clause.restrict(planner, relation, table.star, named(relation, node)[0])
     updating = node.DESCRIPTOR.name == "UpdateStmt"
-    reading = node.HasField("where_clause") or node.HasField("returning_clause") or bool(items)
+    reading = has_condition(node) or node.HasField("returning_clause") or bool(items)
     reading = reading or (updating and any(kind(each) == "ColumnRef" for item in node.target_list for each in walk(item)))
     table = planner.visible(relation, table, "w" if updating else "d", reading=reading)
     if not items:

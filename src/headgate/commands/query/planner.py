@@ -56,7 +56,7 @@ from headgate.expression.spark import compiler
 from headgate.expression.spark.value import PythonInside, without_python
 from headgate.interruption import look
 from headgate.sql import command_tag, names
-from headgate.sql.parser import ParseNode, parse, position, unwrap
+from headgate.sql.parser import ParseNode, has_condition, parse, position, unwrap
 from headgate.sql.parser import walk as walk_tree
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
@@ -269,7 +269,7 @@ class Planner:
 
     def where(self, node: pb.DeleteStmt | pb.SelectStmt | pb.UpdateStmt, source: Source, scope: Scope) -> Source:
         """The source after WHERE."""
-        if not node.HasField("where_clause"):
+        if not has_condition(node):
             return source
         condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=self.context.within(construct="WHERE"))
         frame = source.frame

@@ -18,6 +18,7 @@ from headgate.catalog.system_view import Provider
 from headgate.commands import privilege
 from headgate.commands.deferral import Deferral
 from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter
 from headgate.errors import Notices
@@ -62,6 +63,10 @@ class WorkerSession:
     def plan_again(self, *, first: bool) -> bool:
         """Begins a statement anew, by what is committed now."""
         return self.transaction.plan_again()
+
+    def open_cursor(self, name: str) -> OpenCursor | None:
+        """A worker has none."""
+        return None
 
     def use_types(self) -> None:
         """The worker has put the types in force before the batch."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.server.session.cursor import CursorPosition
     from headgate.settings.encoding import Encoding
     from headgate.sql.parser import Statement
+    from headgate.storage.transaction.statement_view import StatementView
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class Portal:
     hold: bool = False
     buffered: CursorPosition | None = None
     """Where a cursor stands."""
+    view: StatementView | None = None
+    """What a cursor that DECLARE has made was opened on."""
+    chosen: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """See `OpenCursor`."""
     depth: int = 0
     """How many savepoints there were when it was opened."""
     fresh: bool = True

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
+from headgate.commands.open_cursor import OpenCursor
 from headgate.errors import PostgresError, not_supported
 from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
 from headgate.server.protocol.row_store import NO_ROWS, RowPart, RowStore
@@ -40,11 +42,19 @@ class CursorPosition:
         self.at_end = False
         self.new_store = new_store
         self._kept = new_store()
+        self._last = (self._kept, 0)
+        """Where the row is that it has given last: the store, and the place there."""
 
     @property
     def on_row(self) -> bool:
         """Whether it stands on a row."""
         return not self.at_start and not self.at_end
+
+    def row(self) -> pa.RecordBatch:
+        """The row on which it stands."""
+        store, place = self._last
+        [batch] = store.part(place, 1)
+        return batch
 
     def forward(self, source: RowSource, many: int) -> RowPart:
         """The next rows."""
@@ -66,7 +76,17 @@ class CursorPosition:
         found = kept.part(first, many)
         if self.scroll is None and kept.nbytes > _KEPT_BYTES:
             self.scroll, self._kept = False, self.new_store()
+        if found.rows:
+            self._stand(kept, first + found.rows - 1)
         return found
+
+    def _stand(self, store: RowStore, place: int) -> None:
+        """Notes where the row is on which it stands; of a store that is not kept a copy of it."""
+        if self.scroll is False:
+            [row] = store.part(place, 1)
+            store, place = self.new_store(), 0
+            store.append(row.take(pa.array([0])) if row.num_columns else row)
+        self._last = (store, place)
 
     def backward(self, many: int) -> RowPart:
         """The rows before, the nearest first."""
@@ -78,6 +98,7 @@ class CursorPosition:
         found = self._kept.part(first, last - first, backward=True)
         self.at_start = last - first < many
         self.at = 0 if self.at_start else first + 1
+        self._last = (self._kept, first)
         self.at_end = self.at_end and last == first
         return found
 
@@ -115,8 +136,20 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
     portal = Portal(node.portalname, prepared, (), formats, rows=RowSource(result), started=True, hold=bool(node.options & _HOLD))
     scroll = True if node.options & _SCROLL else False if node.options & _NO_SCROLL else None
     portal.buffered = CursorPosition(_new_store(session), scroll=scroll)
+    portal.view = session.begin_statement().statement_view()
     session.portals.open(portal)
     return "DECLARE CURSOR"
+
+
+def opened(session: ClientSession, name: str) -> OpenCursor | None:
+    """A cursor or portal, for ``WHERE CURRENT OF``."""
+    portal = session.portals.get(name)
+    if portal is None or portal.prepared.statement is None:
+        return None
+    position = portal.buffered or CursorPosition(_new_store(session), scroll=False)
+    columns = portal.prepared.columns or ()
+    at = position.at if position.on_row else None
+    return OpenCursor(portal.prepared.statement.node, columns, portal.view, not portal.fresh, at, position.row, portal.chosen)
 
 
 def _check_options(session: ClientSession, node: pb.DeclareCursorStmt, query: pb.SelectStmt) -> None:

@@ -36,7 +36,7 @@ from headgate.server.protocol.open_portals import OpenPortals
 from headgate.server.protocol.portal import BoundParameter, PreparedStatement, RowSource, send
 from headgate.server.protocol.simple_query import SimpleQuery
 from headgate.server.protocol.statement_memory import Kept, Share
-from headgate.server.session import session_role
+from headgate.server.session import cursor, session_role
 from headgate.server.session.advisory_lock import SessionAdvisoryLocks, most_locks
 from headgate.server.session.interrupts import Interrupts
 from headgate.server.session.notification import Mailbox, PendingNotifications
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from headgate.catalog.session import SessionContext
     from headgate.catalog.system_view import Provider
     from headgate.commands.deferral import Deferral
+    from headgate.commands.open_cursor import OpenCursor
     from headgate.server.monitoring.activity import Backend
     from headgate.server.node import Node
     from headgate.settings import SessionSettings
@@ -253,6 +254,10 @@ class ClientSession:
         """25P01 outside a transaction block."""
         if not self.in_block:
             self.block.require(command)
+
+    def open_cursor(self, name: str) -> OpenCursor | None:
+        """A cursor of the session's."""
+        return cursor.opened(self, name)
 
     def check_cancel(self) -> None:
         """57014 when the statement was cancelled."""

@@ -53,6 +53,11 @@ class HeldChanges:
         self._held[seq] = _Held(rows, self._era, definitions)
         self._bytes += rows.nbytes
 
+    def rows(self, seq: int) -> pa.Table | None:
+        """The change rows of a write, where they are kept."""
+        held = self._held.get(seq)
+        return None if held is None else held.rows
+
     def catalog_recorded(self) -> None:
         """What is written from here on is judged by another catalog."""
         self._era += 1

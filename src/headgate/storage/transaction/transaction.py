@@ -49,6 +49,7 @@ from headgate.storage.transaction.intent import Intent
 from headgate.storage.transaction.log import Emitted, EntryKind, OriginProgress, TableWrite
 from headgate.storage.transaction.pending_rows import Check, PendingInsert
 from headgate.storage.transaction.staged import StagedTable
+from headgate.storage.transaction.statement_view import StatementView
 from headgate.storage.transaction.uncommitted import Handed, Uncommitted
 from headgate.storage.write import columns, stored
 from headgate.types.registry import FIRST_USER_OID
@@ -240,6 +241,22 @@ class Transaction(Uncommitted):
         """A table as this statement sees it, for who looks up rows there by himself: its files, and its rows that are pending."""
         with self.looking_up():
             return self.state(relation), self._pending.of((relation.database, relation.oid))
+
+    def statement_view(self) -> StatementView:
+        """What this statement sees of all tables."""
+        opened, visible = self._open, self.engine.visible
+        view = visible if self._view is None else self._view
+        return StatementView(view, visible, dict(opened.tables), dict(opened.seen), self._pending.saved(), len(opened.writes))
+
+    def own_writes(self, relation: Relation, since: int) -> list[tuple[TableWrite, pa.Table | None]]:
+        """What this transaction has written to a table from its write `since` on, and the change rows of a write that has no files yet."""
+        found = [write for write in self._open.writes[since:] if write.relation == relation.oid]
+        return [(write, self._open.held.rows(write.seq)) for write in found]
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it reads as of its begin: REPEATABLE READ, SERIALIZABLE."""
+        return self._fixed
 
     def changing(self, relation: Relation, *, keeps_keys: bool = False) -> TableState:
         """As `positions`, for who looks up there the rows that he will `rewrite`: takes the table's write lock."""

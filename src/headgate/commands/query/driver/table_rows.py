@@ -27,6 +27,7 @@ from headgate.expression.binding.scope import ScopeTable
 from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Expression
 from headgate.expression.node import walk as expressions
+from headgate.sql.parser import has_condition
 from headgate.types import buffers
 from headgate.types.resultset import ResultColumn, ResultSet
 
@@ -56,7 +57,7 @@ class HeldTable:
 
     def where(self, node: pb.DeleteStmt | pb.OnConflictClause | pb.SelectStmt | pb.UpdateStmt) -> Expression | None:
         """The condition of a statement's WHERE."""
-        if not node.HasField("where_clause"):
+        if not has_condition(node):
             return None
         context = self.planner.context.within(construct="WHERE")
         return self.prepared(binder.bind_condition(node.where_clause, self.scope, "WHERE", context=context))

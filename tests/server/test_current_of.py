@@ -1,0 +1,310 @@
+"""UPDATE and DELETE … WHERE CURRENT OF a cursor: on a node and on a PostgreSQL alike, whoever changes the row and wherever it goes meanwhile."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import Server, until
+from tests.server.play import Play, Step
+
+SCRIPT = Path(__file__).parent / "statements" / "current_of.sql"
+
+
+def test_the_current_row_is_what_it_is_in_postgresql(postgres: Server, node: Server) -> None:
+    printed = [server.script(server.new_database(), SCRIPT).splitlines() for server in (node, postgres)]
+    assert printed[0] == printed[1]
+
+
+def opened(table: str, query: str, *, moved: int = 1, level: str = "READ COMMITTED") -> list[Step]:
+    """A session whose cursor stands on a row."""
+    return [("a", f"BEGIN ISOLATION LEVEL {level}"), ("a", f"DECLARE c CURSOR FOR {query}"), ("a", f"MOVE {moved} c")]
+
+
+def used(table: str) -> list[Step]:
+    """The cursor's row is changed twice, and what is in the table."""
+    change = f"UPDATE {table} SET b = b || '!' WHERE CURRENT OF c RETURNING *"
+    return [("a", change), ("a", change), ("a", "COMMIT"), ("a", f"SELECT * FROM {table} ORDER BY a, b")]
+
+
+TABLES = {
+    "a key": "a int PRIMARY KEY, b text",
+    "a key, without vectors": "a int PRIMARY KEY, b text",
+    "no key": "a int, b text",
+    "no key, without vectors": "a int, b text",
+    "partitions": "a int PRIMARY KEY, b text",
+}
+ROWS = "INSERT INTO t SELECT g, 'r' || g FROM generate_series(1, 9) g"
+
+
+def made(play: Play, kind: str, *, on_node: bool) -> None:
+    """The table t."""
+    options = " PARTITION BY RANGE (a)" if kind == "partitions" else ""
+    if "without vectors" in kind and on_node:
+        options = " WITH (deletion_vectors = off)"
+    play.say("s", f"CREATE TABLE t ({TABLES[kind]}){options}")
+    if kind == "partitions":
+        play.say("s", "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (1) TO (5); CREATE TABLE t2 PARTITION OF t DEFAULT")
+    play.say("s", ROWS)
+
+
+OTHERS: dict[str, list[str]] = {
+    "changed": ["UPDATE t SET b = 'other' WHERE a = 2", "UPDATE t SET b = b || '+' WHERE a IN (2, 3)"],
+    "has another key": ["UPDATE t SET a = 4 + a * 30 WHERE a = 2"],
+    "gone": ["DELETE FROM t WHERE a = 2"],
+    "another one": ["DELETE FROM t WHERE a = 2", "INSERT INTO t VALUES (2, 'new')"],
+    "others changed": ["UPDATE t SET b = 'x' WHERE a <> 2", "DELETE FROM t WHERE a = 1"],
+    "another takes its key": ["UPDATE t SET a = 50 WHERE a = 2", "UPDATE t SET a = 2 WHERE a = 3"],
+    "one that looks like it comes": ["UPDATE t SET b = 'r2', a = 20 WHERE a = 3"],
+}
+
+
+def told(play: Play) -> list[Any]:
+    """The answers; a node does not tell whether the row that it could not change was changed or deleted."""
+    return [(who, sql, answer[0] if isinstance(answer, tuple) and answer[0] == "40001" else answer) for who, sql, answer in play.said]
+
+
+LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
+SEEN = [(kind, level) for kind in TABLES for level in LEVELS if level == "READ COMMITTED" or "without vectors" not in kind]
+"""Without vectors a change of any row of its file is 40001 under REPEATABLE READ, in every UPDATE."""
+
+
+@pytest.mark.parametrize(("kind", "level"), SEEN)
+def test_what_others_have_done_with_the_row(plays: tuple[Play, Play], kind: str, level: str) -> None:
+    for play, on_node in zip(plays, (True, False), strict=True):
+        made(play, kind, on_node=on_node)
+        for name, statements in OTHERS.items():
+            play.run(
+                [*opened("t", "SELECT * FROM t WHERE b IN ('r2', 'r3')", level=level), *[("b", each) for each in statements], *used("t")]
+            )
+            play.run([("a", "ROLLBACK"), ("a", f"DELETE FROM t; {ROWS}"), ("a", f"SELECT '{name}'")])
+    on_node, on_postgres = (told(play) for play in plays)
+    assert on_node == on_postgres
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_another_is_about_to_change_the_row(plays: tuple[Play, Play], kind: str) -> None:
+    for play, on_node in zip(plays, (True, False), strict=True):
+        made(play, kind, on_node=on_node)
+        for end in ("COMMIT", "ROLLBACK"):
+            for change in ("UPDATE t SET b = 'other' WHERE a = 2", "DELETE FROM t WHERE a = 2"):
+                play.run([*opened("t", "SELECT a, b FROM t WHERE b = 'r2'"), ("b", "BEGIN"), ("b", change)])
+                play.run(
+                    [("a+", "DELETE FROM t WHERE CURRENT OF c RETURNING *"), ("b", end), ("a", ""), ("a", "SELECT * FROM t ORDER BY a")]
+                )
+                play.run([("a", "ROLLBACK"), ("a", f"DELETE FROM t; {ROWS}")])
+    assert plays[0].said == plays[1].said
+
+
+def test_for_update_keeps_others_from_the_row(plays: tuple[Play, Play]) -> None:
+    for play in plays:
+        made(play, "a key", on_node=False)
+        play.run(opened("t", "SELECT b, a FROM t ORDER BY a FOR UPDATE", moved=2))
+        play.run([("b+", "UPDATE t SET b = b || '?' WHERE a = 2"), *used("t")[:-1], ("b", ""), used("t")[-1]])
+    assert plays[0].said == plays[1].said
+
+
+@pytest.mark.parametrize("kind", ["a key", "no key", "no key, without vectors"])
+def test_files_are_put_together_while_the_cursor_is_open(node: Server, kind: str) -> None:
+    """50 commits of others, of which each changes another row, and the compactions behind them."""
+    database = node.new_database()
+    with psycopg.connect(node.conninfo(database)) as session, psycopg.connect(node.conninfo(database), autocommit=True) as other:
+        options = " WITH (deletion_vectors = off)" if "without" in kind else ""
+        other.execute(f"CREATE TABLE t ({TABLES[kind]}){options}".encode())
+        for a in range(1, 41):  # files of one row, some of which are put together while the cursor is open
+            other.execute("INSERT INTO t VALUES (%s, 'r')", [a])
+        session.execute("DECLARE c CURSOR FOR SELECT * FROM t WHERE a IN (7, 8, 9)")
+        session.execute("MOVE 2 c")
+        for a in range(1, 41):
+            if a != 8:
+                other.execute("UPDATE t SET b = b || '+' WHERE a = %s", [a])
+        assert session.execute("UPDATE t SET b = 'found' WHERE CURRENT OF c RETURNING *").fetchall() == [(8, "found")]
+        session.execute("MOVE c")
+        assert session.execute("DELETE FROM t WHERE CURRENT OF c RETURNING *").fetchall() == [(9, "r+")]
+        session.commit()
+        rows = dict(other.execute("SELECT a, b FROM t").fetchall())
+    assert rows == {a: "found" if a == 8 else "r+" for a in range(1, 41) if a != 9}
+
+
+def test_rows_that_cannot_be_told_apart_are_refused_and_never_taken_for_each_other(node: Server) -> None:
+    said = r"cannot tell the current row of the cursor from other rows of table \"t\""
+    with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
+        session.execute("CREATE TABLE t (a int, b text); INSERT INTO t VALUES (1, 'x'), (2, 'x'), (3, 'y')")
+
+        def refused(query: str, *before: str) -> None:
+            session.execute(f"BEGIN; DECLARE c CURSOR FOR {query}; MOVE c".encode())
+            for each in before:
+                session.execute(each.encode())
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match=said):
+                session.execute("DELETE FROM t WHERE CURRENT OF c")
+            session.execute("ROLLBACK")
+
+        refused("SELECT b FROM t")
+        refused("SELECT 1 FROM t")
+        refused("SELECT a + 0 FROM t FOR UPDATE")
+        refused("SELECT * FROM t", "UPDATE t SET a = 2 WHERE a = 1", "UPDATE t SET b = 'z' WHERE b = 'x'")
+        refused("SELECT * FROM t", "INSERT INTO t VALUES (1, 'x')", "UPDATE t SET b = 'z' WHERE a = 1")
+        for change in ("UPDATE t SET a = 5 WHERE CURRENT OF c", "UPDATE t SET a = 2 WHERE CURRENT OF d"):
+            session.execute("BEGIN; INSERT INTO t VALUES (4, 'x'), (4, 'x')")  # equal rows, of which another one has been changed
+            session.execute("SAVEPOINT written; DELETE FROM t WHERE a = 3; DECLARE c CURSOR FOR SELECT * FROM t WHERE a = 4; MOVE c")
+            session.execute("DECLARE d CURSOR FOR SELECT * FROM t WHERE a = 4; MOVE 2 d; UPDATE t SET b = 'z' WHERE CURRENT OF c")
+            session.execute("MOVE c; DELETE FROM t WHERE CURRENT OF c")
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match=said):
+                session.execute(change.encode())
+            session.execute("ROLLBACK")
+        session.execute("INSERT INTO t SELECT 7, 'many' FROM generate_series(1, 2000)")
+        refused("SELECT * FROM t WHERE a = 7")
+        session.execute("BEGIN; DECLARE c CURSOR FOR SELECT b FROM t WHERE a = 3; MOVE c")
+        assert session.execute("DELETE FROM t WHERE CURRENT OF c RETURNING *").fetchall() == [(3, "y")]
+
+
+def test_the_columns_are_other_ones(node: Server) -> None:
+    database = node.new_database()
+    with psycopg.connect(node.conninfo(database)) as session, psycopg.connect(node.conninfo(database), autocommit=True) as other:
+        other.execute("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x')")
+        session.execute("DECLARE c CURSOR FOR SELECT * FROM t")
+        session.execute("MOVE c")
+        other.execute("ALTER TABLE t ADD COLUMN n int DEFAULT 5")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="have changed since the cursor was declared"):
+            session.execute("UPDATE t SET b = 'y' WHERE CURRENT OF c")
+
+
+RIGHTS: list[Step] = [
+    ("s", "CREATE TABLE t (a int PRIMARY KEY, b text, c text); INSERT INTO t SELECT g, 'r' || g, 'me' FROM generate_series(1, 4) g"),
+    ("s", "UPDATE t SET c = 'you' WHERE a = 2"),
+    ("s", "CREATE ROLE some_writer; GRANT SELECT, UPDATE (b) ON t TO some_writer; CREATE ROLE some_reader; GRANT SELECT ON t TO some_reader"),
+    ("a", "SET ROLE some_writer"),
+    ("a", "BEGIN"), ("a", "DECLARE d CURSOR FOR SELECT * FROM t ORDER BY a FOR UPDATE"), ("a", "MOVE 2 d"),
+    ("a", "UPDATE t SET b = 'w' WHERE CURRENT OF d RETURNING a, b"), ("a", "SAVEPOINT s"),
+    ("a", "UPDATE t SET c = 'w' WHERE CURRENT OF d"), ("a", "ROLLBACK TO s"), ("a", "DELETE FROM t WHERE CURRENT OF d"), ("a", "ROLLBACK"),
+    ("s", "ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON t FOR SELECT USING (true)"),
+    ("s", "CREATE POLICY q ON t FOR UPDATE USING (c = 'me') WITH CHECK (b <> 'no')"),
+    *[
+        step
+        for row in (1, 2)
+        for step in [
+            ("a", "BEGIN"), ("a", "DECLARE d CURSOR FOR SELECT * FROM t"), ("a", f"MOVE {row} d"),
+            ("a", "UPDATE t SET b = 'rls' WHERE CURRENT OF d"), ("a", "UPDATE t SET b = 'rls' WHERE CURRENT OF d RETURNING a, b"),
+            ("a", "UPDATE t SET b = 'no' WHERE CURRENT OF d"), ("a", "ROLLBACK"),
+        ]
+    ],
+    ("a", "RESET ROLE"), ("a", "SET ROLE some_reader"), ("a", "BEGIN"), ("a", "DECLARE d CURSOR FOR SELECT * FROM t"), ("a", "MOVE d"),
+    ("a", "UPDATE t SET b = 'w' WHERE CURRENT OF d"), ("a", "ROLLBACK"),
+    ("s", "DROP TABLE t; DROP ROLE some_writer; DROP ROLE some_reader"),
+]  # fmt: skip
+
+
+def test_rights_and_row_security_are_asked(plays: tuple[Play, Play]) -> None:
+    on_node, on_postgres = (play.run(RIGHTS) for play in plays)
+    assert on_node == on_postgres
+
+
+def drawn(draw: random.Random, kind: str) -> list[Step]:
+    """A cursor and what two sessions do around it; b says nothing once a has written, as a node locks tables."""
+
+    def change() -> str:
+        a, b, word = draw.randrange(1, 7), draw.randrange(1, 9), draw.choice("xyz")
+        return draw.choice(
+            [
+                f"UPDATE t SET b = '{word}' WHERE a = {a}", f"UPDATE t SET b = b || '{word}' WHERE a <= {a}", f"UPDATE t SET a = {b} WHERE a = {a}",
+                f"UPDATE t SET a = a + 10 WHERE a = {a}", "UPDATE t SET a = a - 10 WHERE a > 10", f"DELETE FROM t WHERE a = {a}",
+                f"INSERT INTO t VALUES ({a}, '{word}')", f"DELETE FROM t WHERE a = {a}; INSERT INTO t VALUES ({a}, 'r')",
+                f"UPDATE t SET b = 'r' WHERE b = '{word}'", f"UPDATE t SET b = b WHERE a = {a}",
+                "UPDATE t SET a = a + 100; UPDATE t SET a = a - 99 WHERE a >= 100",
+            ]
+        )  # fmt: skip
+
+    keyed = "no key" not in kind
+    rows = [f"({n if keyed else draw.randrange(1, 5)}, '{draw.choice(['r', 'x', f'r{n}'])}')" for n in range(1, 7)]
+    steps = [("a", "TRUNCATE t"), ("a", f"INSERT INTO t VALUES {', '.join(rows)}"), ("a", "BEGIN")]
+    own = [("a", change()) for _ in range(draw.choice([0, 0, 1, 2]))]
+    locked = bool(own) or draw.random() < 0.2
+    order = " ORDER BY a, b FOR UPDATE" if locked else ""
+    steps += [
+        *own,
+        ("a", f"DECLARE c CURSOR FOR SELECT {draw.choice(['*', 'b, a'])} FROM t{order}"),
+        ("a", f"MOVE {draw.randrange(1, 4)} c"),
+    ]
+    if not locked:
+        steps += [("b", change()) for _ in range(draw.randrange(4))]
+    for _ in range(draw.randrange(3, 9)):
+        current = draw.choice(
+            ["UPDATE t SET b = b || '!'", "UPDATE t SET b = b || '!'", "UPDATE t SET a = a + 20", "UPDATE t SET b = 'x'", "DELETE FROM t"]
+        )
+        said = (
+            [f"{current} WHERE CURRENT OF c RETURNING *"] * 3
+            + [change(), "SAVEPOINT s", "ROLLBACK TO s"]
+            + ["FETCH c", "MOVE c"] * (not locked)
+        )
+        steps.append(("a", draw.choice(said)))
+    return [*steps, ("a", draw.choice(["COMMIT", "COMMIT", "ROLLBACK"])), ("a", "SELECT * FROM t ORDER BY a, b")]
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_random_changes_around_a_cursor_find_the_row_that_postgresql_finds(plays: tuple[Play, Play], kind: str) -> None:
+    """Where rows cannot be told apart a node refuses, and the transaction ends there on both."""
+    on_node, on_postgres = plays
+    for play in plays:
+        made(play, kind, on_node=play is on_node)
+    used = 0
+    for seed in range(12):
+        said: list[tuple[Step, Any, Any]] = []
+        for who, sql in drawn(random.Random(f"{kind} {seed}"), kind):
+            mine = on_node.say(who, sql)
+            if isinstance(mine, tuple) and mine[0] in ("0A000", "40001"):
+                assert "no key" in kind or mine[0] == "40001", said
+                break
+            theirs = on_postgres.say(who, sql)
+            said.append(((who, sql), mine, theirs))
+            alike = [
+                sorted(map(str, each)) if isinstance(each, list) else each[0] if isinstance(each, tuple) else each
+                for each in (mine, theirs)
+            ]
+            assert alike[0] == alike[1], said
+            used += "CURRENT OF" in sql and bool(mine)
+        for play in plays:
+            play.say("a", "ROLLBACK")
+    assert used > 5
+
+
+HOSTILE = [
+    'c"; DROP TABLE t; --', "c'", "", " ", "é" * 40, "\x01", "x" * 200, "%s", "CURRENT", "$1",
+]  # fmt: skip
+
+
+def test_hostile_names_of_cursors(plays: tuple[Play, Play]) -> None:
+    for play in plays:
+        play.run([("a", "CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x'); BEGIN")])
+        for name in HOSTILE:
+            quoted = '"' + name.replace('"', '""') + '"'
+            play.run([("a", "SAVEPOINT s"), ("a", f"UPDATE t SET b = 'y' WHERE CURRENT OF {quoted}"), ("a", "ROLLBACK TO s")])
+            play.run([("a", f"DECLARE {quoted} CURSOR FOR SELECT * FROM t"), ("a", f"MOVE {quoted}")])
+            play.run([("a", f"UPDATE t SET b = b || 'y' WHERE CURRENT OF {quoted} RETURNING *"), ("a", "ROLLBACK TO s")])
+    assert plays[0].said == plays[1].said
+
+
+def test_what_is_changed_through_a_cursor_reaches_a_subscriber(node: Server, postgres: Server) -> None:
+    source, target = node.new_database(), postgres.new_database()
+    with (
+        psycopg.connect(node.conninfo(source)) as session,
+        psycopg.connect(postgres.conninfo(target), autocommit=True) as subscriber,
+    ):
+        for each in (session, subscriber):
+            each.execute("CREATE TABLE t (a int PRIMARY KEY, b text)")
+        session.execute("INSERT INTO t SELECT g, 'r' || g FROM generate_series(1, 5) g; CREATE PUBLICATION p FOR TABLE t WHERE (a < 100)")
+        session.commit()
+        subscriber.execute(f"CREATE SUBSCRIPTION s_current_of CONNECTION '{node.conninfo(source)}' PUBLICATION p".encode())
+        try:
+            session.execute("DECLARE c CURSOR FOR SELECT * FROM t ORDER BY a FOR UPDATE")
+            for change in ("UPDATE t SET b = 'one'", "UPDATE t SET a = 20", "UPDATE t SET a = 300", "DELETE FROM t"):
+                session.execute("MOVE c")
+                session.execute(f"{change} WHERE CURRENT OF c".encode())
+            session.execute("UPDATE t SET b = 'never' WHERE CURRENT OF c")
+            session.commit()
+            wanted: list[tuple[Any, ...]] = [(1, "one"), (5, "r5"), (20, "r2")]
+            until(lambda: subscriber.execute("SELECT * FROM t ORDER BY a").fetchall() == wanted, "the changes do not come")
+        finally:
+            subscriber.execute("DROP SUBSCRIPTION s_current_of")
