@@ -208,6 +208,16 @@ stored but taken from those of pg_class. `every_dependency` is pg_depend with wh
 the types of rows and columns. The queries of the node itself ask hg.pg_attribute and hg.pg_depend, which have what was declared."""
 
 
+_INITIAL_CHECKS = {
+    "cardinal_number_domain_check": ("(VALUE >= 0)", "VALUE >= 0"),
+    "yes_or_no_check": (
+        "((VALUE)::text = ANY ((ARRAY['YES'::character varying, 'NO'::character varying])::text[]))",
+        "VALUE::text = ANY (ARRAY['YES'::character varying, 'NO'::character varying]::text[])",
+    ),
+}
+"""What the domains of information_schema check, as PostgreSQL prints it, and prettily; initdb's catalogs have it as a node tree."""
+
+
 def install(cursor: Cursor) -> None:
     """Writes macros, views and the texts of types, unless the file has those of this version already."""
     text = "\n".join(split_macros()) + _VIEWS
@@ -232,6 +242,8 @@ def install(cursor: Cursor) -> None:
     for macro in split_macros():
         run(cursor, f"CREATE OR REPLACE MACRO hg.{macro}")
     _write_initial_privileges(cursor)
+    for name, (text, pretty) in _INITIAL_CHECKS.items():
+        run(cursor, "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = 0 AND conname = ?", [text, pretty, name])
     for (database,) in rows(cursor, "SELECT DISTINCT dbid FROM hg.pg_index"):
         key_text.write(cursor, database)
     for view in _VIEWS.split(";"):

@@ -19,5 +19,6 @@ SELECT DISTINCT ON (pg_get_userbyid(n.nspowner)) pg_get_userbyid(n.nspowner) FRO
 SELECT n.nspname FROM pg_namespace n WHERE pg_get_userbyid(n.nspowner) = current_user AND n.nspname IN ('Odd One', 'pg_catalog') ORDER BY format_type(n.nspowner, NULL), 1 LIMIT 5;
 SELECT v.o, format_type(v.o, v.m), pg_get_userbyid(v.o) FROM (VALUES (0::oid, 3), (NULL::oid, 3), (1043::oid, 24), (1700::oid, 655366), (4294967295::oid, -1), (23::oid, 5)) v(o, m) JOIN pg_class c ON c.relname = 'pg_class' ORDER BY 1;
 SELECT count(*), count(format_type(x.oid, NULL)) FROM pg_class c LEFT JOIN LATERAL (SELECT t.oid, format_type(t.oid, NULL) AS f FROM pg_type t WHERE t.typrelid = c.oid) x ON true WHERE c.relname IN ('table', 'shown');
+SELECT conname, pg_get_constraintdef(oid), pg_get_constraintdef(oid, true) FROM pg_constraint WHERE contypid <> 0 AND connamespace = 'information_schema'::regnamespace ORDER BY 1;
 DROP SCHEMA "Odd One" CASCADE;
 DROP SEQUENCE shown;
