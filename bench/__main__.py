@@ -20,7 +20,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from bench import compare, gate, replication, sessions, tables, wide
+from bench import catalogs, compare, gate, replication, sessions, tables, wide
 from bench import filter as filters
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
@@ -134,6 +134,8 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         measure_sessions(report, native, node, int(1_000_000 * scale))
     if "tables" in only:
         measure_tables(report, source, node, int(2_000 * scale))
+    if "catalogs" in only:
+        measure_catalogs(report, native, node, (10, int(1_000 * scale)))
     if "compare" in only:
         measure_compare(report, source, native, node, int(10_000_000 * scale), runs)
     if "wide" in only:
@@ -195,6 +197,21 @@ def measure_tables(report: Report, source: DemoServer, node: DemoServer, count: 
     seconds = tables.streamed(pub, "bench_many", count)
     report.value(f"20 changes of each of {min(count, tables.CHANGING)} tables, streamed", f"{seconds:.1f} s, {tables.size(pid)}", "")
     sub.execute("DROP SUBSCRIPTION bench_many")
+
+
+def measure_catalogs(report: Report, native: DemoServer, node: DemoServer, counts: tuple[int, ...]) -> None:
+    """What programs ask of the catalogs, in databases of so many tables: each query the first time, then again."""
+    pids = [int((server.data / name).read_text().split()[0]) for server, name in ((native, "postmaster.pid"), (node, "headgate.pid"))]
+    for count in counts:
+        one, other = catalogs.filled(native, count), catalogs.filled(node, count)
+        statements = catalogs.asked(one)
+        fast = catalogs.taken(one, statements, pids[0])
+        ours = catalogs.taken(other, catalogs.there(statements, one, other), pids[1])
+        for what, times, beside in (("first", fast.first, ours.first), ("again", fast.again, ours.again)):
+            for share in (0.5, 0.95):
+                title = f"{len(statements)} catalog queries, {count:,} tables, {what}, p{int(share * 100)}"
+                report.duration(title, percentile(times, share), percentile(beside, share), "")
+        report.duration(f"CPU of a catalog query, {count:,} tables, on average", fast.cpu, ours.cpu, "")
 
 
 def measure_compare(report: Report, source: DemoServer, native: DemoServer, node: DemoServer, rows: int, runs: int) -> None:

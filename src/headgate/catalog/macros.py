@@ -20,10 +20,10 @@ from headgate.settings.encoding import NUMBERED, numbers
 from headgate.sql.names import KEYWORDS
 from headgate.types import registry
 
-_WORDS = ", ".join(f"'{word}'" for word in sorted(KEYWORDS))
+_WORDS = f" {' '.join(sorted(KEYWORDS))} "
 
 _MACROS = rf"""
-quote_ident(s) AS CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_]*') AND NOT list_contains([{_WORDS}], s) THEN s
+quote_ident(s) AS CASE WHEN regexp_full_match(s, '[a-z_][a-z0-9_]*') AND NOT contains('{_WORDS}', ' ' || s || ' ') THEN s
     ELSE '"' || replace(s, '"', '""') || '"' END
 quote_literal(s) AS CASE WHEN contains(s, '\') THEN 'E''' || replace(replace(s, '\', '\\'), '''', '''''') || ''''
     ELSE '''' || replace(s, '''', '''''') || '''' END
@@ -49,11 +49,12 @@ class_name(o, db, p) AS (SELECT CASE WHEN hg.visible_class(_c.oid, db, p) THEN h
 qualified_class(o, db) AS (SELECT hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_c.relname)
     FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.oid = o AND _c.dbid IN (0, db))
 nextval_of(name) AS 'nextval(' || hg.quote_literal(name) || '::regclass)'
-expression_out(t, db, p) AS CASE WHEN t LIKE '%nextval(%' THEN coalesce((SELECT min(replace(t, hg.nextval_of(_s.name), hg.nextval_of(_s.shown)))
+nextvals(db, p) AS (SELECT map(list(hg.nextval_of(_s.name)), list(hg.nextval_of(_s.shown)))
     FROM (SELECT hg.quote_ident(_n.nspname) || '.' || hg.quote_ident(_c.relname) AS name,
         CASE WHEN hg.visible_class(_c.oid, db, p) THEN hg.quote_ident(_c.relname) ELSE name END AS shown
-        FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.relkind = 'S' AND _c.dbid = db) _s
-    WHERE contains(t, hg.nextval_of(_s.name))), t) ELSE t END
+        FROM hg.pg_class _c JOIN hg.pg_namespace _n ON _n.oid = _c.relnamespace AND _n.dbid IN (0, db) WHERE _c.relkind = 'S' AND _c.dbid = db) _s)
+nextval_in(t) AS regexp_extract(t, 'nextval\(E?''(?:[^'']|'''')*''::regclass\)')
+expression_out(t, db, p) AS CASE WHEN t LIKE '%nextval(%' THEN coalesce(replace(t, hg.nextval_in(t), hg.nextvals(db, p)[hg.nextval_in(t)]), t) ELSE t END
 regclass_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce(hg.class_name(o, db, p), CAST(o AS VARCHAR)) END
 regproc_out(o, db, p) AS CASE WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN list_contains(p, _f.pronamespace) AND
     (SELECT count(*) FROM hg.pg_proc _g WHERE _g.proname = _f.proname AND _g.dbid IN (0, db)) = 1 THEN hg.quote_ident(_f.proname)
@@ -196,11 +197,25 @@ CREATE OR REPLACE VIEW hg.every_dependency AS
     UNION ALL SELECT c.dbid, 1247, c.reltype, 0, 1259, c.oid, 0, 'i' FROM hg.pg_class c WHERE c.dbid <> 0 AND c.reltype <> 0
     UNION ALL SELECT a.dbid, 1259, a.attrelid, a.attnum, 1247, a.atttypid, 0, 'n'
         FROM hg.pg_attribute a JOIN hg.pg_class c ON c.dbid = a.dbid AND c.oid = a.attrelid AND c.relkind NOT IN ('i', 'I')
-        WHERE a.dbid <> 0 AND a.atttypid >= 16384
+        WHERE a.dbid <> 0 AND a.atttypid >= 16384;
+CREATE OR REPLACE VIEW hg.type_name AS
+    SELECT t.dbid, t.oid, t.typnamespace, n.nspname, coalesce(e.typname, t.typname) AS typname, CASE WHEN e.oid IS NULL THEN '' ELSE '[]' END AS brackets
+    FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, t.dbid)
+    LEFT JOIN hg.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid AND e.dbid IN (0, t.dbid)
 """
 """`every_attribute` is pg_attribute as PostgreSQL has it, with the system columns of users' relations: the same six for each, and so not
 stored but taken from those of pg_class. `every_dependency` is pg_depend with what other catalogs say: the columns of constraints and indexes,
 the types of rows and columns. The queries of the node itself ask hg.pg_attribute and hg.pg_depend, which have what was declared."""
+
+
+_INITIAL_CHECKS = {
+    "cardinal_number_domain_check": ("(VALUE >= 0)", "VALUE >= 0"),
+    "yes_or_no_check": (
+        "((VALUE)::text = ANY ((ARRAY['YES'::character varying, 'NO'::character varying])::text[]))",
+        "VALUE::text = ANY (ARRAY['YES'::character varying, 'NO'::character varying]::text[])",
+    ),
+}
+"""What the domains of information_schema check, as PostgreSQL prints it, and prettily; initdb's catalogs have it as a node tree."""
 
 
 def install(cursor: Cursor) -> None:
@@ -227,6 +242,8 @@ def install(cursor: Cursor) -> None:
     for macro in split_macros():
         run(cursor, f"CREATE OR REPLACE MACRO hg.{macro}")
     _write_initial_privileges(cursor)
+    for name, (text, pretty) in _INITIAL_CHECKS.items():
+        run(cursor, "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = 0 AND conname = ?", [text, pretty, name])
     for (database,) in rows(cursor, "SELECT DISTINCT dbid FROM hg.pg_index"):
         key_text.write(cursor, database)
     for view in _VIEWS.split(";"):

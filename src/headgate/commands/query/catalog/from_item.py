@@ -56,10 +56,6 @@ class FromItems(SessionFunctions):
     """(a column's SQL, its relation) of the columns that the user may not read: the finished query must not have them."""
     view_depth: int
 
-    def alias(self, letter: str = "t") -> str:
-        """A new name."""
-        raise NotImplementedError
-
     def select(self, node: ParseNode, outer: Scope | None, *, keep_order: bool = False) -> CatalogQuery:
         """A SELECT, VALUES or set operation."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ Keys of columns are their SQL (``t1."oid"``), so that the compiler writes a refe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.duckdb.value import NOTHING_KNOWN, Facts
@@ -49,6 +49,24 @@ class CatalogSource:
         return CatalogSource(
             sql, self.tables + other.tables, self.star + other.star, self.merged + other.merged, self.sorted_by + other.sorted_by
         )
+
+
+@dataclass
+class Lookups:
+    """Rows that a SELECT has beside its own, one of each or none: what functions of an oid tell of it.
+
+    DuckDB plans a LEFT JOIN in a fraction of the time that a subquery takes which knows its outer row.
+    """
+
+    keys: frozenset[str]
+    """The columns by which they may be looked up."""
+    joined: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(a query with a unique oid, a column) → the name of its rows."""
+
+    @property
+    def sql(self) -> str:
+        """What stands behind the one item of FROM."""
+        return "".join(f" LEFT JOIN ({rows}) {name} ON {name}.oid = {key}" for (rows, key), name in self.joined.items())
 
 
 @dataclass(frozen=True)

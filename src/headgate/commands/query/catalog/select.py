@@ -18,7 +18,7 @@ from headgate.catalog import namespace, system_view
 from headgate.catalog.physical import Cursor
 from headgate.catalog.session import SessionContext
 from headgate.commands.query.catalog.from_item import FromItems
-from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, OutputColumn, SourceColumn
+from headgate.commands.query.catalog.relation_source import CatalogQuery, CatalogSource, Cte, Lookups, OutputColumn, SourceColumn
 from headgate.commands.query.clause import sublink_binding
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
@@ -89,6 +89,7 @@ class CatalogPlanner(FromItems):
         self.view_depth = 0
         self.kept_view = True
         self.path_cache = {}
+        self.lookups = None
         self.ctes: dict[str, Cte] = {}
         self.beside: dict[FuncExpr, str] = {}
         """Sets of the SELECT list that is planned which stand in its FROM, with their names there."""
@@ -286,9 +287,12 @@ class CatalogPlanner(FromItems):
         return self.sql(expression if done is None else done)
 
     def _plain(self, node: pb.SelectStmt, outer: Scope | None, *, keep_order: bool) -> CatalogQuery:
+        kept, self.beside = self.beside, {}
+        others, self.lookups = self.lookups, None
         source = self.from_clause(node.from_clause, outer)
         scope = source.scope(outer)
-        kept, self.beside = self.beside, {}
+        if len(node.from_clause) == 1 and not node.group_clause and not source.sorted_by:
+            self.lookups = Lookups(frozenset(each.key for table in source.tables for each in table.columns))
         windows = {unwrap(each).name: unwrap(each) for each in node.window_clause}
         context = self.binding.within(construct="SELECT", aggregates=True, sets=True, windows=windows)
         targets = self._targets(node, source, scope, context)
@@ -305,6 +309,9 @@ class CatalogPlanner(FromItems):
         order = self._order(node, targets, source, scope, context)
         if not order and keep_order and not group and source.sorted_by:
             order = f" ORDER BY {', '.join(source.sorted_by)}"
+        lookups, self.lookups = self.lookups, others
+        if lookups is not None:
+            source = replace(source, sql=source.sql + lookups.sql)
         limit = self._limit(node, outer)
         if any(isinstance(part, Aggregate) for call in self.beside for part in walk(call)):
             source, where, group, having = self._over_gathered(source, f"{source.sql}{where}{group}{having}")

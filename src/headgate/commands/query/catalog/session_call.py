@@ -23,6 +23,7 @@ from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.catalog.session import SessionContext
 from headgate.commands.query import instant
 from headgate.commands.query.catalog import privilege_inquiry, regname
+from headgate.commands.query.catalog.relation_source import Lookups
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding.context import BindContext
@@ -56,6 +57,13 @@ _TO_REGISTERED = {
 }  # fmt: skip
 
 
+_TYPE_SHOWN = """CASE WHEN {o} IS NULL THEN NULL WHEN {o} = 0 THEN '-' ELSE coalesce(CASE WHEN {m} IS NULL THEN {x}.plain
+ WHEN {m} < 0 OR NOT {x}.has_typmod THEN {x}.unmodified ELSE {x}.head || hg.typmod_text({x}.base, {m}) || {x}.tail END,
+ CASE WHEN list_contains({p}, {n}.typnamespace) THEN '' ELSE hg.quote_ident({n}.nspname) || '.' END || hg.quote_ident({n}.typname)
+ || {n}.brackets, '???') END"""
+"""hg.format_type where what it looks up stands beside the rows."""
+
+
 @dataclass(frozen=True)
 class Acting:
     """A call that waits for its rows: hidden result columns [first, first + count) hold the arguments."""
@@ -76,6 +84,8 @@ class SessionFunctions(Env):
     acting: list[tuple[Acting, tuple[Expression, ...]]]
     binding: BindContext
     path_cache: dict[tuple[str, ...], dict[str, int]]
+    lookups: Lookups | None
+    """Where the SELECT that is compiled may have rows of names beside its own (`relation_source`)."""
     kept_view: bool
     """Whether what has been compiled of a view depends on nothing that changes within the session."""
 
@@ -231,6 +241,31 @@ class SessionFunctions(Env):
         if (len(args) > 1 and self._constant(args[1])) or self.describing:
             return null(t.TEXT)
         raise PostgresError("42704", f'unrecognized configuration parameter "{name}"')
+
+    def _fn_format_type(self, args: Sequence[Expression], _node: FuncExpr) -> str | None:
+        """With the type's texts beside the rows; a type of users (and a row of a catalog) has none, and its names are there."""
+        column = args[0]
+        if self.lookups is None or not isinstance(column, ColumnRef) or column.key not in self.lookups.keys:
+            return None
+        text = self._beside("SELECT * FROM hg.type_text", column.key)
+        named = self._beside(f"SELECT * FROM hg.type_name WHERE dbid IN (0, {self.database})", column.key)
+        return _TYPE_SHOWN.format(o=column.key, m=self.sql(args[1]), x=text, n=named, p=self.path)
+
+    def _fn_pg_get_userbyid(self, args: Sequence[Expression], _node: FuncExpr) -> str | None:
+        column = args[0]
+        if self.lookups is None or not isinstance(column, ColumnRef) or column.key not in self.lookups.keys:
+            return None
+        role = self._beside("SELECT oid, rolname FROM hg.pg_authid", column.key)
+        return f"coalesce({role}.rolname, 'unknown (OID=' || CAST({column.key} AS VARCHAR) || ')')"
+
+    def _beside(self, rows: str, key: str) -> str:
+        """The name of rows that stand beside those of the SELECT: the one whose oid a column of it is, if there is one."""
+        assert self.lookups is not None
+        return self.lookups.joined.setdefault((rows, key), self.alias("n"))
+
+    def alias(self, letter: str = "t") -> str:
+        """A new name."""
+        raise NotImplementedError
 
     def _fn_pg_get_expr(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
         """With the pretty form, the column that holds it is read instead."""

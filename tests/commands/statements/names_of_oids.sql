@@ -1,0 +1,24 @@
+-- Types, roles and defaults by name, where the oid is a column of the rows, of an outer query, of a group, NULL, 0 or nobody's.
+CREATE SCHEMA "Odd One";
+CREATE TYPE "Odd One"."select" AS ENUM ('a');
+CREATE DOMAIN "Odd One".plain AS numeric(8,3);
+CREATE SEQUENCE "Odd One"."it's";
+CREATE SEQUENCE "Odd One".away;
+CREATE SEQUENCE shown;
+CREATE TABLE "Odd One"."table" (a "Odd One"."select", b "Odd One"."select"[], c "Odd One".plain, d numeric(5,2), e varchar(7)[], f timestamp(3), g interval hour to minute, i int DEFAULT nextval('"Odd One"."it''s"'), j bigint DEFAULT nextval('"Odd One".away') + 1, k bigint DEFAULT nextval('shown'), l text DEFAULT 'nextval(', m bit(3), n "char", o char(4));
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), format_type(a.atttypid, NULL), format_type(a.atttypid, -1), pg_get_expr(d.adbin, d.adrelid), pg_get_expr(d.adbin, d.adrelid, true) FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE a.attrelid = '"Odd One"."table"'::regclass AND a.attnum > 0 ORDER BY a.attnum;
+SET search_path = "Odd One";
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), pg_get_expr(d.adbin, d.adrelid) FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE a.attrelid = '"table"'::regclass AND a.attnum > 0 ORDER BY a.attnum;
+RESET search_path;
+SELECT t.typname, format_type(e.oid, t.typtypmod), format_type(t.typbasetype, t.typtypmod), format_type(t.typelem, NULL), pg_get_userbyid(t.typowner), pg_get_userbyid(t.typelem) LIKE 'unknown (OID=%)' FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem WHERE t.typname IN ('select', '_select', 'plain', 'table', '_table', 'int4', '_int4', 'pg_class', 'oidvector') ORDER BY 1;
+SELECT format_type(a.atttypid, NULL), count(*) FROM pg_attribute a WHERE a.attrelid = '"Odd One"."table"'::regclass AND a.attnum > 0 GROUP BY a.atttypid ORDER BY 1;
+SELECT string_agg(format_type(a.atttypid, a.atttypmod), '; ' ORDER BY a.attnum), min(pg_get_userbyid(c.relowner)) FROM pg_attribute a, pg_class c WHERE c.oid = a.attrelid AND c.relname = 'table' AND a.attnum > 0;
+SELECT string_agg(format_type(a.atttypid, a.atttypmod), '; ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = '"Odd One"."table"'::regclass AND a.attnum > 0;
+SELECT c.relname, pg_get_userbyid(c.relowner), (SELECT string_agg(format_type(a.atttypid, a.atttypmod) || pg_get_userbyid(c.relowner), '; ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0) FROM pg_class c WHERE c.relname = 'table';
+SELECT DISTINCT ON (pg_get_userbyid(n.nspowner)) pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname IN ('Odd One', 'pg_catalog') ORDER BY pg_get_userbyid(n.nspowner);
+SELECT n.nspname FROM pg_namespace n WHERE pg_get_userbyid(n.nspowner) = current_user AND n.nspname IN ('Odd One', 'pg_catalog') ORDER BY format_type(n.nspowner, NULL), 1 LIMIT 5;
+SELECT v.o, format_type(v.o, v.m), pg_get_userbyid(v.o) FROM (VALUES (0::oid, 3), (NULL::oid, 3), (1043::oid, 24), (1700::oid, 655366), (4294967295::oid, -1), (23::oid, 5)) v(o, m) JOIN pg_class c ON c.relname = 'pg_class' ORDER BY 1;
+SELECT count(*), count(format_type(x.oid, NULL)) FROM pg_class c LEFT JOIN LATERAL (SELECT t.oid, format_type(t.oid, NULL) AS f FROM pg_type t WHERE t.typrelid = c.oid) x ON true WHERE c.relname IN ('table', 'shown');
+SELECT conname, pg_get_constraintdef(oid), pg_get_constraintdef(oid, true) FROM pg_constraint WHERE contypid <> 0 AND connamespace = 'information_schema'::regnamespace ORDER BY 1;
+DROP SCHEMA "Odd One" CASCADE;
+DROP SEQUENCE shown;
