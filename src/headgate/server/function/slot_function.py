@@ -51,7 +51,7 @@ class SlotFunctions:
             raise PostgresError("42501", "must be superuser or replication role to use replication slots")
 
     def fn_pg_create_logical_replication_slot(
-        self, slot_name: str | None, plugin: str | None, temporary: bool = False, twophase: bool = False
+        self, slot_name: str | None, plugin: str | None, temporary: bool = False, twophase: bool = False, failover: bool = False
     ) -> tuple[str | None, Lsn | None]:
         """Makes a slot."""
         self._may_replicate()
@@ -62,8 +62,9 @@ class SlotFunctions:
         if storage is not None and storage.has_writes:
             raise PostgresError("25001", "cannot create logical replication slot in transaction that has performed writes")
         slot = self.node.slots.create(
-            slot_name, plugin, self.session.context.database, pid=self.pid, temporary=bool(temporary), two_phase=bool(twophase)
-        )
+            slot_name, plugin, self.session.context.database, pid=self.pid, temporary=bool(temporary), two_phase=bool(twophase),
+            failover=bool(failover),
+        )  # fmt: skip
         return slot_name, slot.confirmed_flush_lsn
 
     def fn_pg_copy_logical_replication_slot(
@@ -82,6 +83,11 @@ class SlotFunctions:
             dst_slot_name, plugin or source.plugin, source.database, pid=self.pid, temporary=bool(kept), position=source.confirmed_flush_lsn
         )
         return dst_slot_name, slot.confirmed_flush_lsn
+
+    def fn_pg_sync_replication_slots(self) -> NoReturn:
+        """A node is nobody's standby."""
+        self._may_replicate()
+        raise PostgresError("55000", "replication slots can only be synchronized to a standby server")
 
     def fn_pg_create_physical_replication_slot(
         self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False
