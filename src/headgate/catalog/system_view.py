@@ -87,6 +87,7 @@ _LATER: Mapping[str, tuple[tuple[int, str, int], ...]] = {
         (18, "two_phase_at", registry.PG_LSN), (17, "inactive_since", registry.TIMESTAMPTZ), (16, "conflicting", registry.BOOL),
         (17, "invalidation_reason", registry.TEXT), (17, "failover", registry.BOOL), (17, "synced", registry.BOOL),
     ),
+    "pg_publication": ((18, "pubgencols", registry.CHAR),),
 }  # fmt: skip
 """Columns of later releases, behind those of 15 in their order, with the release that has them first: shown where the node announces it."""
 

@@ -206,6 +206,7 @@ class FromItems(SessionFunctions):
         table = found.physical
         if table is not None:
             listed = ", ".join(f'"{column.name}"' for column in table.columns)
+            listed += "".join(f", {_LATER[each.name]}" for each in found.columns[len(table.columns) :])
             if table.name in _PRETTY:
                 listed += f", {_PRETTY[table.name]}"
             scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
@@ -396,6 +397,8 @@ _VERSIONS = tuple(
     for name, attnum, kind, value in (("xmin", -2, t.XID, 1), ("cmin", -3, t.CID, 0), ("xmax", -4, t.XID, 0), ("cmax", -5, t.CID, 0))
 )
 """What a catalog's row says of its versions: programs read it, and a node has one of each that all may see (BootstrapTransactionId)."""
+_LATER = {"pubgencols": "coalesce(pubgencols, 'n') AS pubgencols"}
+"""Columns of catalogs that 15 has not."""
 _BEHIND_VIEWS = {"pg_show_all_settings": "pg_settings"}
 """Functions that give what a view shows."""
 _KEPT_ROWS = frozenset({"pg_get_keywords"})

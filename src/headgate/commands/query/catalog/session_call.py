@@ -79,6 +79,11 @@ class SessionFunctions(Env):
     kept_view: bool
     """Whether what has been compiled of a view depends on nothing that changes within the session."""
 
+    @property
+    def announced(self) -> int:  # type: ignore[override]
+        """The major release of PostgreSQL that the node announces."""
+        return self.context.announced
+
     def sql(self, expression: Expression) -> str:
         """The SQL of an expression."""
         raise NotImplementedError
