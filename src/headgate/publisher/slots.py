@@ -37,6 +37,7 @@ _log = logging.getLogger("headgate.publisher")
 
 PERSIST_SECONDS = 0.5
 PLUGIN = "pgoutput"
+IDLE_TIMEOUT = "idle_replication_slot_timeout"
 _NAME = re.compile(r"[a-z0-9_]+\Z")
 NAME_LENGTH = 63
 
@@ -254,7 +255,7 @@ class Slots:
         finally:
             with self._changed:
                 live.active = None
-                if live.owner is None:
+                if live.owner is None and not live.slot.lost:
                     live.inactive_since = time.time()
                 self._changed.notify_all()
 
@@ -302,6 +303,8 @@ class Slots:
         slot = self.acquire(name, pid)
         try:
             target = min(target, self._log.end)
+            if slot.idle:
+                raise invalidated(slot)
             if slot.lost:
                 raise PostgresError(
                     "55000",
@@ -355,6 +358,29 @@ class Slots:
                 known = self._live.get(slot.name)
                 if known is not None:
                     known.slot = replace(known.slot, lost=True)
+
+    def invalidate_idle(self, seconds: int) -> None:
+        """At a checkpoint: gives up slots that nobody has used for so long (idle_replication_slot_timeout of 18)."""
+        for live in self.all():
+            with self._changed:
+                known = self._live.get(live.slot.name)
+                if known is None or known.slot.lost or known.inactive_since is None:
+                    continue
+                idle, before = int(time.time() - known.inactive_since), known.slot
+                if idle < seconds:
+                    continue
+                known.slot = replace(before, lost=True, idle=True)  # before it is so on disk: nobody begins to use it meanwhile
+            try:
+                self._catalog.change(functools.partial(stored.lose, name=before.name, idle=True), Step.SLOT)
+            except BaseException:
+                with self._changed:
+                    known.slot = replace(known.slot, lost=False, idle=False)
+                raise
+            said = {
+                "detail": f'The slot\'s idle time of {idle}s exceeds the configured "{IDLE_TIMEOUT}" duration of {seconds}s.',
+                "hint": f'You might need to increase "{IDLE_TIMEOUT}".',
+            }
+            _log.info('invalidating obsolete replication slot "%s"', before.name, extra=said)
 
     def _wait_released(self, name: str) -> None:
         with self._changed:

@@ -17,7 +17,7 @@ from headgate.backup import target
 from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.errors import PostgresError, cannot_write
-from headgate.publisher.slots import check_name
+from headgate.publisher.slots import check_name, invalidated
 from headgate.settings.definition import guarded, is_guarded
 from headgate.sql import secret
 from headgate.storage import inventory
@@ -239,6 +239,8 @@ class Walsender:
         try:
             if slot.database != host.context.database:
                 raise PostgresError("55000", f'replication slot "{slot.name}" was not created in this database')
+            if slot.idle:
+                raise invalidated(slot)
             if slot.lost:
                 raise PostgresError(
                     "55000",

@@ -17,8 +17,9 @@ class Slot:
     """A logical slot. `database`: oid; `restart_lsn`: log that the slot still needs; `confirmed_flush_lsn`: what the client has.
 
     `two_phase_at`: what was prepared before is sent as a whole when it is committed; `created_lsn`: where the slot was made, no
-    change is judged by an earlier catalog; `lost`: the slot was invalidated because it needed more than max_slot_wal_keep_size;
-    `failover`: it was made so (17); a node has no standby to which it could be copied.
+    change is judged by an earlier catalog; `lost`: the slot was invalidated because it needed more than max_slot_wal_keep_size, or,
+    `idle`, as nobody has used it for idle_replication_slot_timeout; `failover`: it was made so (17); a node has no standby to which it
+    could be copied.
     """
 
     name: str
@@ -32,15 +33,18 @@ class Slot:
     created_lsn: Lsn = INVALID
     lost: bool = False
     failover: bool = False
+    idle: bool = False
 
     @property
     def invalidation(self) -> str | None:
         """Why it was invalidated, by the word of 17's pg_replication_slots."""
-        return "wal_removed" if self.lost else None
+        return "idle_timeout" if self.idle else "wal_removed" if self.lost else None
 
 
-_COLUMNS = "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase, two_phase_at, created_lsn, lost, failover"
-LATER_COLUMNS = (("failover", "BOOLEAN"),)
+_COLUMNS = (
+    "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase, two_phase_at, created_lsn, lost, failover, idle"
+)
+LATER_COLUMNS = (("failover", "BOOLEAN"), ("idle", "BOOLEAN"))
 """Those that directories of the first of format 4 have not: they get them when they are opened."""
 
 
@@ -69,10 +73,10 @@ def create(cursor: Cursor, slot: Slot) -> Slot:
         raise PostgresError("42710", f'replication slot "{slot.name}" already exists')
     run(
         cursor,
-        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             *(slot.name, slot.plugin, slot.database, slot.restart_lsn, slot.confirmed_flush_lsn, slot.temporary, slot.two_phase),
-            *(slot.two_phase_at, slot.created_lsn, slot.lost, slot.failover),
+            *(slot.two_phase_at, slot.created_lsn, slot.lost, slot.failover, slot.idle),
         ],
     )
     return slot
@@ -90,9 +94,9 @@ def alter(cursor: Cursor, slot: Slot) -> None:
     run(cursor, sql, [slot.two_phase, slot.two_phase_at, slot.failover, slot.name])
 
 
-def lose(cursor: Cursor, name: str) -> None:
+def lose(cursor: Cursor, name: str, *, idle: bool = False) -> None:
     """The slot is invalidated: the log that it needs is given up."""
-    run(cursor, "UPDATE hg.replication_slot SET lost = TRUE WHERE slot_name = ?", [name])
+    run(cursor, "UPDATE hg.replication_slot SET lost = TRUE, idle = ? WHERE slot_name = ?", [idle, name])
 
 
 def drop(cursor: Cursor, name: str) -> None:
@@ -106,7 +110,7 @@ def drop_database(cursor: Cursor, database: int) -> None:
 
 
 def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, temporary: bool, two_phase: bool, *rest: int) -> Slot:
-    two_phase_at, created, lost, failover = rest
+    two_phase_at, created, lost, failover, idle = rest
     return Slot(
         name,
         plugin,
@@ -119,4 +123,5 @@ def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, t
         Lsn(created or 0),
         bool(lost),
         bool(failover),
+        bool(idle),
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.publisher.framing import Counts
-from headgate.publisher.slots import PLUGIN, check_name
+from headgate.publisher.slots import PLUGIN, check_name, invalidated
 from headgate.publisher.stream import Stream, StreamRequest
 from headgate.types import text_column
 from headgate.walsender import options as pgoutput_options
@@ -76,6 +76,8 @@ class SlotFunctions:
         slots = self.node.slots
         source = slots.get(src_slot_name)
         self._check_database(src_slot_name)
+        if source.idle:
+            raise PostgresError("55000", f'cannot copy invalidated replication slot "{src_slot_name}"')
         if source.lost:
             raise PostgresError("55000", "cannot copy a replication slot that doesn't reserve WAL")
         kept = source.temporary if temporary is None else temporary
@@ -151,6 +153,8 @@ class SlotFunctions:
         slot = slots.acquire(name, self.pid)
         try:
             self._check_database(name)
+            if slot.idle:
+                raise invalidated(slot)
             if slot.lost:
                 raise PostgresError(
                     "55000",

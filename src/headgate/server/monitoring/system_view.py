@@ -252,7 +252,7 @@ def _slots(node: Node, session: ClientSession) -> Iterator[Row]:
             active,
             None,
             None,
-            None if slot.lost else slot.restart_lsn,
+            None if slot.lost and not slot.idle else slot.restart_lsn,
             slot.confirmed_flush_lsn,
             *node.checkpointer.wal_status(slot),
             slot.two_phase,
