@@ -31,10 +31,11 @@ def headgate(command: str, data: Path, *words: str) -> subprocess.CompletedProce
 
 
 def layout(catalog: Path) -> list[tuple[object, ...]]:
-    """The columns of the tables that initdb makes; those of the log come with the first start."""
+    """The columns of the tables that initdb makes; those of the log come with the first start, views are made when a catalog is opened."""
     with duckdb.connect(str(catalog), read_only=True) as connection:
         listed = (
             "SELECT table_name, column_name, data_type, column_index FROM duckdb_columns() WHERE schema_name = 'hg'"
+            " AND table_name IN (SELECT table_name FROM duckdb_tables() WHERE schema_name = 'hg')"
             " AND table_name NOT IN ('intent', 'log_entry', 'log_message', 'log_write', 'prepared_xact', 'table_version') ORDER BY ALL"
         )
         return connection.execute(listed).fetchall()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import NodeServer, Server, SqlError, free_port, until
+from tests.conftest import NodeServer, Server, free_port, until
 from tests.object_store import ObjectStore
 from tests.spark_cluster import SparkCluster
 
@@ -60,14 +60,6 @@ def spark_of(node: NodeServer) -> dict[str, int]:
     """What the status says of tasks."""
     found: dict[str, int] = json.loads(node.headgate("status", "--json").stdout)["spark"]
     return found
-
-
-def answers(node: NodeServer) -> bool:
-    """Whether the node takes statements."""
-    try:
-        return node.psql("postgres", "SELECT 1") == "1"
-    except SqlError:
-        return False
 
 
 def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) -> None:
@@ -181,7 +173,7 @@ def test_a_cluster_that_was_lost_and_is_back_is_worked_on_again(
         cluster.come_back()
 
         until(lambda: "is not known to its master" in node.log(), "the node does not start again", 180)
-        until(lambda: answers(node), "the node does not come back", 120)
+        until(lambda: node.log().count("ready to accept connections") == 2, "the node does not come back", 120)
         same(node, postgres, source, 300)
         node.psql("postgres", "DROP SUBSCRIPTION lost")
     finally:

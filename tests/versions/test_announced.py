@@ -70,6 +70,7 @@ def test_a_publication_that_is_missing_is_skipped_by_18(
     arrived(lake, "s")
     assert there.sql("SELECT * FROM t") == "1|published"
     assert 'skipped loading publication "missing"' in lake.server.log()
+    assert lake.sql("SELECT version()") == "PostgreSQL 18.1 (headgate)"
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ _NODE_TABLES = """
 CREATE TABLE hg.counter (name VARCHAR, value UBIGINT);
 CREATE TABLE hg.history (dbid UINTEGER, lsn UBIGINT, seq INTEGER, kind VARCHAR, oid UINTEGER, state VARCHAR);
 CREATE TABLE hg.replication_slot (slot_name VARCHAR, plugin VARCHAR, datoid UINTEGER, temporary BOOLEAN, restart_lsn UBIGINT,
-    confirmed_flush_lsn UBIGINT, two_phase BOOLEAN, two_phase_at UBIGINT, created_lsn UBIGINT, lost BOOLEAN);
+    confirmed_flush_lsn UBIGINT, two_phase BOOLEAN, two_phase_at UBIGINT, created_lsn UBIGINT, lost BOOLEAN,
+    failover BOOLEAN, idle BOOLEAN);
 CREATE TABLE hg.origin_progress (roident UINTEGER, remote_lsn UBIGINT, local_lsn UBIGINT);
 CREATE TABLE hg.partition_ancestor (dbid UINTEGER, relid UINTEGER, ancestor UINTEGER, depth INTEGER);
 CREATE TABLE hg.sequence_state (dbid UINTEGER, seqrelid UINTEGER, last_value BIGINT, is_called BOOLEAN);

@@ -64,7 +64,7 @@ _SCALARS = {
 }
 
 EXTRA = {
-    "pg_publication": (("pubreconcile", "BOOLEAN"),),
+    "pg_publication": (("pubreconcile", "BOOLEAN"), ("pubgencols", "VARCHAR")),
     "pg_publication_rel": (("prqualtree", "VARCHAR"),),
     "pg_class": (("relpartconstraint", "VARCHAR"),),
     "pg_attrdef": (("adbinpretty", "VARCHAR"),),
@@ -76,7 +76,7 @@ EXTRA = {
     "pg_partitioned_table": (("partkeydef", "VARCHAR"),),
     "pg_rewrite": (("ev_query", "VARCHAR"), ("ev_pretty", "VARCHAR"), ("ev_qualified", "VARCHAR")),
 }  # fmt: skip
-"""Columns that PostgreSQL has not, behind its own: an option of publications, the bound tree of a row filter, and texts that would be
+"""Columns that PostgreSQL has not, behind its own: options of publications, the bound tree of a row filter, and texts that would be
 long to compute in a query (printed keys of indexes, constraints and partitions, pretty-printed expressions).
 `macros.install` adds those that a file of an earlier version lacks."""
 

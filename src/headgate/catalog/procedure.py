@@ -71,12 +71,20 @@ OWN = {
 
 PUBLICATION_TABLES = 9790
 """The oid of pg_get_publication_tables(VARIADIC text[]), as PostgreSQL has it from 16 on; pg_proc knows that of 15 alone."""
-_LATER = {
+_CREATE_SLOT, _SYNC_SLOTS = 9791, 9792
+LATER = {
     PUBLICATION_TABLES: Procedure(
         "pg_get_publication_tables", (t.TEXT_ARRAY,), ("pubname",), 0, t.TEXT, t.RECORD, is_set=True,
         outputs=(("pubid", t.OID), ("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE)),
     ),
+    _CREATE_SLOT: Procedure(
+        "pg_create_logical_replication_slot", (t.NAME, t.NAME, t.BOOL, t.BOOL, t.BOOL),
+        ("slot_name", "plugin", "temporary", "twophase", "failover"), 5, 0, t.RECORD, is_set=False,
+        outputs=(("slot_name", t.NAME), ("lsn", t.PG_LSN)),
+    ),
+    _SYNC_SLOTS: Procedure("pg_sync_replication_slots", (), (), 0, 0, t.VOID, is_set=False, outputs=()),
 }  # fmt: skip
+"""Functions of later releases: with the argument `failover`, and for standbys, those of 17."""
 FIRST_OWN_OID = 9800
 """The oids of a node's own functions begin here, in PostgreSQL's range for those who develop it."""
 
@@ -93,7 +101,7 @@ _COLUMNS = ["oid", "proname", "proargtypes", "proallargtypes", "proargmodes", "p
 @functools.cache
 def procedures() -> dict[int, Procedure]:
     """pg_proc by oid, and the node's own functions; read once, and whole before anybody sees it."""
-    found = {**_LATER, **dict(enumerate(OWN.values(), FIRST_OWN_OID))}
+    found = {**LATER, **dict(enumerate(OWN.values(), FIRST_OWN_OID))}
     for row in rows("pg_proc", *_COLUMNS):
         modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
         all_types = row["proallargtypes"] or row["proargtypes"]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from headgate.settings.table import VERSION_NUMBER
 from headgate.types import text_column
 
 
@@ -56,6 +57,11 @@ class SessionContext:
         """What now(), transaction_timestamp(), statement_timestamp() or clock_timestamp() gives (manual, 9.9.5)."""
         moments = {"clock_timestamp": None, "timeofday": None, "statement_timestamp": self.statement_start}
         return moments.get(function, self.transaction_start) or datetime.now(UTC)
+
+    @property
+    def announced(self) -> int:
+        """The major release of PostgreSQL that the node announces."""
+        return int(self.settings.get("server_version_num") or VERSION_NUMBER) // 10000
 
     @property
     def forms(self) -> text_column.TextSettings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.catalog import physical
 from headgate.initial_catalog.rows import rows, schemas
@@ -82,6 +82,16 @@ _FIRST_OWN = 9900
 """Their oids, which PostgreSQL leaves to those who develop it."""
 
 
+_LATER: Mapping[str, tuple[tuple[int, str, int], ...]] = {
+    "pg_replication_slots": (
+        (18, "two_phase_at", registry.PG_LSN), (17, "inactive_since", registry.TIMESTAMPTZ), (16, "conflicting", registry.BOOL),
+        (17, "invalidation_reason", registry.TEXT), (17, "failover", registry.BOOL), (17, "synced", registry.BOOL),
+    ),
+    "pg_publication": ((18, "pubgencols", registry.CHAR),),
+}  # fmt: skip
+"""Columns of later releases, behind those of 15 in their order, with the release that has them first: shown where the node announces it."""
+
+
 @dataclass(frozen=True)
 class SystemColumn:
     """A column of a system relation; a domain of information_schema is its base type."""
@@ -137,6 +147,17 @@ def relations() -> Mapping[tuple[str, str], SystemRelation]:
         own = tuple(SystemColumn(column, kind, -1, place) for place, (column, kind) in enumerate(listed_own, 1))
         found["pg_catalog", name] = SystemRelation(oid, "pg_catalog", name, "v", own)
     return found
+
+
+@functools.cache
+def relation(schema: str, name: str, announced: int) -> SystemRelation | None:
+    """The relation as the release has it that the node announces, or None."""
+    found = relations().get((schema, name))
+    later = [(column, kind) for since, column, kind in _LATER.get(name, ()) if since <= announced]
+    if found is None or not later or schema != "pg_catalog":
+        return found
+    more = (SystemColumn(column, kind, -1, place) for place, (column, kind) in enumerate(later, len(found.columns) + 1))
+    return replace(found, columns=(*found.columns, *more))
 
 
 def columns(name: str) -> tuple[SystemColumn, ...]:

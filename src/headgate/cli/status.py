@@ -173,6 +173,8 @@ def shown(report: StatusReport) -> Iterator[str]:
     for slot in report["slots"]:
         client = f", client {slot['client']}" if slot["client"] else ""
         yield f"  {slot['name']} (database {slot['database']}): {slot['state']}{client}"
+        if slot.get("invalidation_reason"):
+            yield f"             invalidated: {slot['invalidation_reason']}"
         yield f"    sent     {_count(slot['transactions'], 'transaction')}, {_size(slot['bytes'])}, confirmed {slot['confirmed_lsn']}"
         yield f"    lag      {_lag(slot)}"
 

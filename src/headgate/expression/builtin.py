@@ -103,12 +103,11 @@ def builtins() -> Builtins:
     kinds = {row["aggfnoid"]: row["aggkind"] for row in rows("pg_aggregate", "aggfnoid", "aggkind")}
     functions = [_function(row, kinds.get(row["oid"], "")) for row in rows("pg_proc", *_FUNCTION)]
     functions += [_own(oid, each) for oid, each in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
-    later = procedure.procedures()[procedure.PUBLICATION_TABLES]
-    functions.append(
-        Function(
-            procedure.PUBLICATION_TABLES, later.name, "f", later.arguments, later.result, "s", True, later.variadic, True, 0, later.name
+    for oid, later in procedure.LATER.items():
+        stable = "s" if later.is_set else "v"
+        functions.append(
+            Function(oid, later.name, "f", later.arguments, later.result, stable, True, later.variadic, later.is_set, 0, later.name)
         )
-    )
     members = [each for each in rows("pg_amop", *_MEMBER) if each["amopmethod"] == BTREE]
     collations = {row["oid"]: row["collname"] for row in rows("pg_collation", "oid", "collname")}
     return Builtins(

@@ -68,8 +68,8 @@ class Wanted:
     """What the client asked for, as far as it concerns whole transactions.
 
     `work_mem`: logical_decoding_work_mem in bytes; `encoding`: what names are in, those of origins and of prepared transactions too;
-    `only_local`: nothing that has come from elsewhere (``origin 'none'``); `skips_missing`: a
-    publication that is not there publishes nothing (18), it is no error.
+    `only_local`: nothing that has come from elsewhere (``origin 'none'``); `announced`: the
+    major release that the node announces; from 18 on a publication that is not there publishes nothing, it is no error.
     """
 
     streaming: bool = False
@@ -79,7 +79,7 @@ class Wanted:
     work_mem: int = 64 << 20
     encoding: Encoding = UTF8
     only_local: bool = False
-    skips_missing: bool = False
+    announced: int = 15
 
 
 def prepares(entry: LogEntry, wanted: Wanted) -> bool:

@@ -35,6 +35,8 @@ class PublishedAction(enum.StrEnum):
     TRUNCATE = "T"
 
 
+GENERATED_COLUMNS = 18
+"""The release that publishes generated columns."""
 FILTERED = (PublishedAction.INSERT, PublishedAction.UPDATE, PublishedAction.DELETE)
 
 
@@ -82,8 +84,11 @@ def named(state: PublishedState, names: Iterable[str], missing: Callable[[str], 
     return found
 
 
-def published(state: PublishedState, publications: Sequence[Publication], oid: int) -> Published | None:
-    """How changes of the relation are sent; None if it is not a table at this place (or no more). 0A000 for column lists that differ."""
+def published(state: PublishedState, publications: Sequence[Publication], oid: int, announced: int = 15) -> Published | None:
+    """How changes of the relation are sent; None if it is not a table at this place (or no more). 0A000 for column lists that differ.
+
+    `announced`: which release says what lists differ.
+    """
     relation = state.relations.get(oid)
     if relation is None or relation.kind not in TABLE_KINDS or relation.persistence != "p":
         return None
@@ -109,7 +114,8 @@ def published(state: PublishedState, publications: Sequence[Publication], oid: i
     filters = _filters(contributing, target)
     copied = _copied(contributing, target)
     of_rows = actions & set(FILTERED)  # a TRUNCATE alone looks at no column list (pgoutput.c, get_rel_sync_entry)
-    return Published(relation, target, frozenset(actions), filters, _columns(contributing if of_rows else (), target), tuple(names), copied)
+    columns = _columns(contributing if of_rows else (), target, announced)
+    return Published(relation, target, frozenset(actions), filters, columns, tuple(names), copied)
 
 
 def _sent_as(state: PublishedState, publication: Publication, relation: Relation, ancestors: Sequence[int]) -> tuple[int, int] | None:
@@ -165,20 +171,30 @@ def _copied(publications: Sequence[Publication], target: Relation) -> tuple[str,
     return tuple(dict.fromkeys(trees)) if len(trees) == len(members) else ()
 
 
-def _columns(publications: Sequence[Publication], target: Relation) -> tuple[int, ...]:
-    """The published columns; generated ones never are (15)."""
+def _columns(publications: Sequence[Publication], target: Relation, announced: int) -> tuple[int, ...]:
+    """The published columns; generated ones where a list has them, or all without a list that say so (18).
+
+    A list of all columns is none: of those that the relation has, dropped and generated ones too (15), or of those that would be sent (18).
+    """
+    listed = [(each, None if _whole(each, target) else each.member(target.oid)) for each in publications]
+    stored = {each.gencols for each, member in listed if member is None or member.columns is None}
+    if len(stored) > 1 and any(column.generated for column in target.columns):
+        raise PostgresError(
+            "0A000",
+            f'cannot use different values of publish_generated_columns for table "{target.schema}.{target.name}" in different publications',
+        )
+    every = tuple(column.attnum for column in target.columns if True in stored or not column.generated)
     lists: list[tuple[int, ...] | None] = []
-    for publication in publications:
-        member = None if _whole(publication, target) else publication.member(target.oid)
+    for _, member in listed:
         columns = None if member is None or member.columns is None else tuple(sorted(member.columns))
-        lists.append(None if columns is not None and len(columns) == len(target.all_columns) else columns)
+        whole = columns is not None and (len(columns) == len(target.all_columns) if announced < GENERATED_COLUMNS else columns == every)
+        lists.append(None if whole else columns)
     if any(each != lists[0] for each in lists):
         raise PostgresError(
             "0A000", f'cannot use different column lists for table "{target.schema}.{target.name}" in different publications'
         )
     wanted = lists[0] if lists else None
-    sendable = (column for column in target.columns if not column.generated)
-    return tuple(column.attnum for column in sendable if wanted is None or column.attnum in wanted)
+    return every if wanted is None else tuple(column.attnum for column in target.columns if column.attnum in wanted)
 
 
 def truncated(published_as: Published) -> bool:

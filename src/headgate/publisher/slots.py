@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.catalog.replication import slot as stored
 from headgate.catalog.replication.slot import Slot
@@ -37,6 +37,7 @@ _log = logging.getLogger("headgate.publisher")
 
 PERSIST_SECONDS = 0.5
 PLUGIN = "pgoutput"
+IDLE_TIMEOUT = "idle_replication_slot_timeout"
 _NAME = re.compile(r"[a-z0-9_]+\Z")
 NAME_LENGTH = 63
 
@@ -52,6 +53,17 @@ class Live:
     persisted_at: float = 0.0
     counts: Counts = field(default_factory=Counts)
     reset: float | None = None
+    inactive_since: float | None = field(default_factory=time.time)
+    """When it was given back, or made; None while it is in use."""
+
+
+_TEMPORARY_FAILOVER = "cannot enable failover for a temporary replication slot"
+
+
+def invalidated(slot: Slot) -> PostgresError:
+    """What 18 says to who would use a slot that has been given up."""
+    said = f'can no longer access replication slot "{slot.name}"'
+    return PostgresError("55000", said, detail=f'This replication slot has been invalidated due to "{slot.invalidation}".')
 
 
 def check_name(name: str) -> None:
@@ -93,6 +105,7 @@ class Slots:
         pid: int,
         temporary: bool = False,
         two_phase: bool = False,
+        failover: bool = False,
         position: Lsn | None = None,
     ) -> Slot:
         """Makes a slot at `position`, by default the end of the log. 42602, 42710, 53400, 55000, 58P01 as PostgreSQL says them."""
@@ -101,6 +114,8 @@ class Slots:
         if self._wal_level() != "logical":
             raise PostgresError("55000", "logical decoding requires wal_level >= logical")
         check_name(name)
+        if failover and temporary:
+            raise PostgresError("0A000", _TEMPORARY_FAILOVER)
         with self._changed:
             if name in self._live:
                 raise PostgresError("42710", f'replication slot "{name}" already exists')
@@ -110,7 +125,10 @@ class Slots:
                 raise PostgresError("58P01", f'could not access file "{plugin}": No such file or directory')
             position = self._log.end if position is None else position
             slot = Slot(name, plugin, database, position, position, temporary, two_phase, position if two_phase else INVALID, position)
+            slot = replace(slot, failover=failover)
             self._live[name] = Live(slot, owner=pid if temporary else None, persisted=position)
+            if temporary:
+                self._live[name].inactive_since = None
         if not temporary:
             try:
                 self._catalog.change(lambda cursor: stored.create(cursor, slot), Step.SLOT)
@@ -180,19 +198,51 @@ class Slots:
             holder = live.active or (live.owner if live.owner != pid else None)
             if holder is not None:
                 raise PostgresError("55006", f'replication slot "{name}" is active for PID {holder}')
-            live.active = pid
+            live.active, live.inactive_since = pid, None
             return live.slot
 
     def enable_two_phase(self, name: str, at: Lsn) -> None:
         """From `at` on prepared transactions are decoded when they are prepared; nothing is done where they are already."""
+        self._flag(name, two_phase=True, two_phase_at=at)
+
+    def alter(self, name: str, pid: int, flags: Mapping[str, bool], check: Callable[[], None]) -> None:
+        """Sets `failover` and `two_phase` of a slot (ALTER_REPLICATION_SLOT); one that is in use is waited for, `check` may end that."""
+        while True:
+            try:
+                slot = self.acquire(name, pid)
+                break
+            except PostgresError as error:
+                if error.sqlstate != "55006" or self._owned_by_another(name, pid):
+                    raise
+            with self._changed:
+                self._changed.wait(0.1)
+            check()
+        try:
+            if slot.lost:
+                raise invalidated(slot)
+            if slot.temporary and flags.get("failover"):
+                raise PostgresError("0A000", _TEMPORARY_FAILOVER)
+            since = {"two_phase_at": slot.confirmed_flush_lsn} if flags.get("two_phase") and not slot.two_phase else {}
+            self._flag(name, **flags, **since)
+        finally:
+            self.release(name, pid)
+
+    def _owned_by_another(self, name: str, pid: int) -> bool:
+        with self._changed:
+            live = self._live.get(name)
+            return live is not None and live.owner not in (None, pid)
+
+    def _flag(self, name: str, **changed: Any) -> None:
+        """Changes what a slot in use is like, durably, unless it is so already."""
         with self._changed:
             live = self._find(name)
-            if live.slot.two_phase:
-                return
-        if not live.slot.temporary:
-            self._catalog.change(lambda cursor: stored.set_two_phase(cursor, name, at), Step.SLOT)
+            before = live.slot
+        if all(getattr(before, key) == value for key, value in changed.items() if key != "two_phase_at"):
+            return
+        if not before.temporary:
+            self._catalog.change(lambda cursor: stored.alter(cursor, replace(before, **changed)), Step.SLOT)
         with self._changed:
-            live.slot = replace(live.slot, two_phase=True, two_phase_at=at)
+            live.slot = replace(live.slot, **changed)
 
     def release(self, name: str, pid: int) -> None:
         """Gives the slot back, whatever happens; its position is made durable."""
@@ -205,6 +255,8 @@ class Slots:
         finally:
             with self._changed:
                 live.active = None
+                if live.owner is None and not live.slot.lost:
+                    live.inactive_since = time.time()
                 self._changed.notify_all()
 
     def confirm(self, name: str, position: Lsn) -> None:
@@ -251,6 +303,8 @@ class Slots:
         slot = self.acquire(name, pid)
         try:
             target = min(target, self._log.end)
+            if slot.idle:
+                raise invalidated(slot)
             if slot.lost:
                 raise PostgresError(
                     "55000",
@@ -304,6 +358,29 @@ class Slots:
                 known = self._live.get(slot.name)
                 if known is not None:
                     known.slot = replace(known.slot, lost=True)
+
+    def invalidate_idle(self, seconds: int) -> None:
+        """At a checkpoint: gives up slots that nobody has used for so long (idle_replication_slot_timeout of 18)."""
+        for live in self.all():
+            with self._changed:
+                known = self._live.get(live.slot.name)
+                if known is None or known.slot.lost or known.inactive_since is None:
+                    continue
+                idle, before = int(time.time() - known.inactive_since), known.slot
+                if idle < seconds:
+                    continue
+                known.slot = replace(before, lost=True, idle=True)  # before it is so on disk: nobody begins to use it meanwhile
+            try:
+                self._catalog.change(functools.partial(stored.lose, name=before.name, idle=True), Step.SLOT)
+            except BaseException:
+                with self._changed:
+                    known.slot = replace(known.slot, lost=False, idle=False)
+                raise
+            said = {
+                "detail": f'The slot\'s idle time of {idle}s exceeds the configured "{IDLE_TIMEOUT}" duration of {seconds}s.',
+                "hint": f'You might need to increase "{IDLE_TIMEOUT}".',
+            }
+            _log.info('invalidating obsolete replication slot "%s"', before.name, extra=said)
 
     def _wait_released(self, name: str) -> None:
         with self._changed:

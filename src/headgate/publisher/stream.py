@@ -243,8 +243,9 @@ class Stream:
     def _plan(self, segment: _Segment, write: TableWrite) -> Published | None:
         callback = "truncate" if write.kind == "truncate" else "change"
         try:
-            missing = self._skipped if self.wanted.skips_missing else None
-            return published(segment.state, named(segment.state, self.asked.publications, missing), write.relation)
+            missing = self._skipped if self.wanted.announced >= 18 else None
+            publications = named(segment.state, self.asked.publications, missing)
+            return published(segment.state, publications, write.relation, self.wanted.announced)
         except PostgresError as error:
             raise self._context(error, write.lsn, callback) from error
 

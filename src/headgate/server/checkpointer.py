@@ -21,6 +21,7 @@ import time
 from typing import TYPE_CHECKING
 
 from headgate.catalog.replication.slot import Slot
+from headgate.publisher.slots import IDLE_TIMEOUT
 from headgate.server import reinitialize
 from headgate.storage.cleaning import Cleaner
 from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
@@ -76,6 +77,9 @@ class Checkpointer:
             limit = self._limit()
             if limit is not None:
                 node.slots.invalidate(limit, node.activity.terminate)
+            timeout: int = node.settings.integer(IDLE_TIMEOUT)
+            if timeout:
+                node.slots.invalidate_idle(timeout)
             self._delta_checkpoints.write_due()
             self._cleaner.clean(node.engine.oldest(), node.settings.integer("file_retention"))
             node.catalog.checkpoint(0)

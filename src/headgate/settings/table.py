@@ -299,6 +299,17 @@ _OWN = (
         minimum=0,
         maximum=2147483647,
     ),
+    # of 18
+    _own(
+        "idle_replication_slot_timeout",
+        SettingKind.INTEGER,
+        0,
+        SettingContext.SIGHUP,
+        "Sets the duration a replication slot can remain idle before it is invalidated.",
+        unit="s",
+        minimum=0,
+        maximum=2147483647,
+    ),
     _own(
         "metrics_listen_addresses",
         SettingKind.STRING,

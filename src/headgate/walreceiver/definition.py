@@ -143,6 +143,12 @@ def _take(
     columns, keys, comments = _columns(connection, oids), _keys(connection, oids), _comments(connection, oids)
     for oid, row in zip(oids, rows, strict=True):
         schema, name = str(row[1]), str(row[2])
+        if connection.server_version >= 180000:  # what is published is sent, and is no generated column here
+            sent = lists.get((schema, name)) or ()
+            columns[oid] = [
+                replace(each, generated=False, default=None) if each.generated and each.name in sent else each
+                for each in columns.get(oid, ())
+            ]
         table = RemoteTable(
             oid, schema, name, str(row[3]), str(row[4]),
             tuple(replace(each, comment=comments.get((oid, each.attnum))) for each in columns.get(oid, ())),

@@ -35,6 +35,7 @@ class RemoteColumn:
     name: str
     type_oid: int
     key: bool
+    generated: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,17 +130,18 @@ def fetch_relation(connection: PublisherConnection, schema: str, name: str, publ
         raise PostgresError("42704", f'table "{shown}" not found on publisher')
     oid, identity, kind = answer.number(found[0][0]), str(found[0][1]), str(found[0][2])
     included = _column_list(connection, shown, oid, publications)
+    generated = ", a.attgenerated != ''" if connection.server_version >= 180000 else ""
     rows = _ask(
         connection,
-        "SELECT a.attnum,       a.attname,       a.atttypid,       a.attnum = ANY(i.indkey)  FROM pg_catalog.pg_attribute a"
+        f"SELECT a.attnum,       a.attname,       a.atttypid,       a.attnum = ANY(i.indkey){generated}  FROM pg_catalog.pg_attribute a"
         f"  LEFT JOIN pg_catalog.pg_index i       ON (i.indexrelid = pg_get_replica_identity_index({oid}))"
         " WHERE a.attnum > 0::pg_catalog.int2   AND NOT a.attisdropped "
-        f"{'AND a.attgenerated = ' + repr('') if connection.server_version >= 120000 else ''}"
+        f"{'AND a.attgenerated = ' + repr('') if 120000 <= connection.server_version < 180000 else ''}"
         f"   AND a.attrelid = {oid} ORDER BY a.attnum",
         about,
-        4,
+        5 if generated else 4,
     )
-    columns = tuple(RemoteColumn(answer.attnum(row[0]), str(row[1]), answer.number(row[2]), row[3] == "t") for row in rows)
+    columns = tuple(RemoteColumn(answer.attnum(row[0]), str(row[1]), answer.number(row[2]), row[3] == "t", "t" in row[4:]) for row in rows)
     kept = tuple(column for column in columns if included is None or column.attnum in included)
     return RemoteRelation(oid, schema, name, identity, kind, kept, _filters(connection, shown, oid, publications))
 
@@ -201,7 +203,7 @@ def copy_command(
     columns = ", ".join(as_text(one.name, one.type_oid) if one in texts else quote_ident(one.name) for one in relation.columns)
     name = qualified(relation.schema, relation.name)
     tail = " WITH (FORMAT binary)" if binary else ""
-    if relation.kind == "r" and not relation.filters and where is None and not texts:
+    if relation.kind == "r" and not relation.filters and where is None and not texts and not any(one.generated for one in relation.columns):
         listed = f" ({columns})" if relation.columns else ""
         return f"COPY {name}{listed} TO STDOUT{tail}"
     only = "ONLY " if relation.kind == "r" else ""

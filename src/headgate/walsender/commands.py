@@ -17,8 +17,8 @@ from headgate.backup import target
 from headgate.catalog.security import acl
 from headgate.catalog.security.role import READ_ALL_SETTINGS
 from headgate.errors import PostgresError, cannot_write
-from headgate.publisher.slots import check_name
-from headgate.settings.definition import guarded, is_guarded, read_bool
+from headgate.publisher.slots import check_name, invalidated
+from headgate.settings.definition import guarded, is_guarded
 from headgate.sql import secret
 from headgate.storage import inventory
 from headgate.types import registry
@@ -163,7 +163,7 @@ class Walsender:
     # ---- slots ------------------------------------------------------------------------------------------
     def create_slot(self, command: CreateReplicationSlot) -> None:
         """CREATE_REPLICATION_SLOT."""
-        snapshot, two_phase = _slot_options(command)
+        snapshot, two_phase, failover = _slot_options(command)
         if command.plugin is None:
             raise PostgresError("0A000", "a node has no physical replication slots")
         if self.physical:
@@ -177,6 +177,7 @@ class Walsender:
             pid=self.host.backend.pid,
             temporary=command.temporary,
             two_phase=two_phase,
+            failover=failover,
         )
         name = None
         if snapshot == "export":
@@ -207,6 +208,19 @@ class Walsender:
         host.node.slots.drop(command.slot, host.backend.pid, wait=command.wait, check=host.interrupts.check)
         host.complete("DROP_REPLICATION_SLOT")
 
+    def alter_slot(self, command: grammar.AlterReplicationSlot) -> None:
+        """ALTER_REPLICATION_SLOT name (FAILOVER …, TWO_PHASE …), of 17 and 18: one that is active is waited for."""
+        flags: dict[str, bool] = {}
+        for name, value in command.options:
+            if name not in ("failover", "two_phase"):
+                raise PostgresError("XX000", f"unrecognized option: {name}")
+            if name in flags:
+                raise PostgresError("42601", "conflicting or redundant options")
+            flags[name] = _flag(name, value)
+        host = self.host
+        host.node.slots.alter(command.slot, host.backend.pid, flags, host.interrupts.check)
+        host.complete("ALTER_REPLICATION_SLOT")
+
     # ---- the stream -------------------------------------------------------------------------------------
     def start(self, command: StartReplication) -> None:
         """START_REPLICATION."""
@@ -225,6 +239,8 @@ class Walsender:
         try:
             if slot.database != host.context.database:
                 raise PostgresError("55000", f'replication slot "{slot.name}" was not created in this database')
+            if slot.idle:
+                raise invalidated(slot)
             if slot.lost:
                 raise PostgresError(
                     "55000",
@@ -255,21 +271,26 @@ def _slot_error(rest: str) -> PostgresError:
     return PostgresError("XX000", f"CREATE_REPLICATION_SLOT ... {rest}")
 
 
-def _slot_options(command: CreateReplicationSlot) -> tuple[str, bool]:
-    """(snapshot action, two_phase) of the options; export is the default."""
-    given: dict[str, str | None] = {}
+def _flag(name: str, value: str | None) -> bool:
+    """The value of an option that is on or off (defGetBoolean)."""
+    found = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}.get("on" if value is None else value.lower())
+    if found is None:
+        raise PostgresError("42601", f"{name} requires a Boolean value")
+    return found
+
+
+def _slot_options(command: CreateReplicationSlot) -> tuple[str, bool, bool]:
+    """(snapshot action, two_phase, failover) of the options; export is the default."""
+    given: dict[str, str | bool | None] = {}
     for name, value in command.options:
-        if name not in ("snapshot", "two_phase", "reserve_wal"):
+        if name not in ("snapshot", "two_phase", "failover", "reserve_wal"):
             raise PostgresError("XX000", f"unrecognized option: {name}")
         if name in given or (name == "reserve_wal") != (command.plugin is None):
             raise PostgresError("42601", "conflicting or redundant options")
-        given[name] = value
+        given[name] = value if name == "snapshot" else _flag(name, value)
         if name == "snapshot" and value not in ("export", "nothing", "use"):
             raise PostgresError("22023", f'unrecognized value for CREATE_REPLICATION_SLOT option "snapshot": "{value}"')
-        if name != "snapshot" and value is not None and read_bool(value) is None:
-            raise PostgresError("42601", f"{name} requires a Boolean value")
-    two_phase = "two_phase" in given and (given["two_phase"] is None or read_bool(str(given["two_phase"])) is True)
-    return given.get("snapshot") or "export", two_phase
+    return str(given.get("snapshot") or "export"), bool(given.get("two_phase")), bool(given.get("failover"))
 
 
 # each takes the command of its own key
@@ -281,6 +302,7 @@ _RUNNERS: dict[type, Callable[[Walsender, Any], None]] = {
     grammar.BaseBackup: Walsender.base_backup,
     CreateReplicationSlot: Walsender.create_slot,
     grammar.DropReplicationSlot: Walsender.drop_slot,
+    grammar.AlterReplicationSlot: Walsender.alter_slot,
     StartReplication: Walsender.start,
     grammar.CheckNode: Walsender.check_node,
     grammar.BackupCatalog: Walsender.backup_catalog,

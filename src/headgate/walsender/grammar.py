@@ -1,4 +1,4 @@
-"""The replication grammar: text → command (PostgreSQL's repl_scanner.l and repl_gram.y, release 15).
+"""The replication grammar: text → command (PostgreSQL's repl_scanner.l and repl_gram.y, release 15, and what 17 has added).
 
 Called by `commands` with each query string of a replication connection. `parse` gives None for what is ordinary SQL: a string
 whose first word is none of the commands' keywords. Keywords are upper case only; other words are identifiers, folded to
@@ -32,6 +32,7 @@ _COMMANDS = {
     "START_REPLICATION",
     "CREATE_REPLICATION_SLOT",
     "DROP_REPLICATION_SLOT",
+    "ALTER_REPLICATION_SLOT",
     "READ_REPLICATION_SLOT",
     "TIMELINE_HISTORY",
     "SHOW",
@@ -111,6 +112,14 @@ class DropReplicationSlot:
 
 
 @dataclass(frozen=True)
+class AlterReplicationSlot:
+    """ALTER_REPLICATION_SLOT name (option, …), of 17."""
+
+    slot: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True)
 class StartReplication:
     """START_REPLICATION; `options` are the plugin's (name, value)."""
 
@@ -153,6 +162,7 @@ Command = (
     | ReadReplicationSlot
     | CreateReplicationSlot
     | DropReplicationSlot
+    | AlterReplicationSlot
     | StartReplication
     | BaseBackup
     | CheckNode
@@ -299,15 +309,22 @@ def _create(parser: _Parser) -> Command:
         parser.take("keyword", "LOGICAL")
         plugin = parser.name()
     options: list[Option] = []
-    if parser.accept("other", "("):
-        options.append(_option(parser))
-        while parser.accept("other", ","):
-            options.append(_option(parser))
-        parser.take("other", ")")
+    if parser.peek() == _Token("other", "("):
+        options += _options(parser)
     else:
         while parser.peek().kind == "keyword" and parser.peek().text in _LEGACY:
             options.append(_LEGACY[parser.take("keyword")])
     return CreateReplicationSlot(name, temporary, plugin, tuple(options))
+
+
+def _options(parser: _Parser) -> list[Option]:
+    """One option or several, in parentheses."""
+    parser.take("other", "(")
+    found = [_option(parser)]
+    while parser.accept("other", ","):
+        found.append(_option(parser))
+    parser.take("other", ")")
+    return found
 
 
 def _option(parser: _Parser) -> Option:
@@ -326,6 +343,10 @@ def _option(parser: _Parser) -> Option:
 def _drop(parser: _Parser) -> Command:
     name = parser.name()
     return DropReplicationSlot(name, parser.accept("keyword", "WAIT"))
+
+
+def _alter(parser: _Parser) -> Command:
+    return AlterReplicationSlot(parser.name(), tuple(_options(parser)))
 
 
 def _start(parser: _Parser) -> Command:
@@ -359,6 +380,7 @@ _PARSERS = {
     "READ_REPLICATION_SLOT": _read_slot,
     "CREATE_REPLICATION_SLOT": _create,
     "DROP_REPLICATION_SLOT": _drop,
+    "ALTER_REPLICATION_SLOT": _alter,
     "START_REPLICATION": _start,
     "CHECK_NODE": _check_node,
     "BACKUP_CATALOG": _backup_catalog,

@@ -39,8 +39,8 @@ def wanted(asked: PgoutputOptions, settings: SessionSettings, slot: Slot) -> Wan
     """What the options mean for whole transactions of this slot; two_phase stays on once a client has asked for it."""
     work_mem = settings.integer("logical_decoding_work_mem") * 1024
     encoding = Encoding(settings.text("client_encoding"))
-    two_phase, skips = asked.two_phase or slot.two_phase, settings.integer("server_version_num") >= 180000
-    return Wanted(asked.streaming, two_phase, asked.messages, slot.two_phase_at, work_mem, encoding, asked.only_local, skips)
+    two_phase, announced = asked.two_phase or slot.two_phase, settings.integer("server_version_num") // 10000
+    return Wanted(asked.streaming, two_phase, asked.messages, slot.two_phase_at, work_mem, encoding, asked.only_local, announced)
 
 
 def read(given: Iterable[tuple[str, str | None]], announced: int = VERSION_NUMBER) -> PgoutputOptions:

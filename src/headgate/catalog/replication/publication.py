@@ -28,6 +28,7 @@ class Member:
 class Publication:
     """A publication with its tables (by oid) and schemas (oids).
 
+    `gencols`: stored generated columns are published (18).
     `reconcile`: an alteration is followed by the streams (`publisher.alteration`); a node alone has it.
     """
 
@@ -43,6 +44,7 @@ class Publication:
     members: tuple[Member, ...] = ()
     schemas: tuple[int, ...] = ()
     reconcile: bool = False
+    gencols: bool = False
 
     def member(self, relation: int) -> Member | None:
         """The membership of a table, or None."""
@@ -51,8 +53,9 @@ class Publication:
     def dump(self) -> dict[str, Any]:
         """A value for JSON that `load` reads back."""
         value = asdict(self)
-        if not self.reconcile:
-            del value["reconcile"]  # as it was recorded before there was the option
+        for option in ("reconcile", "gencols"):
+            if not value[option]:
+                del value[option]  # as it was recorded before there was the option
         return value
 
     @classmethod
@@ -65,10 +68,13 @@ class Publication:
         return cls(**{**value, "members": members, "schemas": tuple(value["schemas"])})
 
 
-_COLUMNS = "oid, pubname, pubowner, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, coalesce(pubreconcile, false)"
+_COLUMNS = (
+    "oid, pubname, pubowner, puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot, coalesce(pubreconcile, false),"
+    " pubgencols"
+)
 _OPTIONS = {
     "insert": "pubinsert", "update": "pubupdate", "delete": "pubdelete", "truncate": "pubtruncate", "via_root": "pubviaroot",
-    "reconcile": "pubreconcile",
+    "reconcile": "pubreconcile", "gencols": "pubgencols",
 }  # fmt: skip
 
 
@@ -106,6 +112,7 @@ def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) 
         cursor, "pg_publication", dbid=database, oid=oid, pubname=publication.name, pubowner=publication.owner,
         puballtables=publication.all_tables, pubinsert=publication.insert, pubupdate=publication.update, pubdelete=publication.delete,
         pubtruncate=publication.truncate, pubviaroot=publication.via_root, pubreconcile=publication.reconcile,
+        pubgencols=_letter(publication.gencols),
     )  # fmt: skip
     for member in publication.members:
         add_member(cursor, oids, database, oid, member)
@@ -122,9 +129,10 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
 
 
 def set_options(cursor: Cursor, database: int, oid: int, **options: bool) -> None:
-    """ALTER PUBLICATION … SET (…): any of insert, update, delete, truncate, via_root, reconcile."""
+    """ALTER PUBLICATION … SET (…): any of insert, update, delete, truncate, via_root, reconcile, gencols."""
     for option, value in options.items():
-        run(cursor, f"UPDATE hg.pg_publication SET {_OPTIONS[option]} = ? WHERE dbid = ? AND oid = ?", [value, database, oid])
+        stored = _letter(value) if option == "gencols" else value
+        run(cursor, f"UPDATE hg.pg_publication SET {_OPTIONS[option]} = ? WHERE dbid = ? AND oid = ?", [stored, database, oid])
 
 
 def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
@@ -186,6 +194,11 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Publicatio
     return _read(cursor, database, sql, [database, relation])
 
 
+def _letter(gencols: bool) -> str:
+    """Stored generated columns, or none."""
+    return "s" if gencols else "n"
+
+
 def _read(cursor: Cursor, database: int, condition: str, parameters: list[object]) -> list[Publication]:
     found = rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_publication WHERE dbid = ? {condition} ORDER BY pubname", [database, *parameters])
     if not found:
@@ -199,6 +212,12 @@ def _read(cursor: Cursor, database: int, condition: str, parameters: list[object
     for publication, schema in rows(cursor, sql, [database]):
         schemas.setdefault(publication, []).append(schema)
     return [
-        replace(Publication(*row[:-1]), members=tuple(members.get(row[0], ())), schemas=tuple(schemas.get(row[0], ())), reconcile=row[-1])
+        replace(
+            Publication(*row[:-2]),
+            members=tuple(members.get(row[0], ())),
+            schemas=tuple(schemas.get(row[0], ())),
+            reconcile=row[-2],
+            gencols=row[-1] == _letter(gencols=True),
+        )
         for row in found
     ]

@@ -17,7 +17,9 @@ class Slot:
     """A logical slot. `database`: oid; `restart_lsn`: log that the slot still needs; `confirmed_flush_lsn`: what the client has.
 
     `two_phase_at`: what was prepared before is sent as a whole when it is committed; `created_lsn`: where the slot was made, no
-    change is judged by an earlier catalog; `lost`: the slot was invalidated because it needed more than max_slot_wal_keep_size.
+    change is judged by an earlier catalog; `lost`: the slot was invalidated because it needed more than max_slot_wal_keep_size, or,
+    `idle`, as nobody has used it for idle_replication_slot_timeout; `failover`: it was made so (17); a node has no standby to which it
+    could be copied.
     """
 
     name: str
@@ -30,9 +32,20 @@ class Slot:
     two_phase_at: Lsn = INVALID
     created_lsn: Lsn = INVALID
     lost: bool = False
+    failover: bool = False
+    idle: bool = False
+
+    @property
+    def invalidation(self) -> str | None:
+        """Why it was invalidated, by the word of 17's pg_replication_slots."""
+        return "idle_timeout" if self.idle else "wal_removed" if self.lost else None
 
 
-_COLUMNS = "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase, two_phase_at, created_lsn, lost"
+_COLUMNS = (
+    "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase, two_phase_at, created_lsn, lost, failover, idle"
+)
+LATER_COLUMNS = (("failover", "BOOLEAN"), ("idle", "BOOLEAN"))
+"""Those that directories of the first of format 4 have not: they get them when they are opened."""
 
 
 def lookup(cursor: Cursor, name: str) -> Slot | None:
@@ -60,10 +73,10 @@ def create(cursor: Cursor, slot: Slot) -> Slot:
         raise PostgresError("42710", f'replication slot "{slot.name}" already exists')
     run(
         cursor,
-        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO hg.replication_slot ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             *(slot.name, slot.plugin, slot.database, slot.restart_lsn, slot.confirmed_flush_lsn, slot.temporary, slot.two_phase),
-            *(slot.two_phase_at, slot.created_lsn, slot.lost),
+            *(slot.two_phase_at, slot.created_lsn, slot.lost, slot.failover, slot.idle),
         ],
     )
     return slot
@@ -75,14 +88,15 @@ def advance(cursor: Cursor, name: str, restart_lsn: Lsn, confirmed_flush_lsn: Ls
     run(cursor, sql, [restart_lsn, confirmed_flush_lsn, name])
 
 
-def set_two_phase(cursor: Cursor, name: str, at: Lsn) -> None:
-    """From `at` on prepared transactions are decoded when they are prepared."""
-    run(cursor, "UPDATE hg.replication_slot SET two_phase = TRUE, two_phase_at = ? WHERE slot_name = ?", [at, name])
+def alter(cursor: Cursor, slot: Slot) -> None:
+    """Writes the flags of a slot, and from where on prepared transactions are decoded when they are prepared."""
+    sql = "UPDATE hg.replication_slot SET two_phase = ?, two_phase_at = ?, failover = ? WHERE slot_name = ?"
+    run(cursor, sql, [slot.two_phase, slot.two_phase_at, slot.failover, slot.name])
 
 
-def lose(cursor: Cursor, name: str) -> None:
+def lose(cursor: Cursor, name: str, *, idle: bool = False) -> None:
     """The slot is invalidated: the log that it needs is given up."""
-    run(cursor, "UPDATE hg.replication_slot SET lost = TRUE WHERE slot_name = ?", [name])
+    run(cursor, "UPDATE hg.replication_slot SET lost = TRUE, idle = ? WHERE slot_name = ?", [idle, name])
 
 
 def drop(cursor: Cursor, name: str) -> None:
@@ -96,7 +110,7 @@ def drop_database(cursor: Cursor, database: int) -> None:
 
 
 def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, temporary: bool, two_phase: bool, *rest: int) -> Slot:
-    two_phase_at, created, lost = rest
+    two_phase_at, created, lost, failover, idle = rest
     return Slot(
         name,
         plugin,
@@ -108,4 +122,6 @@ def _slot(name: str, plugin: str, database: int, restart: int, confirmed: int, t
         Lsn(two_phase_at or 0),
         Lsn(created or 0),
         bool(lost),
+        bool(failover),
+        bool(idle),
     )

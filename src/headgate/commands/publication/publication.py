@@ -28,24 +28,39 @@ from headgate.sql.parser import unwrap
 from headgate.storage.transaction.transaction import Transaction
 
 _OPTIONS = {"publish": "publish", "publish_via_partition_root": "via_root", "reconcile": "reconcile"}
+GENERATED = "publish_generated_columns"
+_GENERATED_SINCE = 18
 ACTIONS = ("insert", "update", "delete", "truncate")
 
 
-def read_options(nodes: Iterable[pb.Node]) -> dict[str, bool]:
-    """The options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root, reconcile."""
+def read_options(nodes: Iterable[pb.Node], announced: int) -> dict[str, bool]:
+    """The options as fields of `Publication`: insert, update, delete and truncate (all four or none), via_root, reconcile, gencols."""
     found: dict[str, bool] = {}
     given: set[str] = set()
     for option in options(nodes):
-        if option.name not in _OPTIONS:
+        if option.name not in _OPTIONS and not (option.name == GENERATED and announced >= _GENERATED_SINCE):
             raise PostgresError("42601", f'unrecognized publication parameter: "{option.name}"')
         if option.name in given:
             raise conflicting(option)
         given.add(option.name)
         if option.name == "publish":
             found |= _actions(option)
+        elif option.name == GENERATED:
+            found["gencols"] = _generated(option)
         else:
             found[_OPTIONS[option.name]] = option.boolean()
     return found
+
+
+def _generated(option: Option) -> bool:
+    word = (option.value or "").lower()
+    if word not in ("none", "stored"):
+        raise PostgresError(
+            "42601",
+            f'invalid value for publication parameter "{GENERATED}": "{option.value or ""}"',
+            detail='Valid values are "none" and "stored".',
+        )
+    return word == "stored"
 
 
 def _actions(option: Option) -> dict[str, bool]:
@@ -68,7 +83,7 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
         raise PostgresError("42501", "must be superuser to create FOR ALL TABLES publication")
     if publications.lookup(cursor, context.database, node.pubname) is not None:
         raise PostgresError("42710", f'publication "{node.pubname}" already exists')
-    given = read_options(node.options)
+    given = read_options(node.options, context.announced)
     via_root = given.get("via_root", False)
     members: list[Member] = []
     schemas: list[int] = []
@@ -79,7 +94,7 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
         found = publication_object.open_tables(tables, cursor, context)
         publication_object.bind_filters(found, via_root, context.forms)
         publication_object.check_column_lists(node.pubname, found, bool(schemas), via_root)
-        members = [_member(table, transaction, context.user) for table in found]
+        members = [_member(table, transaction, context) for table in found]
         for schema in schemas:
             publication_object.check_schema(cursor, context.database, schema)
     owner = privilege.used_role(cursor, context.user)
@@ -96,8 +111,8 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
     return CommandResult("CREATE PUBLICATION")
 
 
-def _member(table: TableObject, transaction: Transaction, role: str) -> Member:
-    publication_object.check_table(table, transaction.cursor, role)
+def _member(table: TableObject, transaction: Transaction, context: SessionContext) -> Member:
+    publication_object.check_table(table, transaction.cursor, context.user, generated=context.announced >= _GENERATED_SINCE)
     if table.filter is None:
         return Member(table.relation.oid, None, None, table.columns)
     return Member(table.relation.oid, table.filter.text, table.filter.dump(), table.columns)
@@ -111,7 +126,7 @@ def alter(node: pb.AlterPublicationStmt, session: Session) -> CommandResult:
     privilege.check_owner(cursor, context.user, publication.owner, "publication", publication.name)
     transaction.lock_object("pg_publication", publication.oid)
     if node.options:
-        _alter_options(node, publication, transaction)
+        _alter_options(node, publication, transaction, context.announced)
     else:
         _alter_objects(node, publication, session, transaction)
     transaction.catalog_changed()
@@ -122,8 +137,8 @@ def alter(node: pb.AlterPublicationStmt, session: Session) -> CommandResult:
     return CommandResult("ALTER PUBLICATION")
 
 
-def _alter_options(node: pb.AlterPublicationStmt, publication: Publication, transaction: Transaction) -> None:
-    given = read_options(node.options)
+def _alter_options(node: pb.AlterPublicationStmt, publication: Publication, transaction: Transaction, announced: int) -> None:
+    given = read_options(node.options, announced)
     cursor, database = transaction.cursor, transaction.database
     if given.get("via_root") is False and not publication.all_tables:
         for member in publication.members:
@@ -174,7 +189,7 @@ def _add(publication: Publication, found: list[TableObject], schemas: list[int],
         if publication.member(table.relation.oid) is not None:
             raise PostgresError("42710", f'relation "{table.relation.name}" is already member of publication "{publication.name}"')
         publications.add_member(
-            cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, _member(table, transaction, context.user)
+            cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, _member(table, transaction, context)
         )
     if schemas and lists:
         raise PostgresError(
@@ -194,7 +209,7 @@ def _set(publication: Publication, found: list[TableObject], schemas: list[int],
     cursor, context = transaction.cursor, session.context
     publication_object.bind_filters(found, publication.via_root, context.forms)
     publication_object.check_column_lists(publication.name, found, bool(schemas), publication.via_root)
-    members = [_member(table, transaction, context.user) for table in found]
+    members = [_member(table, transaction, context) for table in found]
     for schema in schemas:
         publication_object.check_schema(cursor, context.database, schema)
     publications.set_members(cursor, transaction.engine.catalog.next_oid, context.database, publication.oid, members, schemas)

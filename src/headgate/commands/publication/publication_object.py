@@ -141,8 +141,8 @@ def check_column_lists(publication: str, tables: Iterable[TableObject], with_sch
             )
 
 
-def check_table(table: TableObject, cursor: Cursor, role: str) -> None:
-    """Ownership, the kind of relation, and the names in the column list (which become attnums)."""
+def check_table(table: TableObject, cursor: Cursor, role: str, *, generated: bool) -> None:
+    """Ownership, the kind of relation, and the names in the column list (which become attnums), `generated` ones or not."""
     relation = table.relation
     privilege.check_owner(
         cursor, role, relation.owner, "table" if relation.kind in TABLE_KINDS else lookup.KINDS[relation.kind], relation.name
@@ -160,10 +160,10 @@ def check_table(table: TableObject, cursor: Cursor, role: str) -> None:
         raise PostgresError(
             "22023", f'cannot add relation "{relation.name}" to publication', detail=f"This operation is not supported for {refused}."
         )
-    table.columns = _attnums(relation, table.column_names)
+    table.columns = _attnums(relation, table.column_names, generated)
 
 
-def _attnums(relation: Relation, column_names: tuple[str, ...] | None) -> tuple[int, ...] | None:
+def _attnums(relation: Relation, column_names: tuple[str, ...] | None, generated: bool) -> tuple[int, ...] | None:
     if column_names is None:
         return None
     numbers: set[int] = set()
@@ -173,7 +173,7 @@ def _attnums(relation: Relation, column_names: tuple[str, ...] | None) -> tuple[
         column = next((each for each in relation.columns if each.name == name), None)
         if column is None:
             raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
-        if column.generated:
+        if column.generated and not generated:
             raise PostgresError("42P10", f'cannot use generated column "{name}" in publication column list')
         if column.attnum in numbers:
             raise PostgresError("42710", f'duplicate column "{name}" in publication column list')

@@ -24,7 +24,7 @@ from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.plan import Plan
 from headgate.commands.session import Session
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, causes
 from headgate.expression.duckdb.value import REGISTERED
 from headgate.sql.names import strings
 from headgate.sql.parser import ParseNode, walk
@@ -69,10 +69,7 @@ def instead(refused: PostgresError, session: Session, planned: Callable[[], T]) 
 
 
 def _came_while_running(refused: PostgresError) -> bool:
-    cause = refused.__cause__
-    while isinstance(cause, PostgresError):
-        cause = cause.__cause__
-    return isinstance(cause, duckdb.Error)
+    return isinstance(next((each for each in causes(refused) if not isinstance(each, PostgresError)), None), duckdb.Error)
 
 
 def _locks(node: pb.SelectStmt) -> bool:

@@ -64,6 +64,8 @@ class Env(Protocol):
 
     database: str
     path: str
+    announced: int
+    """The major release of PostgreSQL that the node announces."""
     in_utc: bool
     """Whether the session's TimeZone is UTC."""
     time_zone: str

@@ -109,11 +109,23 @@ def _duckdb_tree(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from:
     return CatalogRows(columns, list_sql=f"({found} WHERE _a.ancestor = {args[0]} AND _a.dbid = {env.database})", scalar=False)
 
 
+_LISTS_ALWAYS = 16
+"""The release from which on `attrs` has the columns that are published where there is no list too."""
+_LISTED = (
+    "coalesce(_g.attrs, (SELECT list(CAST(_a.attnum AS SMALLINT) ORDER BY _a.attnum) FROM hg.pg_attribute _a WHERE _a.dbid = _g.dbid"
+    " AND _a.attrelid = _g.relid AND _a.attnum > 0 AND NOT _a.attisdropped AND (_a.attgenerated = '' OR _p.pubgencols = 's')))"
+)
+
+
 def _duckdb_publication_tables(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     columns = (("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
     if node.function == procedure.PUBLICATION_TABLES:
         return _tables_of_several(args[0], env)
     where = f"_g.pubname = {args[0]} AND _g.dbid = {env.database}"
+    if env.announced >= _LISTS_ALWAYS:
+        where += " AND _p.dbid = _g.dbid AND _p.pubname = _g.pubname"
+        sql = f"SELECT _g.relid AS c1, {_LISTED} AS c2, _g.qual AS c3 FROM hg.publication_table _g, hg.pg_publication _p WHERE {where}"
+        return CatalogRows(columns, table_sql=sql, scalar=False)
     sql = f"SELECT _g.relid AS c1, _g.attrs AS c2, _g.qual AS c3 FROM hg.publication_table _g WHERE {where}"
     return CatalogRows(columns, table_sql=sql, scalar=False)
 
@@ -126,7 +138,7 @@ def _tables_of_several(names: str, env: DuckdbEnv) -> CatalogRows:
         f" WHERE _a.relid = _g.relid AND _a.depth > 0 AND _o.dbid = {env.database} AND list_contains({names}, _o.pubname)"
     )
     sql = (
-        "SELECT _p.oid AS c1, _g.relid AS c2, _g.attrs AS c3, _g.qual AS c4 FROM hg.publication_table _g"
+        f"SELECT _p.oid AS c1, _g.relid AS c2, {_LISTED} AS c3, _g.qual AS c4 FROM hg.publication_table _g"
         " JOIN hg.pg_publication _p ON _p.dbid = _g.dbid AND _p.pubname = _g.pubname"
         f" WHERE _g.dbid = {env.database} AND list_contains({names}, _g.pubname) AND NOT EXISTS ({above})"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.publisher.framing import Counts
-from headgate.publisher.slots import PLUGIN, check_name
+from headgate.publisher.slots import PLUGIN, check_name, invalidated
 from headgate.publisher.stream import Stream, StreamRequest
 from headgate.types import text_column
 from headgate.walsender import options as pgoutput_options
@@ -51,7 +51,7 @@ class SlotFunctions:
             raise PostgresError("42501", "must be superuser or replication role to use replication slots")
 
     def fn_pg_create_logical_replication_slot(
-        self, slot_name: str | None, plugin: str | None, temporary: bool = False, twophase: bool = False
+        self, slot_name: str | None, plugin: str | None, temporary: bool = False, twophase: bool = False, failover: bool = False
     ) -> tuple[str | None, Lsn | None]:
         """Makes a slot."""
         self._may_replicate()
@@ -62,8 +62,9 @@ class SlotFunctions:
         if storage is not None and storage.has_writes:
             raise PostgresError("25001", "cannot create logical replication slot in transaction that has performed writes")
         slot = self.node.slots.create(
-            slot_name, plugin, self.session.context.database, pid=self.pid, temporary=bool(temporary), two_phase=bool(twophase)
-        )
+            slot_name, plugin, self.session.context.database, pid=self.pid, temporary=bool(temporary), two_phase=bool(twophase),
+            failover=bool(failover),
+        )  # fmt: skip
         return slot_name, slot.confirmed_flush_lsn
 
     def fn_pg_copy_logical_replication_slot(
@@ -75,6 +76,8 @@ class SlotFunctions:
         slots = self.node.slots
         source = slots.get(src_slot_name)
         self._check_database(src_slot_name)
+        if source.idle:
+            raise PostgresError("55000", f'cannot copy invalidated replication slot "{src_slot_name}"')
         if source.lost:
             raise PostgresError("55000", "cannot copy a replication slot that doesn't reserve WAL")
         kept = source.temporary if temporary is None else temporary
@@ -82,6 +85,11 @@ class SlotFunctions:
             dst_slot_name, plugin or source.plugin, source.database, pid=self.pid, temporary=bool(kept), position=source.confirmed_flush_lsn
         )
         return dst_slot_name, slot.confirmed_flush_lsn
+
+    def fn_pg_sync_replication_slots(self) -> NoReturn:
+        """A node is nobody's standby."""
+        self._may_replicate()
+        raise PostgresError("55000", "replication slots can only be synchronized to a standby server")
 
     def fn_pg_create_physical_replication_slot(
         self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False
@@ -145,6 +153,8 @@ class SlotFunctions:
         slot = slots.acquire(name, self.pid)
         try:
             self._check_database(name)
+            if slot.idle:
+                raise invalidated(slot)
             if slot.lost:
                 raise PostgresError(
                     "55000",

@@ -46,6 +46,7 @@ class SlotReport(TypedDict):
     client: str | None
     address: str | None
     wal_status: str
+    invalidation_reason: str | None
     pinned_bytes: int
     confirmed_lsn: str
     lag_bytes: int
@@ -140,6 +141,7 @@ def _slot(node: Node, live: Live, database: str | None) -> SlotReport:
         "client": None if backend is None else backend.application_name,
         "address": None if backend is None else backend.client_addr,
         "wal_status": node.checkpointer.wal_status(live.slot)[0],
+        "invalidation_reason": live.slot.invalidation,
         "pinned_bytes": 0 if live.slot.lost else max(0, int(node.engine.log.end) - int(live.slot.restart_lsn)),
         "confirmed_lsn": str(live.slot.confirmed_flush_lsn),
         "lag_bytes": max(0, int(node.engine.log.end) - int(live.slot.confirmed_flush_lsn)),

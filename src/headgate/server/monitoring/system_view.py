@@ -46,7 +46,7 @@ def providers(node: Node, session: ClientSession) -> Mapping[str, Provider]:
         "pg_stat_database": partial(_databases, node),
         "pg_stat_all_tables": partial(_tables, node, session),
         "pg_stat_replication": partial(_replication, node, session),
-        "pg_replication_slots": partial(_slots, node),
+        "pg_replication_slots": partial(_slots, node, session),
         "pg_stat_replication_slots": partial(_slot_statistics, node),
         "pg_settings": partial(_settings, session),
         "pg_prepared_statements": partial(_prepared, session),
@@ -227,13 +227,20 @@ def _replication(node: Node, session: ClientSession) -> Iterator[Row]:
         )
 
 
-def _slots(node: Node) -> Iterator[Row]:
+def _slots(node: Node, session: ClientSession) -> Iterator[Row]:
+    """With the columns of the release that the node announces, as `catalog.system_view` has them."""
+    announced = session.context.announced
     cursor = node.catalog.cursor()
     names = {one.oid: one.name for one in databases.all_databases(cursor)}
     cursor.close()
     for live in node.slots.all():
         slot = live.slot
         active = live.active if live.active is not None else live.owner
+        conflicting = slot.lost and announced == 16  # from 17 on: with recovery on a standby alone
+        later = (
+            *((18, _lsn(slot.two_phase_at)), (17, _moment(live.inactive_since)), (16, conflicting), (17, slot.invalidation)),
+            *((17, slot.failover), (17, False)),
+        )
         yield (
             slot.name,
             slot.plugin,
@@ -245,10 +252,11 @@ def _slots(node: Node) -> Iterator[Row]:
             active,
             None,
             None,
-            None if slot.lost else slot.restart_lsn,
+            None if slot.lost and not slot.idle else slot.restart_lsn,
             slot.confirmed_flush_lsn,
             *node.checkpointer.wal_status(slot),
             slot.two_phase,
+            *(value for since, value in later if since <= announced),
         )
 
 

@@ -176,7 +176,7 @@ class FromItems(SessionFunctions):
     def _relation_columns(self, found: system_view.SystemRelation, alias: str) -> list[SourceColumn]:
         return [
             SourceColumn(name, kind, f"{alias}.{written}", found.oid, attnum, facts)
-            for name, kind, written, attnum, facts in _columns(found.schema, found.name)
+            for name, kind, written, attnum, facts in _columns(found.schema, found.name, self.context.announced)
         ]
 
     def _path(self) -> list[str]:
@@ -189,7 +189,7 @@ class FromItems(SessionFunctions):
             raise PostgresError("0A000", f'cross-database references are not implemented: "{shown}"', position=position(node.location))
         schemas = [node.schemaname] if node.schemaname else self._path()
         for schema in schemas:
-            found = system_view.relations().get((schema, node.relname))
+            found = system_view.relation(schema, node.relname, self.context.announced)
             if found is not None:
                 return found
         shown = f"{node.schemaname}.{node.relname}" if node.schemaname else node.relname
@@ -202,13 +202,14 @@ class FromItems(SessionFunctions):
         table = found.physical
         if table is not None:
             listed = ", ".join(f'"{column.name}"' for column in table.columns)
+            listed += "".join(f", {_LATER[each.name]}" for each in found.columns[len(table.columns) :])
             if table.name in _PRETTY:
                 listed += f", {_PRETTY[table.name]}"
             scope = "" if table.shared else f" WHERE dbid IN (0, {self.context.database})"
             return f"SELECT {listed} FROM hg.{_WHOLE.get(table.name, table.name)}{scope}"
         if found.schema == "information_schema" and found.kind == "r":
             return self._table_sql(found.columns, [tuple(row.values()) for row in initial.rows(found.name)])
-        if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in self.dynamic):
+        if found.expanded or (found.name in system_view.FROM_CATALOG and found.name not in self.dynamic and not self.describing):
             return self._view_sql(found)
         provider = self.dynamic.get(found.name)
         return self._table_sql(found.columns, [] if provider is None or self.describing else list(provider()))
@@ -356,7 +357,7 @@ class FromItems(SessionFunctions):
             return self._acting_rows(bound, name)
         if function.name in _BEHIND_VIEWS:
             relation = system_view.relations()["pg_catalog", _BEHIND_VIEWS[function.name]]
-            listed = ", ".join(f"{key} AS c{place}" for place, (_, _, key, _, _) in enumerate(_columns("pg_catalog", relation.name), 1))
+            listed = ", ".join(f"{key} AS c{place}" for place, (_, _, key, _, _) in enumerate(_columns("pg_catalog", relation.name, 15), 1))
             columns = tuple((each.name, each.type_oid) for each in relation.columns)
             return CatalogRows(columns, table_sql=f"SELECT {listed} FROM ({self._relation_sql(relation)}) {self.alias()}", scalar=False)
         if function.name in _KEPT_ROWS:
@@ -392,6 +393,8 @@ _VERSIONS = tuple(
     for name, attnum, kind, value in (("xmin", -2, t.XID, 1), ("cmin", -3, t.CID, 0), ("xmax", -4, t.XID, 0), ("cmax", -5, t.CID, 0))
 )
 """What a catalog's row says of its versions: programs read it, and a node has one of each that all may see (BootstrapTransactionId)."""
+_LATER = {"pubgencols": "coalesce(pubgencols, 'n') AS pubgencols"}
+"""Columns of catalogs that 15 has not."""
 _BEHIND_VIEWS = {"pg_show_all_settings": "pg_settings"}
 """Functions that give what a view shows."""
 _KEPT_ROWS = frozenset({"pg_get_keywords"})
@@ -399,9 +402,10 @@ _KEPT_ROWS = frozenset({"pg_get_keywords"})
 
 
 @lru_cache(maxsize=512)
-def _columns(schema: str, name: str) -> tuple[tuple[str, TypeRef, str, int, Facts], ...]:
+def _columns(schema: str, name: str, announced: int) -> tuple[tuple[str, TypeRef, str, int, Facts], ...]:
     """The columns of a system relation: name, type, name in SQL, number, and what is known of each."""
-    found = system_view.relations()[schema, name]
+    found = system_view.relation(schema, name, announced)
+    assert found is not None
     types, physical = t.builtin(), found.physical is not None
     return tuple(
         (

@@ -37,7 +37,6 @@ from headgate.storage.spark import failure
 from headgate.types import registry as t
 
 SERVER_VERSION = "15.18"
-VERSION = f"PostgreSQL {SERVER_VERSION} (headgate)"
 
 STABLE = frozenset(
     "pg_current_wal_lsn pg_current_wal_flush_lsn pg_current_wal_insert_lsn pg_last_wal_receive_lsn pg_last_wal_replay_lsn txid_current"
@@ -88,6 +87,11 @@ class SessionFunctions(Env):
     """Where the SELECT that is compiled may have rows of names beside its own (`relation_source`)."""
     kept_view: bool
     """Whether what has been compiled of a view depends on nothing that changes within the session."""
+
+    @property
+    def announced(self) -> int:  # type: ignore[override]
+        """The major release of PostgreSQL that the node announces."""
+        return self.context.announced
 
     def sql(self, expression: Expression) -> str:
         """The SQL of an expression."""
@@ -188,7 +192,8 @@ class SessionFunctions(Env):
         return raised("55000", failure.with_fields("recovery is not in progress", hint=hint), node.type.oid)
 
     def _fn_version(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
-        return quote(VERSION)
+        release = (self.context.setting("server_version") or SERVER_VERSION).split()[0]
+        return quote(f"PostgreSQL {release} (headgate)")
 
     def _fn_pg_backend_pid(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
         self.kept_view = False
