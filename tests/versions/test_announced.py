@@ -59,6 +59,28 @@ def test_a_subscriber_of_its_own_version(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("version", [16, 17, 18])
+def test_prepared_transactions_and_tables_that_differ(
+    announcing: Callable[[int], Database], subscriber: Callable[[int], Database], version: int
+) -> None:
+    lake, there = announcing(version), subscriber(version)
+    assert lake.sql("SELECT version()") == f"PostgreSQL {version}.1 (headgate)"
+    lake.sql(f"{TABLE}; INSERT INTO t VALUES (1, 'copied'); CREATE PUBLICATION p FOR TABLE t")
+    there.sql("CREATE TABLE t (extra text DEFAULT 'here', b varchar(40), a bigint PRIMARY KEY)")
+    subscribe(there, lake, "s", "p", "two_phase = true, streaming = parallel")
+    there.wait("SELECT subtwophasestate FROM pg_subscription WHERE subname = 's'", "e")
+    waiting = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
+    for end in ("ROLLBACK", "COMMIT"):
+        lake.sql("BEGIN; INSERT INTO t VALUES (2, 'prepared'); UPDATE t SET b = 'changed' WHERE a = 1; PREPARE TRANSACTION 'kept'")
+        there.wait(waiting, "1")
+        assert there.sql("SELECT count(*) FROM t") == "1"
+        lake.sql(f"{end} PREPARED 'kept'")
+        there.wait(waiting, "0")
+    arrived(lake, "s")
+    assert there.sql("SELECT a, b, extra FROM t ORDER BY a") == "1|changed|here\n2|prepared|here"
+
+
+@pytest.mark.slow
 def test_a_publication_that_is_missing_is_skipped_by_18(
     announcing: Callable[[int], Database], subscriber: Callable[[int], Database]
 ) -> None:
