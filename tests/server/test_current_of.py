@@ -68,7 +68,12 @@ def told(play: Play) -> list[Any]:
 
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
-SEEN = [(kind, level) for kind in TABLES for level in LEVELS if level == "READ COMMITTED" or "without vectors" not in kind]
+SEEN = [
+    pytest.param(kind, level, marks=[pytest.mark.slow] if kind == "partitions" or level == "REPEATABLE READ" else [])
+    for kind in TABLES
+    for level in LEVELS
+    if level == "READ COMMITTED" or "without vectors" not in kind
+]
 """Without vectors a change of any row of its file is 40001 under REPEATABLE READ, in every UPDATE."""
 
 
@@ -243,6 +248,7 @@ def drawn(draw: random.Random, kind: str) -> list[Step]:
     return [*steps, ("a", draw.choice(["COMMIT", "COMMIT", "ROLLBACK"])), ("a", "SELECT * FROM t ORDER BY a, b")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TABLES)
 def test_random_changes_around_a_cursor_find_the_row_that_postgresql_finds(plays: tuple[Play, Play], kind: str) -> None:
     """Where rows cannot be told apart a node refuses, and the transaction ends there on both."""

@@ -69,6 +69,7 @@ def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) 
     assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_node_has_its_work_done_by_a_cluster(
     own_node: Callable[..., Server], spark_cluster: SparkCluster, object_store: ObjectStore, postgres: Server

@@ -147,6 +147,7 @@ def test_a_slot_in_use_is_altered_when_it_is_given_back(node: Server) -> None:
     lake.server.drop_slot(lake.name, kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "altered"), [("before", "f"), ("behind", "t")])
 def test_a_kill_while_a_slot_is_altered(spare_node: Callable[..., Server], place: str, altered: str) -> None:
     lake = spare_node(server_version="'17.1'")

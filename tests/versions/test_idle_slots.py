@@ -70,6 +70,7 @@ def test_a_slot_that_nobody_uses_is_given_up(spare_node: Callable[..., Server], 
     assert story(spare_node(server_version="'18.1'")) == story(of_version(18))
 
 
+@pytest.mark.slow
 def test_a_subscriber_that_comes_back_too_late(spare_node: Callable[..., Server], postgres: Server) -> None:
     """Of a node that announces 15, over a kill behind the durable step and a restart; `headgate status` tells why."""
     lake, there = Database.new(spare_node(server_version="'15.18'")), Database.new(postgres)
