@@ -149,9 +149,8 @@ def relations() -> Mapping[tuple[str, str], SystemRelation]:
     return found
 
 
-@functools.cache
 def relation(schema: str, name: str, announced: int) -> SystemRelation | None:
-    """The relation as the release has it that the node announces, or None."""
+    """The relation as the release has it that the node announces, or None. `name` is whatever a client has written."""
     found = relations().get((schema, name))
     later = [(column, kind) for since, column, kind in _LATER.get(name, ()) if since <= announced]
     if found is None or not later or schema != "pg_catalog":

@@ -170,7 +170,7 @@ class Node:
                 raise
         self._jvm_watch = None if self._given_spark is not None else reinitialize.watch(self, session)
         reinitialize.watch_directory(self)
-        if spark.is_cluster(self.settings):
+        if self.engine.on_cluster:
             self.cluster = ClusterWatch(self)
             self.cluster.start()
         self.slots = Slots(

@@ -22,6 +22,7 @@ from headgate.commands.publication.publication_object import TableObject
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
+from headgate.publisher.published import GENERATED_COLUMNS
 from headgate.sql import names
 from headgate.sql.options import Option, conflicting, options
 from headgate.sql.parser import unwrap
@@ -29,7 +30,6 @@ from headgate.storage.transaction.transaction import Transaction
 
 _OPTIONS = {"publish": "publish", "publish_via_partition_root": "via_root", "reconcile": "reconcile"}
 GENERATED = "publish_generated_columns"
-_GENERATED_SINCE = 18
 ACTIONS = ("insert", "update", "delete", "truncate")
 
 
@@ -38,7 +38,7 @@ def read_options(nodes: Iterable[pb.Node], announced: int) -> dict[str, bool]:
     found: dict[str, bool] = {}
     given: set[str] = set()
     for option in options(nodes):
-        if option.name not in _OPTIONS and not (option.name == GENERATED and announced >= _GENERATED_SINCE):
+        if option.name not in _OPTIONS and not (option.name == GENERATED and announced >= GENERATED_COLUMNS):
             raise PostgresError("42601", f'unrecognized publication parameter: "{option.name}"')
         if option.name in given:
             raise conflicting(option)
@@ -112,7 +112,7 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
 
 
 def _member(table: TableObject, transaction: Transaction, context: SessionContext) -> Member:
-    publication_object.check_table(table, transaction.cursor, context.user, generated=context.announced >= _GENERATED_SINCE)
+    publication_object.check_table(table, transaction.cursor, context.user, generated=context.announced >= GENERATED_COLUMNS)
     if table.filter is None:
         return Member(table.relation.oid, None, None, table.columns)
     return Member(table.relation.oid, table.filter.text, table.filter.dump(), table.columns)

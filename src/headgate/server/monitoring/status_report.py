@@ -1,8 +1,7 @@
 """What `headgate status` shows of a running node: DIR/headgate.status, JSON, written when SIGUSR1 asks for it.
 
 Keys: time, version, pid, port, started, log_end, trouble (why no connection can be accepted, or null), threads (`supervision.Health`),
-subscriptions (`subscriber.report`), slots, spark (what ran where; the
-application on a cluster). Whoever may signal the process and read
+subscriptions (`subscriber.report`), slots, spark (what ran where, the application on a cluster). Whoever may signal the process and read
 its directory may see it: no connection and no password is needed. The file appears at once whole.
 """
 

@@ -127,11 +127,12 @@ class _Job:
         given = 0
         while self._thread.is_alive():
             self._thread.join(self._look)
-            found = _parts(data_location.names_if_any(self._place))
+            found = self._files()
             while self._thread.is_alive() and given in found:
                 yield self._place / found[given]
                 given += 1
-                found = found if given in found else _parts(data_location.names_if_any(self._place))
+                if given not in found:
+                    found = self._files()
         if self._error is not None:
             raise self._error
         names = data_location.names_if_any(self._place)
@@ -139,6 +140,9 @@ class _Job:
             raise PostgresError("XX000", f'Spark has not written a result into "{self._place}"')
         found = _parts(names)
         yield from (self._place / found[number] for number in sorted(found) if number >= given)
+
+    def _files(self) -> dict[int, str]:
+        return _parts(data_location.names_if_any(self._place))
 
     def stop(self) -> None:
         """Has the job ended, if it has not."""
