@@ -273,7 +273,7 @@ def _slot_error(rest: str) -> PostgresError:
 
 def _flag(name: str, value: str | None) -> bool:
     """The value of an option that is on or off (defGetBoolean)."""
-    found = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}.get("on" if value is None else value.lower())
+    found = options.switch(value)
     if found is None:
         raise PostgresError("42601", f"{name} requires a Boolean value")
     return found

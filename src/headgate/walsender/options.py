@@ -95,6 +95,11 @@ def _publications(name: str, value: str | None) -> tuple[str, ...]:
     return tuple(names)
 
 
+def switch(value: str | None) -> bool | None:
+    """An option that is on or off, by itself on (defGetBoolean); None for any other word."""
+    return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}.get("on" if value is None else value.lower())
+
+
 def _boolean(name: str, value: str | None) -> bool:
     if value is None:
         return True
@@ -108,7 +113,7 @@ def _streaming(name: str, value: str | None) -> bool | str:
     """Whether, or "parallel" (16): a node sends blocks of transactions that are over, so that none of them is ever aborted."""
     if value is not None and value.lower() == "parallel":
         return "parallel"
-    found = True if value is None else {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}.get(value.lower())
+    found = switch(value)
     if found is None:
         raise PostgresError("42601", f'{name} requires a Boolean value or "parallel"')
     return found

@@ -253,11 +253,6 @@ class Transaction(Uncommitted):
         found = [write for write in self._open.writes[since:] if write.relation == relation.oid]
         return [(write, self._open.held.rows(write.seq)) for write in found]
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether it reads as of its begin: REPEATABLE READ, SERIALIZABLE."""
-        return self._fixed
-
     def changing(self, relation: Relation, *, keeps_keys: bool = False) -> TableState:
         """As `positions`, for who looks up there the rows that he will `rewrite`: takes the table's write lock."""
         self._lock(relation, beside_claims=keeps_keys)

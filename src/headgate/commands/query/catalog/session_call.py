@@ -249,19 +249,25 @@ class SessionFunctions(Env):
 
     def _fn_format_type(self, args: Sequence[Expression], _node: FuncExpr) -> str | None:
         """With the type's texts beside the rows; a type of users (and a row of a catalog) has none, and its names are there."""
-        column = args[0]
-        if self.lookups is None or not isinstance(column, ColumnRef) or column.key not in self.lookups.keys:
+        key = self._looked_up(args[0])
+        if key is None:
             return None
-        text = self._beside("SELECT * FROM hg.type_text", column.key)
-        named = self._beside(f"SELECT * FROM hg.type_name WHERE dbid IN (0, {self.database})", column.key)
-        return _TYPE_SHOWN.format(o=column.key, m=self.sql(args[1]), x=text, n=named, p=self.path)
+        text = self._beside("SELECT * FROM hg.type_text", key)
+        named = self._beside(f"SELECT * FROM hg.type_name WHERE dbid IN (0, {self.database})", key)
+        return _TYPE_SHOWN.format(o=key, m=self.sql(args[1]), x=text, n=named, p=self.path)
 
     def _fn_pg_get_userbyid(self, args: Sequence[Expression], _node: FuncExpr) -> str | None:
-        column = args[0]
-        if self.lookups is None or not isinstance(column, ColumnRef) or column.key not in self.lookups.keys:
+        key = self._looked_up(args[0])
+        if key is None:
             return None
-        role = self._beside("SELECT oid, rolname FROM hg.pg_authid", column.key)
-        return f"coalesce({role}.rolname, 'unknown (OID=' || CAST({column.key} AS VARCHAR) || ')')"
+        role = self._beside("SELECT oid, rolname FROM hg.pg_authid", key)
+        return f"coalesce({role}.rolname, 'unknown (OID=' || CAST({key} AS VARCHAR) || ')')"
+
+    def _looked_up(self, oid: Expression) -> str | None:
+        """The key of a column whose rows of names may stand beside those of the SELECT; None for anything else."""
+        if self.lookups is None or not isinstance(oid, ColumnRef) or oid.key not in self.lookups.keys:
+            return None
+        return oid.key
 
     def _beside(self, rows: str, key: str) -> str:
         """The name of rows that stand beside those of the SELECT: the one whose oid a column of it is, if there is one."""
