@@ -7,7 +7,7 @@ single test: it costs fifteen seconds), `cluster` (makes PostgreSQL clusters for
 The suite runs in two processes (``make test``), so that both cores work all the time. The tests of a file stay together: what a fixture of
 the file makes is made once. The one process begins with the files of the shared node, the other with those of the Spark session, and they
 meet where files need neither (`FromBothEnds`): each starts its Java virtual machine once, and keeps it warm. ``--quick`` leaves tests that
-need no server; ``--all`` adds those that are marked slow and draws more examples.
+need no server; ``--all`` adds those that are marked slow and draws more examples. ``--on`` puts the nodes elsewhere (`place`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.place import Place, Surroundings, bare
 from tests.postgresql_version import binaries
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
@@ -58,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headgate")
     group.addoption("--quick", action="store_true", help="only the tests that need no server")
     group.addoption("--all", action="store_true", help="everything at length: also the tests that are marked slow")
+    group.addoption("--on", choices=[place.value for place in Place], default="disk", help="where nodes have their tables and their tasks")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -107,6 +109,8 @@ def _file(item: pytest.Item) -> str:
 
 def _unwanted(config: pytest.Config, item: pytest.Item) -> bool:
     if item.get_closest_marker("slow") and not config.getoption("--all"):
+        return True
+    if item.get_closest_marker("on_disk") and config.getoption("--on") == Place.S3.value:
         return True
     return bool(config.getoption("--quick")) and not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
@@ -275,6 +279,8 @@ class PostgresServer(Server):
 class NodeServer(Server):
     """A headgate node, driven by its own command line."""
 
+    surroundings: ClassVar[Surroundings | None] = None
+    """Where the run's nodes are, from the run's first fixture on."""
     defaults: ClassVar = {
         "max_replication_slots": "60",
         "max_wal_senders": "60",
@@ -296,12 +302,15 @@ class NodeServer(Server):
     def create(self) -> None:
         """Makes the data directory."""
         self.headgate("initdb", "-U", "postgres", "-A", "trust")
+        self._around = {} if "data_location" in self.conf or self.surroundings is None else self.surroundings.settings()
         self._initial = {name: (self.data / name).read_text() for name in ("headgate.conf", "pg_hba.conf")}
         self._write_files()
 
     def _files(self) -> dict[Path, str]:
         """The files of settings and access rules as this server wants them."""
-        lines = "".join(f"{name} = {value}\n" for name, value in {**self.defaults, "port": str(self.port), **self.conf}.items())
+        lines = "".join(
+            f"{name} = {value}\n" for name, value in {**self.defaults, "port": str(self.port), **self._around, **self.conf}.items()
+        )
         return {self.data / name: text + (lines if name == "headgate.conf" else "") for name, text in self._initial.items()}
 
     def _write_files(self) -> None:
@@ -465,12 +474,22 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
     store.end()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def surroundings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundings]:
+    """Where ``--on`` puts the run's nodes and engines."""
+    place = Place(request.config.getoption("--on"))
+    found = Surroundings(place, lambda: request.getfixturevalue("object_store"), lambda: tmp_path_factory.mktemp("cluster"))
+    NodeServer.surroundings = found
+    yield found
+    found.end()
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, surroundings: Surroundings) -> Iterator[SparkSession]:
     """The run's one Spark session, made as a node makes it."""
     from headgate.storage.spark import spark_session as storage
 
-    session = storage.start(None, scratch=tmp_path_factory.mktemp("spark"))
+    session = storage.start(bare(surroundings.spark_settings()), scratch=tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 
@@ -486,12 +505,18 @@ def catalog_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def engine(spark: SparkSession, catalog_file: Path, tmp_path: Path) -> Iterator[Engine]:
+def engine_settings(surroundings: Surroundings) -> dict[str, str]:
+    """What an engine is made with where the run is: a data location of its own where tables are not in the data directory."""
+    return bare(surroundings.settings())
+
+
+@pytest.fixture
+def engine(spark: SparkSession, catalog_file: Path, tmp_path: Path, engine_settings: dict[str, str]) -> Iterator[Engine]:
     """The storage of a node without the node: an empty data directory of its own."""
     from headgate.catalog.catalog import Catalog
     from headgate.storage.engine import Engine
 
     shutil.copy(catalog_file, tmp_path / "catalog.duckdb")
     catalog = Catalog.open(tmp_path / "catalog.duckdb")
-    yield Engine({}, catalog, tmp_path, session=spark)
+    yield Engine(engine_settings, catalog, tmp_path, session=spark)
     catalog.close()

@@ -25,8 +25,8 @@ SECRET = "secret-of-the-cluster"
 class SparkCluster:
     """The processes; `master` is what `spark_master` takes."""
 
-    def __init__(self, folder: Path, workers: int = 2, cores: int = 1) -> None:
-        self.folder, self.cores = folder, cores
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 1, memory: str = "2g") -> None:
+        self.folder, self.cores, self.memory = folder, cores, memory
         self.port, self.web = free_port(), free_port()
         self.master = f"spark://127.0.0.1:{self.port}"
         self.workers: list[subprocess.Popen[bytes]] = []
@@ -51,7 +51,18 @@ class SparkCluster:
         """Starts a worker, and waits until the master knows it."""
         number = len(self.workers)
         place = self.folder / f"worker{number}"
-        options = ("--cores", str(self.cores), "--memory", "2g", "--work-dir", str(place), "--webui-port", "0", "--host", "127.0.0.1")
+        options = (
+            "--cores",
+            str(self.cores),
+            "--memory",
+            self.memory,
+            "--work-dir",
+            str(place),
+            "--webui-port",
+            "0",
+            "--host",
+            "127.0.0.1",
+        )
         self.workers.append(self._start(f"worker{number}", "worker.Worker", *options, self.master))
         alive = sum(each.poll() is None for each in self.workers)
         until(lambda: (self._said() or {}).get("aliveworkers", 0) >= alive, f"no worker:\n{self.log(f'worker{number}')}", 60)

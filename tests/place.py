@@ -1,0 +1,76 @@
+"""Where the suite's nodes keep their tables and have their tasks run: ``--on`` says it, the tests are the same.
+
+`disk` is what a node does unless it is told otherwise. `tasks` sends every batch through Spark's tasks (`small_batch_rows = 0`), `s3` puts the
+tables of each node at a prefix of its own of the run's object store, `cluster` has the tasks of all run on one standalone cluster of two
+workers, every batch again, on tables that lie on the disk which both see.
+
+Called by `conftest`: `settings` are of one node, or of one engine of a test without a node. A test that says itself where its tables
+lie keeps what it says; one that looks at their files as those of a disk is marked `on_disk` and left out elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.object_store import ObjectStore
+    from tests.spark_cluster import SparkCluster
+
+
+class Place(Enum):
+    """What ``--on`` takes."""
+
+    DISK = "disk"
+    TASKS = "tasks"
+    S3 = "s3"
+    CLUSTER = "cluster"
+
+
+class Surroundings:
+    """What a run's nodes find where the option puts them; what they need is started when the first of them asks."""
+
+    def __init__(self, place: Place, store: Callable[[], ObjectStore], folder: Callable[[], Path]) -> None:
+        self.place, self._store, self._folder = place, store, folder
+        self._cluster: SparkCluster | None = None
+
+    def settings(self) -> dict[str, str]:
+        """Settings of one more node, as headgate.conf has them."""
+        if self.place is Place.S3:
+            return self._store().settings()
+        if self.place is Place.CLUSTER:
+            return {**self.spark_settings(), "small_batch_rows": "0"}
+        return {"small_batch_rows": "0"} if self.place is Place.TASKS else {}
+
+    def spark_settings(self) -> dict[str, str]:
+        """Those of them that a Spark session is started with, of tests that have no node."""
+        if self.place is Place.S3:
+            return self._store().settings()
+        if self.place is not Place.CLUSTER:
+            return {}
+        return {
+            "spark.master": f"'{self._started().master}'",
+            "spark.driver.host": "'127.0.0.1'",
+            "spark.cores.max": "'1'",  # nodes stand beside each other, each is an application
+            "spark.executor.memory": "'1g'",
+        }
+
+    def _started(self) -> SparkCluster:
+        if self._cluster is None:
+            from tests.spark_cluster import SparkCluster
+
+            # more cores and memory than there are: an application that waits for a core that another one has would wait for ever
+            self._cluster = SparkCluster(self._folder(), cores=8, memory="12g")
+        return self._cluster
+
+    def end(self) -> None:
+        """Ends what it has started."""
+        if self._cluster is not None:
+            self._cluster.end()
+
+
+def bare(settings: dict[str, str]) -> dict[str, str]:
+    """Settings as a node that runs has them, without the quotes of its file."""
+    return {name: value.strip("'") for name, value in settings.items()}
