@@ -121,7 +121,8 @@ def test_frames_of_several_relations_are_put_into_the_order_of_the_log() -> None
 def sqlstate_of(frames: list[bytes]) -> str | None:
     try:
         for each in decode.decode(*frames_of(frames)).changes:
-            each.table().validate(full=True)
+            for column in [*each.new, *(each.old or ())]:
+                column.values.validate(full=True)
     except PostgresError as error:
         return error.sqlstate
     return None

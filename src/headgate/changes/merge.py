@@ -106,7 +106,8 @@ def _merge_frame(
     *,
     many: bool,
 ) -> Merged:
-    held = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    kept = frame.is_cached  # by the caller, who lets it go
+    held = frame if kept else frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         summary = summary_of(held, relation, key)
         if summary.changes <= min(small, SMALL_CHANGES):
@@ -123,7 +124,8 @@ def _merge_frame(
             return Merged(done, strategy=MergeStrategy.POSITIONS)
         return merge_large(transaction, relation, key, held_after, summary, strategy)
     finally:
-        held.unpersist()
+        if not kept:
+            held.unpersist()
 
 
 def _merge_small(

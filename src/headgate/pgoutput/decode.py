@@ -10,7 +10,7 @@ Truncated or malformed bytes raise PostgresError 08P01, bytes that are not UTF-8
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -77,27 +77,6 @@ class Changes:
             None if self.old is None else of(self.old),
         )
 
-    def table(self) -> pa.Table:
-        """The changes as a table.
-
-        Columns: txn int64, lsn int64, seq int64, op string, old_kind string (NULL: none), then per column `new_<i>`,
-        `unchanged_<i>` bool and `old_<i>`: all of them always, so that the schema depends on the relation alone.
-        """
-        columns: dict[str, pa.Array] = {
-            "txn": pa.array(self.txn),
-            "lsn": pa.array(self.lsn),
-            "seq": pa.array(self.seq),
-            "op": _letters(self.op),
-            "old_kind": _letters(self.old_kind),
-        }
-        rows = len(self)
-        for place, column in enumerate(self.new):
-            columns[f"new_{place}"] = column.values
-            flags = np.zeros(rows, np.bool_) if column.unchanged is None else column.unchanged
-            columns[f"unchanged_{place}"] = pa.array(flags)
-            columns[f"old_{place}"] = pa.nulls(rows, column.values.type) if self.old is None else self.old[place].values
-        return pa.table(columns)
-
 
 @dataclass(frozen=True)
 class Truncation:
@@ -131,6 +110,7 @@ def decode(
     *,
     relations: Mapping[int, m.Relation] | None = None,
     first_seq: int = 0,
+    only: Container[m.Relation] | None = None,
 ) -> DecodedFrames:
     """Decodes the XLogData frames ``data[starts[i]:starts[i] + lengths[i]]`` (each begins with ``w``).
 
@@ -140,23 +120,38 @@ def decode(
         lengths: of each frame.
         relations: Relation messages seen earlier on the connection, by OID.
         first_seq: the seq of the first frame.
+        only: the relations, as they were described, whose changes are wanted; None: all.
     """
-    outline = scan(data, starts, lengths, first_seq)
-    result = DecodedFrames(outline.transactions(), dict(relations or {}))
-    run = _Run(data, starts, starts + lengths, outline, result, first_seq)
-    for seq, lsn, found in outline.others:
-        run.single(seq, lsn, found)
-    run.changes(outline.changes, outline.relations)
-    return result
+    run = _Run.of(data, starts, lengths, relations or {}, first_seq)
+    for relation, frames in run.changed():
+        if only is None or relation in only:
+            run.result.changes.append(run.relation_changes(relation, frames))
+    return run.result
+
+
+def survey(
+    data: Bytes, starts: Numbers, lengths: Numbers, *, relations: Mapping[int, m.Relation], first_seq: int
+) -> list[tuple[m.Relation, int]]:
+    """How many changes of which relations `decode` would find; the arguments are its."""
+    return [(relation, len(frames)) for relation, frames in _Run.of(data, starts, lengths, relations, first_seq).changed()]
 
 
 class _Run:
-    """The state of one call of `decode`."""
+    """The state of one call of `decode` or `survey`."""
 
     def __init__(self, data: Bytes, starts: Numbers, ends: Numbers, outline: Outline, result: DecodedFrames, first_seq: int) -> None:
-        self.data, self.starts, self.ends = data, starts, ends
+        self.data, self.starts, self.ends, self.outline = data, starts, ends, outline
         self.begins, self.result, self.first_seq = outline.begins, result, first_seq
         self.versions: dict[int, list[tuple[int, m.Relation]]] = {oid: [(first_seq, r)] for oid, r in result.relations.items()}
+
+    @classmethod
+    def of(cls, data: Bytes, starts: Numbers, lengths: Numbers, relations: Mapping[int, m.Relation], first_seq: int) -> _Run:
+        """The run with all but its changes read."""
+        outline = scan(data, starts, lengths, first_seq)
+        run = cls(data, starts, starts + lengths, outline, DecodedFrames(outline.transactions(), dict(relations)), first_seq)
+        for seq, lsn, found in outline.others:
+            run.single(seq, lsn, found)
+        return run
 
     def transaction(self, seq: int) -> int:
         """Index of the transaction in which a frame lies, -1 before the first Begin."""
@@ -187,10 +182,9 @@ class _Run:
         except KeyError:
             raise violation(f"no relation map entry for remote relation ID {oid}") from None
 
-    def changes(self, frames: Numbers, oids: Numbers) -> None:
-        """Decodes the frames with I, U and D."""
-        if not len(frames):
-            return
+    def changed(self) -> Iterator[tuple[m.Relation, Numbers]]:
+        """The frames with I, U and D of each relation as it was described at the time; 08P01 where it was not."""
+        frames, oids = self.outline.changes, self.outline.relations
         for oid in np.unique(oids).tolist():
             of_relation = frames[oids == oid]
             versions = self.versions.get(oid)
@@ -201,9 +195,10 @@ class _Run:
             for version, (_, relation) in enumerate(versions):
                 chosen = of_relation[which == version]
                 if len(chosen):
-                    self.result.changes.append(self._relation_changes(relation, chosen))
+                    yield relation, chosen
 
-    def _relation_changes(self, relation: m.Relation, frames: Numbers) -> Changes:
+    def relation_changes(self, relation: m.Relation, frames: Numbers) -> Changes:
+        """Decodes these frames, which are changes of one relation."""
         places, ends = self.starts[frames] + XLOG_HEADER, self.ends[frames]
         op = self.data[places]
         first_tag = self.data[places + 5]
@@ -350,8 +345,3 @@ def _letters(codes: Bytes) -> pa.Array:
     mask = codes != 0
     lengths = mask.astype(np.int64)
     return buffers.strings(codes[mask], buffers.offsets_of(lengths), None if mask.all() else mask, pa.string())
-
-
-def batches(changes: Changes, rows: int) -> Iterator[pa.RecordBatch]:
-    """The table of `changes` in record batches of at most `rows` rows."""
-    yield from changes.table().to_batches(max_chunksize=rows)

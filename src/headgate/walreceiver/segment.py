@@ -85,6 +85,15 @@ class SegmentPart:
             data = np.concatenate([np.zeros(0, np.uint8), *(piece.read() for piece in self.pieces)])
         return data, starts_of(lengths), lengths.astype(np.int64)
 
+    @property
+    def size(self) -> int:
+        """Bytes of the frames."""
+        return sum(piece.size for piece in self.pieces)
+
+    def parts(self, size: int) -> Iterator[SegmentPart]:
+        """Parts of about `size` bytes that make it up; one frame at least in each."""
+        return parts(self.pieces, size)
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -137,24 +146,29 @@ class Segment:
 
     def parts(self, size: int) -> Iterator[SegmentPart]:
         """Parts of about `size` bytes that make up the segment; one frame at least in each."""
-        group: list[SegmentPiece] = []
-        room = size
-        for whole in self.pieces:
-            rest = whole
-            while len(rest.lengths):
-                places = np.cumsum(rest.lengths, dtype=np.int64)
-                count = int(np.searchsorted(places, room, side="right"))
-                if not count and not group:
-                    count = 1
-                head, rest = rest.cut(count)
-                if count:
-                    group.append(head)
-                    room -= head.size
-                if len(rest.lengths):
-                    yield SegmentPart(tuple(group))
-                    group, room = [], size
-        if group:
-            yield SegmentPart(tuple(group))
+        return parts(self.pieces, size)
+
+
+def parts(pieces: Sequence[SegmentPiece], size: int) -> Iterator[SegmentPart]:
+    """The pieces in parts of about `size` bytes; one frame at least in each."""
+    group: list[SegmentPiece] = []
+    room = size
+    for whole in pieces:
+        rest = whole
+        while len(rest.lengths):
+            places = np.cumsum(rest.lengths, dtype=np.int64)
+            count = int(np.searchsorted(places, room, side="right"))
+            if not count and not group:
+                count = 1
+            head, rest = rest.cut(count)
+            if count:
+                group.append(head)
+                room -= head.size
+            if len(rest.lengths):
+                yield SegmentPart(tuple(group))
+                group, room = [], size
+    if group:
+        yield SegmentPart(tuple(group))
 
 
 def segment_of(

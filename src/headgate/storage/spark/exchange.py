@@ -1,14 +1,16 @@
-"""Rows on their way from the driver to tasks: in the plan itself where they are few, else as files that executors read.
+"""What is on its way from the driver to tasks: in the plan itself where it is little, else as files that executors read.
 
-Called by `changes` for batches that Spark merges. What stands in a plan is kept by the driver's Java and sent with each task; on a cluster,
-where tasks may be many and each may be sent again, many rows are written once to where all see them (`Engine.exchange`).
+Called by `changes` for rows of batches that Spark merges, by the apply worker for parts of segments that tasks decode. What stands in a
+plan is kept by the driver's Java and sent with each task; where tasks may be many and each may be sent again, it is written once to where
+all see it (`Engine.exchange`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
 from headgate.storage.spark.local_relation import local_frame
+
+T = TypeVar("T")
 
 FEW_BYTES = 4 << 20
 """What a plan may hold of a cluster's tasks."""
@@ -30,16 +34,43 @@ def handed_over(spark: SparkSession, rows: pa.Table, place: DataPath | None) -> 
     if place is None or rows.nbytes <= FEW_BYTES:
         yield local_frame(spark, rows)
         return
-    folder = place / f"rows-{uuid.uuid4()}"
+    with _folder(place, "rows") as folder:
+        pieces = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
+        data_location.together(place, lambda piece: _write_rows(folder, piece), pieces)
+        yield spark.read.schema(local_frame(spark, rows.slice(0, 1)).schema).parquet(data_location.uri(folder))
+
+
+@contextlib.contextmanager
+def contents_handed_over(
+    spark: SparkSession, things: Iterable[T], content: Callable[[T], bytes], size: int, place: DataPath
+) -> Iterator[DataFrame]:
+    """Inside, a frame with a row for each thing: `content` binary, what `content` gives for it, of `size` bytes in all; in no order.
+
+    The contents are made one after the other, or some at a time, and not held. The files go at the end.
+    """
+    if size <= FEW_BYTES:
+        yield local_frame(spark, pa.table({"content": pa.array([content(each) for each in things], pa.binary())}))
+        return
+    with _folder(place, "contents") as folder:
+        data_location.together(place, lambda each: _write_bytes(folder, content(each)), things)
+        yield spark.read.format("binaryFile").load(data_location.uri(folder)).select("content")
+
+
+@contextlib.contextmanager
+def _folder(place: DataPath, what: str) -> Iterator[DataPath]:
+    folder = place / f"{what}-{uuid.uuid4()}"
     try:
         data_location.make_folder(folder)
-        pieces = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
-        data_location.together(place, lambda piece: _write(folder, piece), pieces)
-        yield spark.read.schema(local_frame(spark, rows.slice(0, 1)).schema).parquet(data_location.uri(folder))
+        yield folder
     finally:
         data_location.remove_tree(folder)
 
 
-def _write(folder: DataPath, rows: pa.Table) -> None:
+def _write_rows(folder: DataPath, rows: pa.Table) -> None:
     with data_location.written(folder / f"{uuid.uuid4()}.parquet", kept=False) as file:
         pq.write_table(rows, file, coerce_timestamps="us")
+
+
+def _write_bytes(folder: DataPath, content: bytes) -> None:
+    with data_location.written(folder / f"{uuid.uuid4()}.bin", kept=False) as file:
+        file.write_bytes(content)

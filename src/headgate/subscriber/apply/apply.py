@@ -31,8 +31,8 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conflict, evolution, insertion, leaf_constraints, partitioned, row_completion
-from headgate.subscriber.apply.batch import Batch
+from headgate.subscriber.apply import conflict, decoding, evolution, insertion, leaf_constraints, partitioned, row_completion
+from headgate.subscriber.apply.batch import PART_SIZE, Batch
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.evolution import Evolve
@@ -153,9 +153,10 @@ class Applier:
 
     def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
         self._follow(segment)
+        by_tasks = self._is_decoded_by_tasks(segment)
         for attempt in range(10):
             try:
-                self._apply_once(segment, dry=dry, also=also)
+                self._apply_once(segment, by_tasks=by_tasks, dry=dry, also=also)
             except MissingColumnsError as error:
                 if self.evolve is None or attempt == 9 or error.remote is None:
                     raise
@@ -164,7 +165,9 @@ class Applier:
                 if self.join is None or attempt == 9 or not self.join():
                     raise
             except PostgresError as error:
-                if self.evolve is not None and attempt == 0 and error.sqlstate == "22P02" and "for enum" in error.message:
+                if error.message == decoding.REFUSED:  # tasks do not say what was wrong
+                    by_tasks = False
+                elif self.evolve is not None and attempt == 0 and error.sqlstate == "22P02" and "for enum" in error.message:
                     self.evolve([evolution.of_relation(each) for each in (self.relations | _relations(segment)).values()])
                 elif error.sqlstate not in RETRIED or attempt == 9:
                     raise
@@ -199,12 +202,18 @@ class Applier:
             self.evolve([evolution.of_relation(each) for _, each in new.values()])
             self._followed |= new
 
-    def _apply_once(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
+    def _is_decoded_by_tasks(self, segment: Segment) -> bool:
+        """Whether Spark's tasks decode a segment: all of them where every batch is theirs, large ones where there is a cluster."""
+        return self.small() == 0 or (self.engine.on_cluster and segment.size > PART_SIZE)
+
+    def _apply_once(
+        self, segment: Segment, *, by_tasks: bool, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None
+    ) -> None:
         self.place, self._left, self._done = ApplyPlace(), {}, Counters()
         transaction = self.engine.begin(self.stream.database)
         transaction.cancelled = self.stopping
         try:
-            written = bool(segment.pieces) and self._write(transaction, segment)
+            written = bool(segment.pieces) and self._write(transaction, segment, by_tasks=by_tasks)
             if also is not None:
                 also(transaction.cursor)
             if dry or (not written and also is None):
@@ -239,14 +248,14 @@ class Applier:
         finally:
             self._done.seconds[stage] = self._done.seconds.get(stage, 0.0) + time.monotonic() - began
 
-    def _write(self, transaction: Transaction, segment: Segment) -> bool:
+    def _write(self, transaction: Transaction, segment: Segment, *, by_tasks: bool) -> bool:
         """Writes a segment's changes; whether there was anything to write."""
         batch = Batch(self, transaction, segment)
         self._left = batch.left_out
-        frames = batch.frames()
         later: Later = {}
         known: set[int] = set()
         with contextlib.ExitStack() as behind:
+            frames = behind.enter_context(contextlib.closing(batch.frames(by_tasks=by_tasks)))
             while True:
                 with self._timed("decode"):
                     found = next(frames, None)

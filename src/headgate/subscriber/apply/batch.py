@@ -1,18 +1,22 @@
 """A segment inside a transaction of its applier: which of its changes are to be applied, as one changes frame per local table.
 
 Made by `apply` for each segment. A segment is read and decoded part by part, so that a transaction of any size takes the memory of a part;
-each table then gets a frame for each part. TRUNCATEs become frames of their own; what was inserted before a TRUNCATE … RESTART IDENTITY is
-left out.
+each table then gets a frame for each part. Where tasks decode (`decoding`), a table gets one frame of Spark's for the whole segment; where
+rows of some table must be completed here, one for each part, and that table's is brought to the driver. TRUNCATEs become frames of their
+own; what was inserted before a TRUNCATE … RESTART IDENTITY is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 
 from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import relation as relations
@@ -23,10 +27,13 @@ from headgate.catalog.replication import subscription_column
 from headgate.catalog.replication.subscription import SyncState
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
+from headgate.storage.spark import exchange
+from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conversion, leaf_constraints, row_completion
+from headgate.subscriber.apply import conversion, decoding, leaf_constraints, row_completion
+from headgate.subscriber.apply.decoding import DecodeTask, TableChanges
 from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, map_relation
-from headgate.walreceiver.segment import Segment
+from headgate.walreceiver.segment import Segment, SegmentPart
 
 if TYPE_CHECKING:
     from headgate.subscriber.apply.apply import Applier
@@ -35,7 +42,11 @@ PART_SIZE = 64 << 20
 """Bytes of a segment that are decoded at a time."""
 
 Numbers = npt.NDArray[np.int64]
-Frame = tuple[Relation, tuple[int, ...] | None, pa.Table]
+Frame = tuple[Relation, tuple[int, ...] | None, pa.Table | DataFrame]
+Truncated = list[tuple[int, Mapping, pa.Table]]
+"""The frames of TRUNCATEs, with their place."""
+Surveyed = dict[m.Relation, Mapping]
+"""The relations of a part whose changes are to be applied."""
 
 
 class Batch:
@@ -51,6 +62,8 @@ class Batch:
         self.left_out: dict[int, int] = {}
         """Changes of tables that are not in the subscription, by relation."""
         self.session = applier.session()
+        self.is_cut = False
+        """Whether a table may get several frames: what holds behind the transaction alone may not hold between them. Set by `frames`."""
 
     def mapping(self, remote: m.Relation) -> Mapping:
         """The mapping of a published relation."""
@@ -94,47 +107,121 @@ class Batch:
         if count and self._is_outside(local):
             self.left_out[local.oid] = self.left_out.get(local.oid, 0) + count
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether a table may get several frames: what holds behind the transaction alone may not hold between them."""
-        return self.segment.size > PART_SIZE
-
-    def frames(self) -> Iterator[Frame]:
-        """Decodes a part of the segment at a time: the frames of its tables, which are to be applied in this order."""
+    def frames(self, *, by_tasks: bool) -> Generator[Frame]:
+        """The frames of the segment's tables, to be applied in this order; one that is Spark's is good until the next is asked for."""
         truncations = list(self.truncations(self._truncations()))
-        relations, transactions = dict(self.applier.relations), self.segment.transactions
-        for part in self.segment.parts(PART_SIZE):
-            decoded = decode.decode(*part.read(), relations=relations, first_seq=part.first_seq)
-            relations = decoded.relations
-            begun = int(np.searchsorted(transactions.begin, part.first_seq, side="left")) - 1
-            before = int(transactions.commit_lsn[begun]) if begun >= 0 else 0
-            commit_lsn = np.concatenate([[before], decoded.transactions.commit_lsn])
-            here = [(found, frame) for seq, found, frame in truncations if part.first_seq <= seq < part.end_seq]
-            yield from self._frames(decoded.changes, commit_lsn, here)
+        surveyed = self._surveyed() if by_tasks else []
+        self.is_cut = self.segment.size > PART_SIZE
+        if not by_tasks or not self._is_uniform(surveyed):
+            yield from self._decoded(truncations)
+            return
+        if not any(self._is_completed(found) for tables in surveyed for found in tables.values()):
+            surveyed, self.is_cut = [_together(surveyed)], False
+        for part, tables in zip(self.segment.parts(PART_SIZE if self.is_cut else max(self.segment.size, 1)), surveyed, strict=True):
+            yield from self._by_tasks(part, tables, truncations)
 
-    def _frames(
-        self, decoded: Iterable[decode.Changes], commit_lsn: Numbers, truncations: Iterable[tuple[Mapping, pa.Table]]
-    ) -> Iterator[Frame]:
-        """One frame for each table; `commit_lsn` of the transaction that had begun before, and of those that begin here."""
-        frames: dict[int, list[pa.Table]] = {}
-        for changes in decoded:
-            found = self.mapping(changes.relation)
-            first = self.applied_from(found.local)
-            if first is None:
-                self._leave_out(found.local, len(changes))
-                continue
-            lost = changes.seq < self.restarted.get(found.local.oid, -1)  # what is inserted would take the first numbers
-            chosen = changes.where((commit_lsn[changes.txn + 1] >= first) & ~lost)
-            if len(chosen):
-                later = self.applier.rows is not None and row_completion.needed(found.local, found.sources)
-                lsns = commit_lsn[chosen.txn + 1]
-                frame = conversion.changes_frame(chosen, lsns, found, self.session, self.applier.place, completed=later)
-                frames.setdefault(found.local.oid, []).append(self.completed(frame, found))
-        for found, frame in truncations:
-            frames.setdefault(found.local.oid, []).append(frame)
+    def _decoded(self, truncations: Truncated) -> Iterator[Frame]:
+        """Decodes a part of the segment at a time."""
+        said = decoding.told(self.applier.relations.values(), self.segment)
+        for part in self.segment.parts(PART_SIZE):
+            decoded = decode.decode(*part.read(), relations=decoding.known(said, part.first_seq), first_seq=part.first_seq)
+            commit_lsn = np.concatenate([[decoding.begun_before(self.segment, part)], decoded.transactions.commit_lsn])
+            frames: dict[int, list[pa.Table]] = {}
+            for changes in decoded.changes:
+                frame = self._frame(changes, commit_lsn)
+                if frame is not None:
+                    frames.setdefault(self.mapping(changes.relation).local.oid, []).append(frame)
+            for found, frame in _within(part, truncations):
+                frames.setdefault(found.local.oid, []).append(frame)
+            mapped = {found.local.oid: found for found in self.mappings.values()}
+            for oid, tables in frames.items():
+                yield mapped[oid].local, mapped[oid].key, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    def _frame(self, changes: decode.Changes, commit_lsn: Numbers) -> pa.Table | None:
+        """What of a relation's changes is to be applied; `commit_lsn` as in `TableChanges.chosen`. None: nothing."""
+        found = self.mapping(changes.relation)
+        wanted = self._wanted(found)
+        if wanted is None:
+            self._leave_out(found.local, len(changes))
+        elif len(wanted.chosen(changes, commit_lsn)):
+            frame = wanted.frame(changes, commit_lsn, self.session, self.applier.place, completed=self._is_completed(found))
+            return self.completed(frame, found)
+        return None
+
+    def _wanted(self, *found: Mapping) -> TableChanges | None:
+        """Which changes of a local table are to be applied; None: none."""
+        first, local = self.applied_from(found[0].local), found[0].local.oid
+        return None if first is None else TableChanges(found, first, self.restarted.get(local, -1))
+
+    # ---- by tasks ---------------------------------------------------------------------------------------
+
+    def _surveyed(self) -> list[Surveyed]:
+        """For each part of PART_SIZE the relations whose changes are to be applied, with their mapping."""
+        said = decoding.told(self.applier.relations.values(), self.segment)
+        surveyed = []
+        for part in self.segment.parts(PART_SIZE):
+            relations = decoding.known(said, part.first_seq)
+            tables: Surveyed = {}
+            for relation, count in decode.survey(*part.read(), relations=relations, first_seq=part.first_seq):
+                found = self.mapping(relation)
+                if self.applied_from(found.local) is None:
+                    self._leave_out(found.local, count)
+                else:
+                    tables[relation] = found
+            surveyed.append(tables)
+        return surveyed
+
+    @staticmethod
+    def _is_uniform(surveyed: list[Surveyed]) -> bool:
+        """Whether each local table's frames have one form, however its relation was described."""
+        forms: dict[int, pa.Schema] = {}
+        every = [found for tables in surveyed for found in tables.values()]
+        return all(forms.setdefault(found.local.oid, form) == form for found in every for form in [conversion.frame_schema(found)])
+
+    def _by_tasks(self, part: SegmentPart, tables: Surveyed, truncations: Truncated) -> Iterator[Frame]:
+        """The frames of a part of the segment, decoded by tasks."""
+        engine, said = self.transaction.engine, decoding.told(self.applier.relations.values(), self.segment)
+        local: dict[int, list[Mapping]] = {}
+        for found in tables.values():
+            local.setdefault(found.local.oid, []).append(found)
+        ends: dict[int, list[pa.Table]] = {}
+        for found, frame in _within(part, truncations):
+            ends.setdefault(found.local.oid, []).append(frame)
+            local.setdefault(found.local.oid, [])
         mapped = {found.local.oid: found for found in self.mappings.values()}
-        for oid, tables in frames.items():
-            yield mapped[oid].local, mapped[oid].key, tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+        def content(each: SegmentPart) -> bytes:
+            return decoding.content_of(each, decoding.begun_before(self.segment, each))
+
+        pieces = part.parts(decoding.PART_BYTES)
+        with exchange.contents_handed_over(engine.spark, pieces, content, part.size, engine.exchange) as contents:
+            for oid, found_here in local.items():
+                here = ends.get(oid, [])
+                if any(self._is_completed(found) for found in found_here):
+                    here = [*(self._brought(said, contents, found) for found in found_here), *here]
+                elif found_here:
+                    wanted = self._wanted(*found_here)
+                    assert wanted is not None
+                    frame = DecodeTask(said, wanted, self.session, completed=False).changes(contents)
+                    if here:
+                        frame = frame.union(local_frame(engine.spark, pa.concat_tables(here), frame.schema))
+                    with persisted(frame):
+                        yield mapped[oid].local, mapped[oid].key, frame
+                    continue
+                yield mapped[oid].local, mapped[oid].key, pa.concat_tables(here)
+
+    def _brought(self, said: decoding.Told, contents: DataFrame, found: Mapping) -> pa.Table:
+        """The changes of a relation whose rows are completed here."""
+        wanted = self._wanted(found)
+        assert wanted is not None
+        task = DecodeTask(said, wanted, self.session, completed=row_completion.needed(found.local, found.sources))
+        return self.completed(task.changes(contents).toArrow().cast(conversion.frame_schema(found)), found)
+
+    def _is_completed(self, found: Mapping) -> bool:
+        """Whether rows of a relation must pass through `completed`."""
+        if self.applier.rows is None:
+            return False
+        return row_completion.needed(found.local, found.sources) or leaf_constraints.needed(self.transaction, found.local)
 
     def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
         """The frame with defaults, generated columns and checks, where the table has any."""
@@ -184,3 +271,22 @@ class Batch:
             elif isinstance(other, m.Truncate):
                 txn = int(np.searchsorted(begins, seq, side="right")) - 1
                 yield decode.Truncation(txn, lsn, seq, other, tuple(known[oid] for oid in other.relations if oid in known))
+
+
+def _together(surveyed: list[Surveyed]) -> Surveyed:
+    return {relation: found for tables in surveyed for relation, found in tables.items()}
+
+
+def _within(part: SegmentPart, truncations: Truncated) -> list[tuple[Mapping, pa.Table]]:
+    """The TRUNCATEs of a part."""
+    return [(found, frame) for seq, found, frame in truncations if part.first_seq <= seq < part.end_seq]
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[None]:
+    """Inside, Spark keeps the rows of a frame once it has made them."""
+    frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield
+    finally:
+        frame.unpersist()

@@ -1,0 +1,134 @@
+"""What tasks decode of a segment's parts is what the driver decodes of the whole, wherever the parts are cut."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.storage import tables
+
+from headgate.catalog.relation.relation import Relation
+from headgate.lsn import Lsn
+from headgate.pgoutput import decode
+from headgate.pgoutput import message as m
+from headgate.pgoutput.outline import frames_of, scan
+from headgate.pgoutput.write import write, write_frame
+from headgate.subscriber.apply import conversion, decoding
+from headgate.subscriber.apply.conflict import ApplyPlace
+from headgate.subscriber.apply.conversion import InputSettings
+from headgate.subscriber.apply.decoding import DecodeTask, TableChanges
+from headgate.subscriber.apply.relation_map import Mapping
+from headgate.types import registry as r
+from headgate.walreceiver.segment import Segment, SegmentPiece, segment_of
+
+KEY, NAME, AMOUNT = (
+    m.RelationColumn(True, "id", r.INT4, -1),
+    m.RelationColumn(False, "v", r.TEXT, -1),
+    m.RelationColumn(False, "n", r.NUMERIC, -1),
+)
+ONE, OTHER = m.Relation(17, "public", "t", "d", (KEY, NAME, AMOUNT)), m.Relation(18, "public", "u", "d", (KEY, NAME, AMOUNT))
+TURNED = m.Relation(17, "public", "t", "d", (AMOUNT, KEY, NAME))
+"""`ONE` as it is described later on."""
+LOCAL = tables.relation(100, "t", id=r.INT4, v=r.TEXT, n=r.NUMERIC)
+SESSION = InputSettings()
+
+
+def mapping(remote: m.Relation, local: Relation = LOCAL) -> Mapping:
+    names = [column.name for column in remote.columns]
+    return Mapping(remote, local, tuple(names.index(column.name) for column in local.columns), (1,))
+
+
+FORM = conversion.frame_schema(mapping(ONE))
+
+
+def sent(value: object) -> m.TupleValue:
+    return m.NULL if value is None else m.TupleValue(m.ValueKind.TEXT, str(value).encode())
+
+
+def row(remote: m.Relation, key: int, name: str | None, amount: int | None) -> tuple[m.TupleValue, ...]:
+    values = {"id": sent(key), "v": m.UNCHANGED if name == "unsent" else sent(name), "n": sent(amount)}
+    return tuple(values[column.name] for column in remote.columns)
+
+
+changes = st.lists(
+    st.tuples(st.sampled_from("IUDM"), st.booleans(), st.integers(-5, 5), st.sampled_from([None, "", "ä", "unsent", "x" * 40]), st.integers(0, 9)),
+    max_size=12,
+)  # fmt: skip
+
+
+def messages(transactions: list[list[tuple[str, bool, int, str | None, int]]], described_again: int) -> list[m.Message]:
+    """A stream in which one relation is described in another way from a transaction on."""
+    found: list[m.Message] = []
+    one = ONE
+    for number, transaction in enumerate(transactions):
+        found.append(m.Begin(1000 + number, 5, 700 + number))
+        if number in (0, described_again):
+            one = ONE if number < described_again else TURNED
+            found += [one, OTHER]
+        for op, is_other, key, name, amount in transaction:
+            remote = OTHER if is_other else one
+            new = row(remote, key, None if name == "unsent" and op == "I" else name, amount)
+            old = row(remote, key + 1, None, None)
+            match op:
+                case "I":
+                    found.append(m.Insert(remote.relation, new))
+                case "U":
+                    found.append(m.Update(remote.relation, None, None, new))
+                case "M":
+                    found.append(m.Update(remote.relation, m.OldKind.KEY, old, new))
+                case _:
+                    found.append(m.Delete(remote.relation, m.OldKind.KEY, old))
+        found.append(m.Commit(1000 + number, 2000 + number, 5))
+    return found
+
+
+def segment(stream: list[m.Message]) -> Segment:
+    data, starts, lengths = frames_of([write_frame(m.XLogData(Lsn(at), Lsn(at), 0, write(each))) for at, each in enumerate(stream)])
+    outline = scan(data, starts, lengths)
+    piece = SegmentPiece(0, lengths.astype(np.uint32), len(data), data)
+    return segment_of([piece], outline.transactions(), outline.others, frozenset(outline.relations.tolist()))
+
+
+def by_driver(whole: Segment, wanted: TableChanges) -> pa.Table:
+    found = decode.decode(*whole.read())
+    commit_lsn = np.concatenate([[0], found.transactions.commit_lsn])
+    remotes = [each.remote for each in wanted.mappings]
+    frames = [wanted.frame(c, commit_lsn, SESSION, ApplyPlace(), completed=False) for c in found.changes if c.relation in remotes]
+    return pa.concat_tables([FORM.empty_table(), *frames]).sort_by("seq")
+
+
+def by_tasks(whole: Segment, wanted: TableChanges, size: int) -> pa.Table:
+    task: DecodeTask = pickle.loads(pickle.dumps(DecodeTask(decoding.told([], whole), wanted, SESSION, completed=False)))
+    contents = [decoding.content_of(part, decoding.begun_before(whole, part)) for part in whole.parts(size)]
+    given_to_task = [pa.RecordBatch.from_pydict({"content": pa.array(contents, pa.binary())})]
+    return pa.Table.from_batches(task(given_to_task), FORM).sort_by("seq")
+
+
+@given(st.lists(changes, min_size=1, max_size=5), st.integers(1, 5), st.integers(0, 5), st.integers(-1, 30), st.integers(1, 2000))
+@settings(max_examples=150)
+def test_tasks_decode_what_the_driver_decodes_wherever_a_segment_is_cut(
+    transactions: list[list[tuple[str, bool, int, str | None, int]]], described_again: int, applied_from: int, restarted: int, size: int
+) -> None:
+    whole = segment(messages(transactions, described_again))
+    wanted = TableChanges((mapping(ONE), mapping(TURNED)), 1000 + applied_from, restarted)
+    expected, found = by_driver(whole, wanted), by_tasks(whole, wanted, size)
+    assert found.equals(expected)
+
+
+def test_a_survey_names_each_relation_as_it_was_described_with_the_number_of_its_changes() -> None:
+    insert = ("I", False, 1, "a", 1)
+    whole = segment(messages([[insert, insert, ("I", True, 1, "a", 1)], [insert]], 1))
+    assert dict(decode.survey(*whole.read(), relations={}, first_seq=0)) == {ONE: 2, OTHER: 1, TURNED: 1}
+
+
+def test_what_a_task_raises_shows_no_value() -> None:
+    wrong = m.Insert(17, (sent("secret"), sent("a"), sent(1)))
+    whole = segment([m.Begin(1000, 5, 7), ONE, wrong, m.Commit(1000, 2000, 5)])
+    with pytest.raises(RuntimeError, match=f"headgate:22P02:{decoding.REFUSED}") as refused:
+        by_tasks(whole, TableChanges((mapping(ONE),), 0, -1), 1 << 20)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__
