@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame
 
 from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Index, Relation
-from headgate.changes.merge import ON_DRIVER as ON_DRIVER_CHANGES
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
@@ -76,8 +75,6 @@ class Applier:
     """Has tables follow what the publisher told of their columns (schema_evolution)."""
     unique: Callable[[Transaction, Relation, Index], None] | None = None
     """Raises 23505 if the table has a key of a unique index twice: for what `merge` cannot look up."""
-    small: Callable[[], int] = lambda: ON_DRIVER_CHANGES
-    """small_batch_rows."""
     follow: bool = False
     """Whether tables follow whatever the publisher changes, not only columns that they lack."""
     join: Callable[[], bool] | None = None
@@ -287,7 +284,7 @@ class Applier:
         if relation.parent:
             partitioned.refuse_outside(transaction, relation, frame)
         others = self._others(relation, key)
-        if isinstance(frame, pa.Table) and not others and insertion.only_inserts(frame):
+        if isinstance(frame, pa.Table) and self.engine.small_batch_rows and not others and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             transaction.lock(relation)  # or another could add the keys after they were looked for
             if key is None or insertion.is_new(transaction, relation, key, rows):
@@ -297,9 +294,9 @@ class Applier:
             self.place.message = "UPDATE"
         looked_up = [index for index in others if index.plain and not (cut and index.deferred)]
         if relation.is_partitioned:
-            done = partitioned.apply(transaction, relation, key, frame, small=self.small())
+            done = partitioned.apply(transaction, relation, key, frame)
         else:
-            done = merge(transaction, relation, key, frame, small=self.small(), others=looked_up)
+            done = merge(transaction, relation, key, frame, others=looked_up)
         later.update({(relation.oid, index.oid): (relation, index) for index in others if not (done.checked and index in looked_up)})
         if done.conflict is not None:
             raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
