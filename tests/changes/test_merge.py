@@ -12,7 +12,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, rel
 from headgate.changes import merge as merge_module
 from headgate.changes.merge import FEW_CHANGES, merge
 from headgate.changes.merged import Merged, MergeStrategy
-from headgate.storage import feed
+from headgate.storage import feed, rows, write
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
@@ -129,6 +129,21 @@ def test_inserts_outside_all_files_are_appended_without_a_look_up(engine: Engine
     assert done.strategy is MergeStrategy.APPEND
     done, _ = applied(engine, batch((1, "I", None, row(200, "new"))), small=0)
     assert done.strategy is MergeStrategy.APPEND
+
+
+@pytest.mark.parametrize("key", [KEY, pytest.param(None, marks=pytest.mark.slow)], ids=["by key", "whole rows"])
+def test_the_driver_read_and_wrote_the_rows_of_batches_that_tasks_were_to_have(engine: Engine, monkeypatch: Any, key: Any) -> None:
+    made(engine, T, (1, "one", 1), (2, "two", 2), (3, "three", 3))
+    changes = batch((1, "U", row(1, "one", 1), row(1, "changed", 1)), (2, "D", row(2, "two", 2), None), (3, "I", None, row(4, "four", 4)))
+    monkeypatch.setattr(engine, "settings", {**engine.settings, "small_batch_rows": "0"})
+    transaction = engine.begin(DATABASE)
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((write, "_rewrite_small"), (write, "_append_small"), (rows, "read")):
+            patch.setattr(module, name, lambda *_, name=name, **__: pytest.fail(f"{name} was called"))
+        assert merge(transaction, T, key, changes).conflict is None
+    assert contents(transaction, T) == [(1, "changed", 1), (3, "three", 3), (4, "four", 4)]
+    transaction.commit()
+    assert contents(engine, T) == [(1, "changed", 1), (3, "three", 3), (4, "four", 4)]
 
 
 @pytest.mark.parametrize("small", [20_000, 0])

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
 
-def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: DataFrame) -> int | None:
-    """Applies a batch without TRUNCATE; the number of changes, None (nothing written) if a row that it changes is not there."""
+def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: DataFrame, *, by_tasks: bool = False) -> int | None:
+    """Applies a batch without TRUNCATE; the number of changes, None (nothing written) if a row that it changes is not there.
+
+    `by_tasks`: the driver reads and writes no rows, however few they are.
+    """
     row = columns(relation)
     frame = _resent(net.widened(frame, row), row)
 
@@ -47,7 +50,8 @@ def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: Da
         )
     )
     sums = sums.persist(StorageLevel.MEMORY_AND_DISK)
-    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
+    whole = F.struct(*[F.col(quoted(n)) for n in row.fieldNames()])
+    stored = transaction.positions(relation, by_tasks=by_tasks).select(whole.alias("old"), FILE, ROW)
     rank = Window.partitionBy("s_key").orderBy(FILE, ROW)
     ranked = stored.withColumn("s_key", key.value("old")).join(
         F.broadcast(sums.where("lowest < 0").select("key")), F.col("s_key").eqNullSafe(F.col("key")), "left_semi"
@@ -68,7 +72,7 @@ def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: Da
         copies = sums.where("sum > 0").select("value", F.explode(F.sequence(F.lit(1), F.col("sum"))))
         nothing = F.lit(None).cast(row).alias("old"), F.col("value").cast(row).alias("new"), F.lit(None).cast("string").alias("file")
         added = copies.select(*nothing, F.lit(None).cast("bigint").alias("row"))
-        return transaction.rewrite(relation, removed.unionByName(added))
+        return transaction.rewrite(relation, removed.unionByName(added), by_tasks=by_tasks)
     finally:
         ranked.unpersist()
         sums.unpersist()

@@ -61,21 +61,33 @@ def _order_literal(at: dict[str, int]) -> Column:
 
 
 def merge_large(
-    transaction: Transaction, relation: Relation, key: RowKey, frame: DataFrame, summary: Summary, strategy: MergeStrategy | None
+    transaction: Transaction,
+    relation: Relation,
+    key: RowKey,
+    frame: DataFrame,
+    summary: Summary,
+    strategy: MergeStrategy | None,
+    *,
+    by_tasks: bool = False,
 ) -> Merged:
-    """Applies a batch without TRUNCATE whose keys name at most one row each; `merge` says what the arguments are."""
+    """Applies a batch without TRUNCATE whose keys name at most one row each; `merge` says what the arguments are.
+
+    `by_tasks`: the driver reads and writes no rows, however few they are.
+    """
     if strategy is None and summary.inserts == summary.changes and _outside(transaction, relation, key, summary):
         distinct = frame.select(key.value("new").alias("k")).distinct().count()
         if distinct == summary.changes:
             return Merged(transaction.append(relation, frame.select("new.*")), strategy=MergeStrategy.APPEND)
-    resolved = _resolved(transaction, relation, key, frame, moves=bool(summary.moves)).persist(StorageLevel.MEMORY_AND_DISK)
+    stored = transaction.positions(relation, by_tasks=by_tasks)
+    resolved = _resolved(relation, key, frame, stored, moves=bool(summary.moves)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         totals = resolved.agg(F.count("*").alias("n"), F.count("file").alias("stored"), F.min("conflict").alias("conflict")).toArrow()
         if (conflict := totals["conflict"][0].as_py()) is not None:
             return Merged(0, conflict=_conflict_of(key, frame, conflict))
         if not totals["stored"][0].as_py() and strategy is not MergeStrategy.POSITIONS:
             return Merged(transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*")), strategy=MergeStrategy.APPEND)
-        return Merged(transaction.rewrite(relation, resolved.where("old IS NOT NULL OR new IS NOT NULL")), strategy=MergeStrategy.POSITIONS)
+        changed = resolved.where("old IS NOT NULL OR new IS NOT NULL")
+        return Merged(transaction.rewrite(relation, changed, by_tasks=by_tasks), strategy=MergeStrategy.POSITIONS)
     finally:
         resolved.unpersist()
 
@@ -91,11 +103,11 @@ def _outside(transaction: Transaction, relation: Relation, key: RowKey, summary:
     return not any(file_statistics.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
 
 
-def _resolved(transaction: Transaction, relation: Relation, key: RowKey, frame: DataFrame, *, moves: bool) -> DataFrame:
+def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFrame, *, moves: bool) -> DataFrame:
     """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
     row = columns(relation)
     state = net.net(net.widened(frame, row), relation, key, moves=moves)
-    stored = transaction.positions(relation).select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
+    stored = stored.select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
     stored = stored.select(key.value("old").alias("s_key"), "old", F.col(FILE).alias("file"), F.col(ROW).alias("row"))
     state = state.persist(StorageLevel.MEMORY_AND_DISK)
     count = state.count()

@@ -39,8 +39,6 @@ from headgate.types import buffers
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Index, Relation
 
-ON_DRIVER = 1_000_000
-"""Batches of at most this many changes that the driver holds are looked up and committed by it (small_batch_rows)."""
 SMALL_CHANGES = 20_000
 """Frames of Spark with at most this many changes are brought to the driver and replayed there."""
 SLICE = 200_000
@@ -58,22 +56,24 @@ def merge(
     changes: pa.Table | DataFrame,
     *,
     strategy: MergeStrategy | None = None,
-    small: int = ON_DRIVER,
+    small: int | None = None,
     others: Sequence[Index] = (),
 ) -> Merged:
     """Applies a batch.
 
     `key_attnums`: the columns that name a row (replica identity index or primary key of this relation), None: all but generated
     columns do, rows may be equal (REPLICA IDENTITY FULL). `changes`: a changes frame, an op ``T`` standing for TRUNCATE; `small`: up to
-    how many changes the driver does by itself; `strategy` other than the one that fits is for tests. A batch with a conflict writes
-    nothing (but a TRUNCATE before it: roll back). `others`: further unique indexes (plain ones) that the new rows must not violate:
-    23505; where Spark does the batch, `Merged.checked` is False and the caller looks at the table.
+    how many changes the driver does by itself, where not the setting's (`Engine.small_batch_rows`); 0 leaves all to tasks. `strategy`
+    other than the one that fits is for tests. A batch with a conflict writes nothing (but a TRUNCATE before it: roll back). `others`:
+    further unique indexes (plain ones) that the new rows must not violate: 23505; where Spark does the batch, `Merged.checked` is False and
+    the caller looks at the table.
     """
     transaction.lock(relation)  # what is looked up from here on is what the changes are written on
     many = key_attnums is None
     whole = [c.attnum for c in relation.columns if c.generated is None]  # the publisher does not send ours
     key = lookup.key_of(relation, whole if key_attnums is None else key_attnums)
     statistics = transaction.engine.statistics
+    small = transaction.engine.small_batch_rows if small is None else small
     on_driver = isinstance(changes, pa.Table) and changes.num_rows <= small
     if on_driver and strategy is None and changes.num_rows > FEW_CHANGES:
         changes = _after_truncate(transaction, relation, _in_order(changes))
@@ -118,11 +118,11 @@ def _merge_frame(
         else:
             held_after = held
         if many:
-            done = equal_rows.rewrite(transaction, relation, key, held_after)
+            done = equal_rows.rewrite(transaction, relation, key, held_after, by_tasks=not small)
             if done is None:  # a changed row is not there: change by change
                 return _merge_small(transaction, relation, key, held_after.toArrow(), None, others, many=True)
             return Merged(done, strategy=MergeStrategy.POSITIONS)
-        return merge_large(transaction, relation, key, held_after, summary, strategy)
+        return merge_large(transaction, relation, key, held_after, summary, strategy, by_tasks=not small)
     finally:
         if not kept:
             held.unpersist()

@@ -2,7 +2,8 @@
 
 `verdicts` gives one letter for each change, 0 for one that is not sent. A filter is asked column by column in the driver where that
 has PostgreSQL's exact answer (`expression.columnwise`), which is nearly free; everything else, and whatever might raise, is asked of Spark,
-which gets no more than the filter's columns. Called by `rendering`.
+which gets no more than the filter's columns. So is the filter of a batch of more changes than `small_batch_rows`, which is 0 where tasks
+are to have everything. Called by `rendering` and `alteration`.
 """
 
 from __future__ import annotations
@@ -51,10 +52,8 @@ def verdicts(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letter
     if plan.unfiltered or not wanted.any():
         found = np.where(wanted, decoded.op, 0).astype(np.uint8)
     else:
-        try:
-            found = _columnwise(decoded, plan, wanted)
-        except NotColumnwise:
-            found = _by_spark(engine, decoded, plan)
+        asked = _columnwise(engine, decoded, plan, wanted)
+        found = _by_spark(engine, decoded, plan) if asked is None else asked
     return _logged(found, plan)
 
 
@@ -68,15 +67,9 @@ def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
     return _logged(found, plan)
 
 
-def needs_spark(decoded: DecodedChanges, plan: Published) -> bool:
-    """Whether the filter cannot be asked column by column of these changes."""
-    if plan.unfiltered:
-        return False
-    try:
-        _columnwise(decoded, plan, np.ones(len(decoded), np.bool_))
-    except NotColumnwise:
-        return True
-    return False
+def needs_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> bool:
+    """Whether the filter is one for Spark on these changes."""
+    return not plan.unfiltered and _columnwise(engine, decoded, plan, np.ones(len(decoded), np.bool_)) is None
 
 
 def _logged(found: Letters, plan: Published) -> Letters:
@@ -88,13 +81,19 @@ def _logged(found: Letters, plan: Published) -> Letters:
 
 
 # ---- column by column ---------------------------------------------------------------------------------------
-def _columnwise(decoded: DecodedChanges, plan: Published, wanted: Mask) -> Letters:
+def _columnwise(engine: Engine, decoded: DecodedChanges, plan: Published, wanted: Mask) -> Letters | None:
+    """By the driver; None where that is not exact, or the changes are too many for it."""
+    if len(decoded) > engine.small_batch_rows:
+        return None
     op = decoded.op
     before, after = wanted & (op != INSERT), wanted & (op != DELETE)
-    if before.any():
-        before &= _matches(decoded, plan, "old", PublishedAction.DELETE)
-    if after.any():
-        after &= _matches(decoded, plan, "new", PublishedAction.INSERT)
+    try:
+        if before.any():
+            before &= _matches(decoded, plan, "old", PublishedAction.DELETE)
+        if after.any():
+            after &= _matches(decoded, plan, "new", PublishedAction.INSERT)
+    except NotColumnwise:
+        return None
     changed = np.where(before, np.where(after, UPDATE, DELETE), np.where(after, INSERT, 0))
     return np.where(op == UPDATE, changed, np.where(before | after, op, 0)).astype(np.uint8)
 
@@ -135,8 +134,8 @@ def _by_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> Lette
 
 
 def _frame(engine: Engine, table: pa.Table) -> DataFrame:
-    """The table as a frame; a larger one not as a local relation, which Spark's optimizer would evaluate row by row, uncompiled."""
-    if table.num_rows <= feed.SMALL_CHANGES:
+    """The table as a frame; a larger one not as a local relation, which Spark's optimizer would evaluate row by row, without a task."""
+    if table.num_rows <= min(feed.SMALL_CHANGES, engine.small_batch_rows):
         return local_frame(engine.spark, table)
     session = engine.spark.newSession()
     session.conf.set("spark.sql.execution.arrow.localRelationThreshold", "0")

@@ -97,7 +97,7 @@ class Renderer:
         """
         verdicts = None
         for number, piece in enumerate(self._pieces(plan, write)):
-            if not number and gate.needs_spark(piece, plan):
+            if not number and gate.needs_spark(self.engine, piece, plan):
                 verdicts = gate.of_write(self.engine, plan, write)
             found = gate.verdicts(self.engine, piece, plan) if verdicts is None else verdicts[piece.table["position"].to_numpy()]
             self.judged.count(plan.publications, len(piece), int(np.count_nonzero(found)))

@@ -62,6 +62,8 @@ _log = logging.getLogger("headgate.storage")
 
 _OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
 """Keys of the catalogs that say what types there are, and by which names."""
+SMALL_BATCH_ROWS = 1_000_000
+"""What `small_batch_rows` is where nobody says it."""
 SEGMENT = 16 << 20
 """What PostgreSQL calls a WAL segment."""
 
@@ -157,6 +159,11 @@ class Engine:
         file = self.path(key) / "_delta_log" / f"{version:020d}.json"
         hint = "Restore it from a backup, with the files that it names; the other tables are not affected."
         return PostgresError("XX001", f"version {version} of {name} is missing", detail=f'There is no file "{file}".', hint=hint)
+
+    @property
+    def small_batch_rows(self) -> int:
+        """Up to how many changes of a table are written or judged without a Spark job, as the setting is now; 0: all is for tasks."""
+        return int(self.settings.get("small_batch_rows", SMALL_BATCH_ROWS))
 
     # tables
 

@@ -77,19 +77,20 @@ class PartitionedTable:
 
         return self._union(chosen, held, frame, [StructField(name, LongType()) for name in tag])
 
-    def positions(self, leaves: Sequence[Relation] | None = None, *, keeps_keys: bool = False) -> DataFrame:
+    def positions(self, leaves: Sequence[Relation] | None = None, *, keeps_keys: bool = False, by_tasks: bool = False) -> DataFrame:
         """The same with their positions, of some leaves if these are given; takes the leaves' write locks (`Transaction.positions`)."""
         chosen = self.leaves if leaves is None else leaves
-        held = functools.partial(self.transaction.held_positions, keeps_keys=keeps_keys)
-        return self._union(chosen, held, functools.partial(self.transaction.positions, keeps_keys=keeps_keys), PLACE.fields)
+        held = None if by_tasks else functools.partial(self.transaction.held_positions, keeps_keys=keeps_keys)
+        placed = functools.partial(self.transaction.positions, keeps_keys=keeps_keys, by_tasks=by_tasks)
+        return self._union(chosen, held, placed, PLACE.fields)
 
     def _union(
-        self, leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None], frame: Callable[[Relation], DataFrame],
+        self, leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None] | None, frame: Callable[[Relation], DataFrame],
         more: Sequence[StructField],
     ) -> DataFrame:  # fmt: skip
-        """The rows of leaves with the root's columns and some more: as one small table where they are that together."""
+        """The rows of leaves with the root's columns and some more: as one small table where they are that together (`held`)."""
         spark, row = self.transaction.engine.spark, StructType([*columns(self.root).fields, *more])
-        whole = _together(leaves, held, row.fieldNames())
+        whole = None if held is None else _together(leaves, held, row.fieldNames())
         if whole is not None or not leaves:
             return in_one_piece(spark, to_arrow_schema(row).empty_table() if whole is None else whole, row)
         names = [F.col(quoted(name)) for name in row.fieldNames()]
@@ -174,9 +175,9 @@ class PartitionedTable:
         finally:
             held.unpersist()
 
-    def rewrite(self, changed: DataFrame | pa.Table) -> int:
+    def rewrite(self, changed: DataFrame | pa.Table, *, by_tasks: bool = False) -> int:
         """`Transaction.rewrite`."""
-        return self._rewrite_small(changed) if isinstance(changed, pa.Table) else self._rewrite_large(changed)
+        return self._rewrite_small(changed) if isinstance(changed, pa.Table) else self._rewrite_large(changed, by_tasks=by_tasks)
 
     def _rewrite_small(self, changed: pa.Table) -> int:
         new, here = buffers.whole(changed["new"]), self.sources(changed["file"])
@@ -202,14 +203,14 @@ class PartitionedTable:
         there = self.place_column("new.") if moves else F.col(FROM)
         return placed.withColumn(TO, F.when(F.col("new").isNotNull(), there).otherwise(F.lit(NOWHERE)))
 
-    def _rewrite_large(self, changed: DataFrame) -> int:
+    def _rewrite_large(self, changed: DataFrame, *, by_tasks: bool) -> int:
         held = self.tagged(changed).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
             if any(each[TO] == NOWHERE for each in flows):
                 self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
             for number in sorted({each[FROM] for each in flows} - {NOWHERE}):
-                self.transaction.rewrite(self.leaves[number], self.leaving(held, number))
+                self.transaction.rewrite(self.leaves[number], self.leaving(held, number), by_tasks=by_tasks)
             for number in sorted({each[TO] for each in flows if each[FROM] != each[TO]} - {NOWHERE}):
                 self.transaction.append(self.leaves[number], self.arriving(held, number))
             return sum(each["n"] for each in flows)

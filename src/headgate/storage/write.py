@@ -136,10 +136,12 @@ def rewrite(
     *,
     seen: TableState | None = None,
     kept: int = 0,
+    by_tasks: bool = False,
 ) -> Written:
     """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
     `kept`: up to how many bytes of change rows are given back, for the caller to write, instead of a change file.
+    `by_tasks`: the rows of a frame are written by tasks, however few they are.
     `seen`: the table as a transaction sees it that reads as of its begin, where others have changed it since. 40001 for a row that they
     have changed or that it does not see (ON CONFLICT, a cascade), which only the driver's way tells row by row, and where there are many.
     """
@@ -151,7 +153,7 @@ def rewrite(
         count = held.count()
         if not count:
             return Written([], 0)
-        if count <= _small_enough(state):
+        if not by_tasks and count <= _small_enough(state):
             return _rewrite_small(table, relation, state, held.toArrow(), seen, kept)
         if seen is not None:
             raise PostgresError("40001", "could not serialize access due to concurrent update")

@@ -197,13 +197,13 @@ class DeltaTable:
             str(v) for v in files.select(F.to_json(F.struct(F.struct("*").alias("add")), options).alias("j")).toArrow()["j"].to_pylist()
         ]
 
-    def frame(self, state: TableState, *, positions: bool = False, in_order: bool = False) -> DataFrame:
+    def frame(self, state: TableState, *, positions: bool = False, in_order: bool = False, by_tasks: bool = False) -> DataFrame:
         """The rows at a version; with `positions` also FILE (URI) and ROW (index in the file).
 
         `in_order`: those of a small table in the order in which they were written, as a heap has them; otherwise Spark reads the largest
-        file first. Rows that an UPDATE has changed are written anew, and so come last.
+        file first. Rows that an UPDATE has changed are written anew, and so come last. `by_tasks`: the driver reads nothing beforehand.
         """
-        held = self.held(state, positions=positions)
+        held = None if by_tasks else self.held(state, positions=positions)
         if held is not None:
             row = StructType([*state.schema.fields, *(PLACE.fields if positions else ())])
             return in_one_piece(self.delta.spark, held, row)

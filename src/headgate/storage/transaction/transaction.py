@@ -270,17 +270,19 @@ class Transaction(Uncommitted):
         added = [batch for table in pending for batch in table.select(names).to_batches()]
         return itertools.chain(self._table(relation).pieces(state, names), added)
 
-    def positions(self, relation: Relation, *, keeps_keys: bool = False) -> DataFrame:
+    def positions(self, relation: Relation, *, keeps_keys: bool = False, by_tasks: bool = False) -> DataFrame:
         """As `frame`, and where each row is: FILE string (URI), ROW bigint. For `rewrite`; takes the table's write lock.
 
-        `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for.
+        `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for. `by_tasks`: also
+        what a small table holds is read by tasks.
         """
         if relation.is_partitioned:
-            return self.partitioned(relation).positions(keeps_keys=keeps_keys)
-        held = self.held_positions(relation, keeps_keys=keeps_keys)
-        if held is not None:
+            return self.partitioned(relation).positions(keeps_keys=keeps_keys, by_tasks=by_tasks)
+        if by_tasks:
+            self._lock(relation, beside_claims=keeps_keys)
+        elif (held := self.held_positions(relation, keeps_keys=keeps_keys)) is not None:
             return in_one_piece(self.engine.spark, held, StructType([*columns(relation).fields, *PLACE.fields]))
-        frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
+        frame = self._table(relation).frame(self.state(relation), positions=True, in_order=not by_tasks, by_tasks=by_tasks)
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
 
     def held_positions(self, relation: Relation, *, keeps_keys: bool = False) -> pa.Table | None:
@@ -417,17 +419,19 @@ class Transaction(Uncommitted):
         """Stages file actions that change no row (`compaction`); the table's lock is held."""
         self._stage(key, actions)
 
-    def rewrite(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
+    def rewrite(self, relation: Relation, changed: DataFrame | pa.Table, *, by_tasks: bool = False) -> int:
         """Updates, deletes and inserts rows; the number of changes.
 
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
-        as `positions` gave it, each at most once. Order of the changes: the order of the frame.
+        as `positions` gave it, each at most once. Order of the changes: the order of the frame. `by_tasks`: also few rows of a frame are
+        written by tasks.
         """
         if relation.is_partitioned:
-            return self.partitioned(relation).rewrite(changed)
+            return self.partitioned(relation).rewrite(changed, by_tasks=by_tasks)
         key = self._lock(relation)
         room = self._open.held.room
-        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, seen=self._seen(key), kept=room)
+        seen = self._seen(key)
+        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, seen=seen, kept=room, by_tasks=by_tasks)
         return self._stage_written(key, written)
 
     def _stage_written(self, key: Key, written: write.Written) -> int:

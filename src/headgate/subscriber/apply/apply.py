@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame
 
 from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Index, Relation
-from headgate.changes.merge import ON_DRIVER as ON_DRIVER_CHANGES
 from headgate.changes.merge import merge
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
@@ -76,8 +75,6 @@ class Applier:
     """Has tables follow what the publisher told of their columns (schema_evolution)."""
     unique: Callable[[Transaction, Relation, Index], None] | None = None
     """Raises 23505 if the table has a key of a unique index twice: for what `merge` cannot look up."""
-    small: Callable[[], int] = lambda: ON_DRIVER_CHANGES
-    """small_batch_rows."""
     follow: bool = False
     """Whether tables follow whatever the publisher changes, not only columns that they lack."""
     join: Callable[[], bool] | None = None
@@ -204,7 +201,7 @@ class Applier:
 
     def _is_decoded_by_tasks(self, segment: Segment) -> bool:
         """Whether Spark's tasks decode a segment: all of them where every batch is theirs, large ones where there is a cluster."""
-        return self.small() == 0 or (self.engine.on_cluster and segment.size > PART_SIZE)
+        return not self.engine.small_batch_rows or (self.engine.on_cluster and segment.size > PART_SIZE)
 
     def _apply_once(
         self, segment: Segment, *, by_tasks: bool, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None
@@ -291,24 +288,25 @@ class Applier:
     ) -> None:  # fmt: skip
         """The same, but for the indexes in `later`, which are looked at behind the last frame; `cut`: more of the table may follow."""
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
+        ops = _ops(frame)
         if self.rights is not None:
-            self._check_rights(self.rights, transaction, relation, frame)
+            self._check_rights(self.rights, transaction, relation, ops)
         if relation.parent:
             partitioned.refuse_outside(transaction, relation, frame)
         others = self._others(relation, key)
-        if isinstance(frame, pa.Table) and not others and insertion.only_inserts(frame):
+        if isinstance(frame, pa.Table) and self.engine.small_batch_rows and not others and insertion.only_inserts(frame):
             rows = insertion.rows_of(frame["new"])
             transaction.lock(relation)  # or another could add the keys after they were looked for
             if key is None or insertion.is_new(transaction, relation, key, rows):
                 self._done.count(relation.oid, insertion.append(transaction, relation, rows))
                 return
-        if isinstance(frame, pa.Table) and not (pc.any(pc.equal(frame["op"], "I"))).as_py():
+        if "I" not in ops:
             self.place.message = "UPDATE"
         looked_up = [index for index in others if index.plain and not (cut and index.deferred)]
         if relation.is_partitioned:
-            done = partitioned.apply(transaction, relation, key, frame, small=self.small())
+            done = partitioned.apply(transaction, relation, key, frame)
         else:
-            done = merge(transaction, relation, key, frame, small=self.small(), others=looked_up)
+            done = merge(transaction, relation, key, frame, others=looked_up)
         later.update({(relation.oid, index.oid): (relation, index) for index in others if not (done.checked and index in looked_up)})
         if done.conflict is not None:
             raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
@@ -328,15 +326,20 @@ class Applier:
         rights: Callable[[CatalogCursor, Relation, set[str]], None],
         transaction: Transaction,
         relation: Relation,
-        frame: pa.Table | DataFrame,
+        ops: set[str],
     ) -> None:
-        found = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
-        for op in sorted(found.to_pylist()):
+        for op in sorted(ops):
             self.place.message = conflict.MESSAGES[op]
             shown, self.place.relation = self.place.relation, None if op == "T" else self.place.relation
             rights(transaction.cursor, relation, {op})
             self.place.relation = shown
         self.place.message = "INSERT"
+
+
+def _ops(frame: pa.Table | DataFrame) -> set[str]:
+    """The kinds of changes in a changes frame."""
+    found = frame.select("op").distinct().toArrow()["op"] if isinstance(frame, DataFrame) else pc.unique(frame["op"])
+    return set(found.to_pylist())
 
 
 def _types(segment: Segment) -> dict[int, m.Type]:

@@ -55,7 +55,6 @@ class ApplyWorker(Worker):
         stream = AppliedStream(subscription.oid, subscription.database, self.origin)
         self.applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
         self.applier.follow = subscription.schema_evolution == "follow"
-        self.applier.small = lambda: self.settings.integer("small_batch_rows")
         self._account = self.launcher.ledger.of(subscription.oid)
         self.applier.left_out = self._tell_left_out
         self.applier.join = None if self.make_tables is None else self._join

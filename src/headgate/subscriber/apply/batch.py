@@ -144,7 +144,7 @@ class Batch:
         if wanted is None:
             self._leave_out(found.local, len(changes))
         elif len(wanted.chosen(changes, commit_lsn)):
-            frame = wanted.frame(changes, commit_lsn, self.session, self.applier.place, completed=self._is_completed(found))
+            frame = wanted.frame(changes, commit_lsn, self.session, self.applier.place, completed=self._is_filled(found))
             return self.completed(frame, found)
         return None
 
@@ -214,21 +214,24 @@ class Batch:
         """The changes of a relation whose rows are completed here."""
         wanted = self._wanted(found)
         assert wanted is not None
-        task = DecodeTask(said, wanted, self.session, completed=row_completion.needed(found.local, found.sources))
+        self.applier.place.relation = f"{found.local.schema}.{found.local.name}"
+        task = DecodeTask(said, wanted, self.session, completed=self._is_filled(found))
         return self.completed(task.changes(contents).toArrow().cast(conversion.frame_schema(found)), found)
+
+    def _is_filled(self, found: Mapping) -> bool:
+        """Whether rows of a relation get defaults or generated columns, or are checked, by `row_completion`."""
+        return self.applier.rows is not None and row_completion.needed(found.local, found.sources)
 
     def _is_completed(self, found: Mapping) -> bool:
         """Whether rows of a relation must pass through `completed`."""
-        if self.applier.rows is None:
-            return False
-        return row_completion.needed(found.local, found.sources) or leaf_constraints.needed(self.transaction, found.local)
+        return self._is_filled(found) or (self.applier.rows is not None and leaf_constraints.needed(self.transaction, found.local))
 
     def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
         """The frame with defaults, generated columns and checks, where the table has any."""
         factory = self.applier.rows
         if factory is None:
             return frame
-        if row_completion.needed(found.local, found.sources):
+        if self._is_filled(found):
             frame = row_completion.complete(frame, found.local, found.sources, self.transaction, factory, self.applier.place)
         if leaf_constraints.needed(self.transaction, found.local):
             leaf_constraints.check_frame(frame, found.local, self.transaction, factory, self.applier.place)

@@ -38,16 +38,16 @@ _log = logging.getLogger("headgate.subscriber")
 LEAF, _PLACED = own_name("_leaf"), own_name("_placed")
 
 
-def apply(transaction: Transaction, root: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, *, small: int) -> Merged:
-    """Merges a batch into a partitioned table; `key` is that of `with_identity_of_leaves`, `small` as for `merge`."""
+def apply(transaction: Transaction, root: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> Merged:
+    """Merges a batch into a partitioned table; `key` is that of `with_identity_of_leaves`."""
     table = transaction.partitioned(root)
     named = None if key is None else {column.name for column in root.columns if column.attnum in key}
     one_key = all(key_names(leaf) == (None if named is None else frozenset(named)) for leaf in table.leaves)
     if one_key and (named is None or set(table.router.key_names()) <= named):
-        return merge(transaction, root, key, frame, small=small)
+        return merge(transaction, root, key, frame)
     changes = missing = 0
     for leaf, part in _by_leaf(table, frame):
-        done = merge(transaction, leaf, key_of(leaf), part, small=small)
+        done = merge(transaction, leaf, key_of(leaf), part)
         if done.conflict is not None:
             return done
         if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):

@@ -101,9 +101,7 @@ class SyncWorker(Worker):
     def applier(self, relation: int) -> Applier:
         """What applies changes of the table alone."""
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation)
-        made = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
-        made.small = lambda: self.settings.integer("small_batch_rows")
-        return made
+        return Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
 
     def folder(self, name: str) -> Path:
         """Where the worker may keep files of its own."""

@@ -1,0 +1,99 @@
+"""Who is asked for a row filter on a batch of changes: the driver, or Spark's tasks, with the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from tests.storage.tables import INT4, TEXT, relation
+
+from headgate.catalog.relation.replica_identity import ReplicaIdentity
+from headgate.publisher import gate
+from headgate.publisher.decoded import DecodedChanges
+from headgate.publisher.published import FILTERED, Published, PublishedAction
+from headgate.rowfilter.filter import bind_filter
+from headgate.sql.parser import parse_expression
+from headgate.storage.engine import Engine
+from headgate.storage.write import arrow_row
+
+T = replace(relation(26000, "t", a=INT4, b=TEXT), replica_identity=ReplicaIdentity.FULL)
+CHANGES = [
+    ("I", None, (1, "x")),
+    ("I", None, (9, "x")),
+    ("I", None, (None, "x")),
+    ("U", (1, "x"), (2, "x")),
+    ("U", (1, "x"), (8, "x")),
+    ("U", (8, "x"), (1, "x")),
+    ("U", (8, "x"), (9, "x")),
+    ("D", (1, None), None),
+    ("D", (9, None), None),
+]
+SENT = "0 I 0 0 I D U 0 D"
+
+
+def changes() -> DecodedChanges:
+    """The changes, each at its place of the log."""
+    row = pa.struct(list(arrow_row(T)))
+
+    def rows(side: int) -> pa.Array:
+        return pa.array([None if each[side] is None else dict(zip("ab", each[side], strict=True)) for each in CHANGES], row)  # type: ignore[arg-type]
+
+    places = pa.array(range(len(CHANGES)), pa.int64())
+    table = pa.table(
+        {"commit_lsn": places, "seq": places, "position": places, "op": [each[0] for each in CHANGES], "old": rows(1), "new": rows(2)}
+    )
+    return DecodedChanges(table, places.to_numpy())
+
+
+def published(condition: str) -> Published:
+    """The table under a filter of all operations."""
+    tree = bind_filter(parse_expression(condition), T).dump()
+    return Published(T, T, frozenset(FILTERED), dict.fromkeys(FILTERED, (tree,)), (1, 2))
+
+
+def sent(engine: Engine, plan: Published) -> str:
+    """The letters under which the changes are sent."""
+    return " ".join("0" if not letter else chr(letter) for letter in gate.verdicts(engine, changes(), plan))
+
+
+@pytest.fixture
+def tasks(spark: SparkSession) -> Callable[[], int]:
+    """How many tasks of Spark have ended since the last call."""
+    context: Any = spark._jsparkSession.sparkContext()  # type: ignore[attr-defined]
+    seen: set[int] = set()
+
+    def new() -> int:
+        context.listenerBus().waitUntilEmpty()
+        listed = context.statusStore().jobsList(None)
+        fresh = [job for job in map(listed.apply, range(listed.size())) if job.jobId() not in seen]
+        seen.update(job.jobId() for job in fresh)
+        return sum(job.numCompletedTasks() for job in fresh)
+
+    new()
+    return new
+
+
+@pytest.mark.parametrize(("small", "by_tasks"), [(len(CHANGES), False), (len(CHANGES) - 1, True), (0, True)])
+def test_a_filter_that_arrow_knows_is_for_the_driver_up_to_small_batch_rows(
+    engine: Engine, tasks: Callable[[], int], monkeypatch: pytest.MonkeyPatch, small: int, by_tasks: bool
+) -> None:
+    monkeypatch.setattr(engine, "settings", {"small_batch_rows": str(small)})
+    plan = published("a > 7")
+    assert sent(engine, plan) == SENT
+    assert bool(tasks()) == by_tasks
+    assert gate.needs_spark(engine, changes(), plan) == by_tasks
+    assert not gate.needs_spark(engine, changes(), Published(T, T, frozenset({PublishedAction.INSERT})))
+
+
+def test_a_filter_that_arrow_does_not_know_got_no_task_where_tasks_were_to_have_all(
+    engine: Engine, tasks: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = published("a + 1 > 8")
+    for small in ("1000000", "0"):  # few rows are judged by Spark's optimizer, in the driver's Java
+        monkeypatch.setattr(engine, "settings", {"small_batch_rows": small})
+        assert sent(engine, plan) == SENT
+        assert bool(tasks()) == (small == "0")
