@@ -1,12 +1,17 @@
-"""Subscriptions between databases of one node: both ways without a loop, in a chain, and what `headgate status` tells of them."""
+"""Subscriptions between databases of one node: both ways without a loop, in a chain, and what `headgate status` tells of them. A table that
+two nodes share by hashed keys.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests import conftest
+from tests.conftest import Server, check
 
 until = functools.partial(conftest.until, seconds=90)
 
@@ -70,3 +75,40 @@ def test_status_tells_what_a_subscription_does_and_what_to_do_about_its_error(no
     node.psql(two, "DELETE FROM t WHERE id = 50")
     until(lambda: node.psql(two, "SELECT count(*) FROM t") == "41", "it does not heal")
     node.psql(two, f"DROP SUBSCRIPTION {name}")
+
+
+SHARES = ("hashint4(id) % 2 = 0", "hashint4(id) % 2 <> 0")
+CHANGES = """
+INSERT INTO shared SELECT i, 'later ' || i, i FROM generate_series(3001, 6000) i;
+UPDATE shared SET v = 'changed ' || id WHERE id % 3 = 0;
+UPDATE shared SET id = id + 100000 WHERE id % 7 = 0;
+DELETE FROM shared WHERE id % 11 = 0;
+BEGIN; UPDATE shared SET id = -id WHERE id BETWEEN 1 AND 50; UPDATE shared SET n = n + 1 WHERE id < 0; COMMIT;
+"""
+"""New rows, changed ones, and keys that move from one node to the other."""
+
+
+@pytest.mark.slow
+def test_two_nodes_share_a_table_by_hashed_keys(postgres: Server, node: Server, own_node: Callable[..., Server]) -> None:
+    source = postgres.new_database()
+    table = "CREATE TABLE shared (id int PRIMARY KEY, v text, n int);"
+    postgres.psql(source, table + "INSERT INTO shared SELECT i, 'first ' || i, i FROM generate_series(1, 3000) i")
+    nodes = [(node, node.new_database()), (own_node(), "postgres")]
+    for number, ((each, database), share) in enumerate(zip(nodes, SHARES, strict=True)):
+        postgres.psql(source, f"CREATE PUBLICATION share{number} FOR TABLE shared WHERE ({share})")
+        each.psql(database, table)
+        name = f"{source}_{number}"
+        each.psql(database, f"CREATE SUBSCRIPTION {name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION share{number}")
+        until(lambda: each.psql(database, READY) == "t", f"{name} is not ready")  # noqa: B023
+
+    postgres.psql(source, CHANGES)
+    rows = "SELECT id, v, n FROM shared ORDER BY id"
+    shares = [postgres.psql(source, rows.replace("shared", f"shared WHERE {share}", 1)) for share in SHARES]
+    for (each, database), share in zip(nodes, shares, strict=True):
+        until(lambda: each.psql(database, rows) == share, "the node has not got its share")  # noqa: B023
+    assert sum(int(each.psql(database, "SELECT count(*) FROM shared")) for each, database in nodes) == int(
+        postgres.psql(source, "SELECT count(*) FROM shared")
+    )
+    for number, (each, database) in enumerate(nodes):
+        each.psql(database, f"DROP SUBSCRIPTION {source}_{number}")
+        check(each, database)
