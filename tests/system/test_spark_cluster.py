@@ -86,6 +86,8 @@ def test_a_node_has_its_work_done_by_a_cluster(
     assert spark_of(node)["executors"] == 2
     assert spark_of(node)["spark_batches"] >= 1
     assert spark_of(node)["driver_batches"] == 0
+    assert spark_of(node)["spark_segments"] >= 1
+    assert spark_of(node)["driver_segments"] == 0
     assert list(spark_cluster.folder.glob("worker*/app-*/*/packages/headgate/__init__.py"))
     assert node.psql("postgres", FILTERED) == postgres.psql(source, FILTERED)
     copied = "COPY (SELECT * FROM big ORDER BY id) TO STDOUT"

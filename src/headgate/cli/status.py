@@ -140,6 +140,8 @@ def shown(report: StatusReport) -> Iterator[str]:
         executors = "" if spark["executors"] is None else f", {_count(spark['executors'], 'executor')}"
         ui = f", {spark['ui']}" if spark["ui"] else ""
         yield f"\nSpark: {spark['master']}{executors}{ui}"
+        if "spark_segments" in spark:  # likewise
+            yield f"  segments {spark['driver_segments']} decoded by the driver, {spark['spark_segments']} by tasks"
         yield f"  batches  {spark['driver_batches']} merged by the driver, {spark['spark_batches']} by tasks"
     yield f"\nSubscriptions: {len(report['subscriptions'])}"
     for one in report["subscriptions"]:

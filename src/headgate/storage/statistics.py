@@ -65,6 +65,8 @@ class Statistics:
         self.compactions = self.compacted_files = 0
         self.driver_batches = self.spark_batches = 0
         """Batches of changes that the driver has merged by itself, and that tasks of Spark have."""
+        self.driver_segments = self.spark_segments = 0
+        """The same of segments of streams that were decoded."""
 
     def of(self, database: int) -> DatabaseCounts:
         """What has been counted of a database."""
@@ -119,6 +121,14 @@ class Statistics:
                 self.spark_batches += 1
             else:
                 self.driver_batches += 1
+
+    def decoded(self, *, by_spark: bool) -> None:
+        """A segment of a stream has been decoded and applied."""
+        with self._lock:
+            if by_spark:
+                self.spark_segments += 1
+            else:
+                self.driver_segments += 1
 
     def state(self, databases: Collection[int]) -> dict[str, dict[str, int]]:
         """The counts of these databases, for JSON."""

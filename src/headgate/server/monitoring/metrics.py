@@ -125,6 +125,8 @@ class _Reading:
         statistics = engine.statistics
         batches = [(("driver",), statistics.driver_batches), (("spark",), statistics.spark_batches)]
         yield _counter("merged_batches", "Batches of changes that were merged into a table, by who did it.", ("by",), batches)
+        segments = [(("driver",), statistics.driver_segments), (("spark",), statistics.spark_segments)]
+        yield _counter("decoded_segments", "Segments of streams that were decoded, by who did it.", ("by",), segments)
         yield _counter("compactions", "How often a table's small files have been put together.", (), [((), statistics.compactions)])
         yield _counter("compacted_files", "Files that have been put together.", (), [((), statistics.compacted_files)])
         folders = {"data_directory": Path(self.node.data_dir)}

@@ -64,13 +64,16 @@ class ThreadReport(TypedDict):
 
 
 class SparkReport(TypedDict):
-    """Where tasks run, how many `executors` a cluster gives (null: the node's own Java runs them), who has merged batches of changes."""
+    """Where tasks run, how many `executors` a cluster gives (null: the node's own Java runs them), and who has decoded segments and
+    merged batches of changes."""
 
     master: str
     executors: int | None
     ui: str | None
     driver_batches: int
     spark_batches: int
+    driver_segments: int
+    spark_segments: int
 
 
 class StatusReport(TypedDict):
@@ -114,6 +117,8 @@ def _spark(node: Node) -> SparkReport:
         "ui": None if found is None else found.ui,
         "driver_batches": node.engine.statistics.driver_batches,
         "spark_batches": node.engine.statistics.spark_batches,
+        "driver_segments": node.engine.statistics.driver_segments,
+        "spark_segments": node.engine.statistics.spark_segments,
     }
 
 
