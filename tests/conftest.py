@@ -123,11 +123,16 @@ def pytest_report_header() -> list[str]:
 
 def until(condition: Callable[[], Any], what: str = "", seconds: float = 30) -> Any:
     """Polls until the condition holds, and gives what it found; `what` says what was waited for."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * patience()
     while not (found := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
     return found
+
+
+def patience() -> int:
+    """How many times as long as it says a test waits, where ``--on`` has put the run's nodes."""
+    return 1 if NodeServer.surroundings is None else NodeServer.surroundings.place.patience
 
 
 class SqlError(Exception):
@@ -188,7 +193,7 @@ class Server:
         """What psql prints for the script (``-At`` unless other flags are given); SqlError when it fails."""
         words = [PG_BIN / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *(flags or ("-At",)), "-d", self.conninfo(database, user), "-f", "-"]
         done = subprocess.run(
-            words, input=sql, capture_output=True, text=True, timeout=timeout, env={**os.environ, "PGCLIENTENCODING": "UTF8"}
+            words, input=sql, capture_output=True, text=True, timeout=timeout * patience(), env={**os.environ, "PGCLIENTENCODING": "UTF8"}
         )
         if done.returncode:
             raise SqlError(done.stderr)
@@ -217,7 +222,7 @@ class Server:
 
     def await_release(self, slot: str, timeout: float = 60) -> None:
         """Waits until nobody uses a slot: a walsender ends some time after its client has gone."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * patience()
         while self.psql("postgres", f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == "t":
             assert time.monotonic() < deadline, f'replication slot "{slot}" is still in use'
 
@@ -295,7 +300,9 @@ class NodeServer(Server):
 
     def headgate(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Runs a command on the node's data directory; AssertionError with its output when it fails."""
-        done = subprocess.run([*HEADGATE, words[0], "-D", str(self.data), *words[1:]], capture_output=True, text=True, timeout=180)
+        done = subprocess.run(
+            [*HEADGATE, words[0], "-D", str(self.data), *words[1:]], capture_output=True, text=True, timeout=180 * patience()
+        )
         assert done.returncode == 0, f"headgate {' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         return done
 

@@ -28,6 +28,11 @@ class Place(Enum):
     S3 = "s3"
     CLUSTER = "cluster"
 
+    @property
+    def patience(self) -> int:
+        """How many times as long as on a disk a test waits: each batch is several jobs of Spark, and a job on a cluster takes a second."""
+        return {Place.TASKS: 5, Place.CLUSTER: 10}.get(self, 1)
+
 
 class Surroundings:
     """What a run's nodes find where the option puts them; what they need is started when the first of them asks."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from pyspark.sql import SparkSession
 from tests.conftest import free_port, until
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -97,17 +98,7 @@ class SparkCluster:
 
     def executors(self) -> list[int]:
         """The process ids of executors that run."""
-        found = []
-        for each in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                words = each.read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and any(
-                str(self.folder).encode() in w for w in _place(each)
-            ):
-                found.append(int(each.parent.name))
-        return sorted(found)
+        return _executors(self.folder)
 
     def end(self) -> None:
         """Ends all, executors with their workers."""
@@ -119,8 +110,47 @@ class SparkCluster:
             os.kill(executor, signal.SIGKILL)
 
 
-def _place(process: Path) -> list[bytes]:
-    try:
-        return [str((process.parent / "cwd").readlink()).encode()]
-    except OSError:
-        return []
+class ClusterInJava:
+    """A master and a worker of one core inside of the Java of a session that runs: they take a second, and only executors are processes."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.folder = folder
+        jvm: Any = spark._jvm
+        settings, nothing = jvm.org.apache.spark.SparkConf(False), jvm.scala.Option.empty()
+        start = jvm.org.apache.spark.deploy.master.Master.startRpcEnvAndEndpoint
+        master = start("127.0.0.1", 0, 0, settings)._1()
+        self.master = str(master.address().toSparkURL())
+        masters = spark.sparkContext._gateway.new_array(jvm.String, 1)  # type: ignore[union-attr]
+        masters[0] = self.master
+        start = jvm.org.apache.spark.deploy.worker.Worker.startRpcEnvAndEndpoint
+        worker = start("127.0.0.1", 0, 0, 1, 1024, masters, str(folder), jvm.scala.Some(1), settings, nothing)
+        self._ends = worker, master
+
+    def executors(self) -> list[int]:
+        """The process ids of executors that run."""
+        return _executors(self.folder)
+
+    def finished_tasks(self) -> int:
+        """How many tasks executors say that they have finished."""
+        return sum(log.read_text().count("Finished task") for log in self.folder.glob("app-*/*/stderr"))
+
+    def end(self) -> None:
+        """Ends both, and what executors are left."""
+        for each in self._ends:
+            each.shutdown()
+            each.awaitTermination()
+        for executor in self.executors():
+            os.kill(executor, signal.SIGKILL)
+
+
+def _executors(folder: Path) -> list[int]:
+    """Executors whose working directories are below a folder."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words, place = each.read_bytes().split(b"\0"), (each.parent / "cwd").readlink()
+        except OSError:
+            continue
+        if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in words and place.is_relative_to(folder):
+            found.append(int(each.parent.name))
+    return sorted(found)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from tests.conftest import PG_BIN, PostgresServer, Server, _Farm
+from tests.conftest import PG_BIN, PostgresServer, Server, _Farm, patience
 from tests.publisher.workload import CONTENTS, TABLES, Workload, workloads
 
 ABREAST = 4
@@ -131,7 +131,7 @@ def arrive(chains: list[Chain], doing: list[Workload], at: str) -> None:
     """Waits until all marks have come."""
     for chain in chains:
         chain.mark()
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + PATIENCE * patience()
     waiting = list(zip(chains, [one for one in doing for _ in range(2)], strict=True))
     while waiting := [(chain, workload) for chain, workload in waiting if not chain.arrived()]:
         assert time.monotonic() < until, f"{at}: {waiting[0][0].state()}\n{waiting[0][1]}\n{waiting[0][0].errors()}"

@@ -14,6 +14,7 @@ from tests.server.play import Play, Step
 SCRIPT = Path(__file__).parent / "statements" / "current_of.sql"
 
 
+@pytest.mark.slow  # half a minute of two cores; what others do meanwhile stays in the suite
 def test_the_current_row_is_what_it_is_in_postgresql(postgres: Server, node: Server) -> None:
     printed = [server.script(server.new_database(), SCRIPT).splitlines() for server in (node, postgres)]
     assert printed[0] == printed[1]

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from tests.conftest import patience
+
 
 @dataclass
 class Database:
@@ -46,6 +48,7 @@ class Database:
 
     def wait(self, query: str, expected: str, seconds: float = 90) -> None:
         """Polls until the query prints what is expected."""
+        seconds *= patience()
         until = time.monotonic() + seconds
         seen = ""
         while seen != expected:

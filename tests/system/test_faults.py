@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import check
+from tests.conftest import check, patience
 from tests.subscriber.workload import CONTENTS, PUBLISHED, READY, TABLES, Workload
 from tests.system.proxy import Proxy
 
@@ -26,7 +26,7 @@ IMPATIENT = {"wal_receiver_timeout": "3s", "wal_receiver_status_interval": "1s"}
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 240) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * patience()
     while True:
         try:
             if condition():

@@ -1,4 +1,7 @@
-"""A node whose tasks run on a Spark cluster, whose tables lie in an object store: executors see neither its disk nor its Python."""
+"""A node whose tasks run on a Spark cluster, whose tables lie in an object store: executors see neither its disk nor its Python.
+
+The suite has one course of it, with tables on the disk and one executor, whose master and worker are in the Java of the tests' session.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.conftest import NodeServer, Server, free_port, until
 from tests.object_store import ObjectStore
-from tests.spark_cluster import SparkCluster
+from tests.publisher import slots
+from tests.spark_cluster import ClusterInJava, SparkCluster
 
 ROWS = 130_000
 """Of 400 bytes: a table that is copied by tasks, in ranges."""
 TOTALS = "SELECT count(*), sum(id), sum(n), max(v), count(DISTINCT v) FROM big"
-FILTERED = "SELECT count(*), sum(id) FROM big WHERE n > 100000 AND v ~ '^[0-9]'"
+FILTERED = "SELECT count(*), sum(id), sum(n), max(v), count(DISTINCT v) FROM big WHERE n > 100000 AND v ~ '^[0-9]'"
+ARRIVED = TOTALS
+"""The same of the rows that have passed."""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +63,16 @@ def subscribe(node: NodeServer, postgres: Server, source: str, name: str) -> Non
     node.psql("postgres", f"CREATE SUBSCRIPTION {name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
 
 
+def filtered_onward(node: NodeServer, postgres: Server) -> str:
+    """A database of the PostgreSQL that subscribes to the rows that a filter lets pass, which is one for Spark."""
+    target = postgres.new_database()
+    postgres.psql(target, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
+    node.psql("postgres", "ALTER TABLE big REPLICA IDENTITY FULL")
+    node.psql("postgres", "CREATE PUBLICATION out FOR TABLE big WHERE (n > 100000 AND v ~ '^[0-9]')")
+    postgres.psql(target, f"CREATE SUBSCRIPTION onward CONNECTION '{node.conninfo('postgres')}' PUBLICATION out")
+    return target
+
+
 def spark_of(node: NodeServer) -> dict[str, int]:
     """What the status says of tasks."""
     found: dict[str, int] = json.loads(node.headgate("status", "--json").stdout)["spark"]
@@ -67,6 +84,50 @@ def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) 
     mark = postgres.psql(source, "UPDATE big SET v = gen_random_uuid()::text WHERE id = 6 RETURNING v")
     until(lambda: node.psql("postgres", "SELECT v FROM big WHERE id = 6") == mark, "the changes do not come", seconds)
     assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
+
+
+def test_an_executor_copies_merges_and_judges(
+    spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path, postgres: Server
+) -> None:
+    cluster = ClusterInJava(spark, tmp_path / "worker")
+    source = postgres.new_database()
+    postgres.psql(  # few rows of many pages: a copy is cut into ranges by pages
+        source,
+        "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2)) WITH (fillfactor = 10);"
+        " INSERT INTO big SELECT i, repeat(md5(i::text), 12), i * 1.25 FROM generate_series(1, 14000) i; CREATE PUBLICATION pub FOR TABLE big",
+    )
+    settings = {"spark_master": f"'{cluster.master}'", "spark.driver.host": "'127.0.0.1'", "spark.executor.memory": "'512m'"}
+    try:
+        node = spare_node(**settings, small_batch_rows="0")
+        assert isinstance(node, NodeServer)
+        here = node.new_database()
+        node.psql(here, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
+        node.psql(here, f"CREATE SUBSCRIPTION executed CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
+        until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 120)
+        copied = cluster.finished_tasks()
+        node.psql(here, "ALTER TABLE big REPLICA IDENTITY FULL; CREATE PUBLICATION out FOR TABLE big WHERE (n > 17000)")
+        slot = slots.make(node, here, "judged")
+
+        postgres.psql(source, "BEGIN; UPDATE big SET v = 'x' WHERE id % 1000 = 0; DELETE FROM big WHERE id % 1000 = 1; COMMIT")
+        mark = postgres.psql(source, "INSERT INTO big VALUES (0, gen_random_uuid(), 20000) RETURNING v")
+        until(lambda: node.psql(here, "SELECT v FROM big WHERE id = 0") == mark, "the changes do not come", 120)
+
+        assert node.psql(here, TOTALS) == postgres.psql(source, TOTALS)
+        merged = cluster.finished_tasks()
+        sent = [each.split()[0] for each in slots.messages(node, here, slot, "out")]
+        assert sent.count("Update") == 1
+        assert sent.count("Delete") == 0
+        assert sent.count("Insert") == 1
+        assert 1 < copied < merged < cluster.finished_tasks()
+        assert spark_of(node)["executors"] == 1
+        assert spark_of(node)["spark_batches"] >= 1
+        assert spark_of(node)["driver_batches"] == 0
+        assert list(cluster.folder.glob("app-*/*/node/headgate/__init__.py"))
+        node.psql(here, f"SELECT pg_drop_replication_slot('{slot}')")
+        node.psql(here, "DROP SUBSCRIPTION executed")
+        node.stop()
+    finally:
+        cluster.end()
 
 
 @pytest.mark.slow
@@ -88,7 +149,7 @@ def test_a_node_has_its_work_done_by_a_cluster(
     assert spark_of(node)["driver_batches"] == 0
     assert spark_of(node)["spark_segments"] >= 1
     assert spark_of(node)["driver_segments"] == 0
-    assert list(spark_cluster.folder.glob("worker*/app-*/*/packages/headgate/__init__.py"))
+    assert list(spark_cluster.folder.glob("worker*/app-*/*/node/headgate/__init__.py"))
     assert node.psql("postgres", FILTERED) == postgres.psql(source, FILTERED)
     copied = "COPY (SELECT * FROM big ORDER BY id) TO STDOUT"
     assert node.psql("postgres", copied) == postgres.psql(source, copied)
@@ -96,16 +157,11 @@ def test_a_node_has_its_work_done_by_a_cluster(
         name for name in object_store.files.find(node.conf["data_location"].strip("'").removeprefix("s3a://")) if "_headgate/tmp" in name
     ] == []
 
-    target = postgres.new_database()
-    postgres.psql(target, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
-    node.psql("postgres", "ALTER TABLE big REPLICA IDENTITY FULL")
-    node.psql("postgres", "CREATE PUBLICATION out FOR TABLE big WHERE (n > 100000 AND v ~ '^[0-9]')")
-    postgres.psql(target, f"CREATE SUBSCRIPTION onward CONNECTION '{node.conninfo('postgres')}' PUBLICATION out")
-    filtered = "SELECT count(*), sum(id) FROM big"
-    until(lambda: postgres.psql(target, filtered) == node.psql("postgres", FILTERED), "the filtered rows do not come", 60)
+    target = filtered_onward(node, postgres)
+    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the filtered rows do not come", 60)
     postgres.psql(source, "UPDATE big SET n = n + 100000 WHERE id % 20 = 3")
     same(node, postgres, source)
-    until(lambda: postgres.psql(target, filtered) == node.psql("postgres", FILTERED), "the rows that now pass do not come", 60)
+    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the rows that now pass do not come", 60)
     postgres.psql(target, "DROP SUBSCRIPTION onward")
     node.psql("postgres", "DROP SUBSCRIPTION work")
 
@@ -143,9 +199,11 @@ def test_executors_that_are_killed_lose_nothing(
     killer.start()
     try:
         subscribe(node, postgres, source, "killed")
+        target = filtered_onward(node, postgres)
         for number in range(4):
             postgres.psql(source, f"UPDATE big SET v = v || '{number}', n = n + 1 WHERE id % 3 = {number % 3}")
             postgres.psql(source, f"DELETE FROM big WHERE id % 11 = {number}")
+        postgres.psql(source, "UPDATE big SET n = n + 100000 WHERE id % 20 = 3")
         until(lambda: len(killed) >= 5, "no executor was killed", 300)
     finally:
         over.set()
@@ -153,6 +211,8 @@ def test_executors_that_are_killed_lose_nothing(
 
     same(node, postgres, source, 300)
     assert node.psql("postgres", "SELECT count(*) = count(DISTINCT id) FROM big") == "t"
+    until(lambda: postgres.psql(target, ARRIVED) == node.psql("postgres", FILTERED), "the rows that pass do not come", 300)
+    postgres.psql(target, "DROP SUBSCRIPTION onward")
     node.psql("postgres", "DROP SUBSCRIPTION killed")
 
 

@@ -64,8 +64,7 @@ class ThreadReport(TypedDict):
 
 
 class SparkReport(TypedDict):
-    """Where tasks run, how many `executors` a cluster gives (null: the node's own Java runs them), and who has decoded segments and
-    merged batches of changes."""
+    """Where tasks run, how many `executors` a cluster gives (null: the node's own Java runs them), who decoded and merged how much."""
 
     master: str
     executors: int | None

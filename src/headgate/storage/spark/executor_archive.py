@@ -1,10 +1,10 @@
-"""The Python packages of a node in one archive, for the executors of a cluster (`spark.archives`).
+"""The Python packages of a node in two archives, for the executors of a cluster (`spark.archives`): headgate itself, and what it asks for.
 
-An executor unpacks it once and runs its tasks with it. Made by `spark_session.start` where the master is a cluster, the first time that
-these versions of the packages are used (some 15 s), and kept beside the jars. What must hold: executors have an interpreter of the same
-minor version of Python, as compiled packages are of one.
+An executor unpacks them once and runs its tasks with them. Made by `spark_session.start` where the master is a cluster, the one of the
+packages (some 15 s) the first time that these versions of them are used, that of headgate whenever its text has changed; kept beside the
+jars. What must hold: executors have an interpreter of the same minor version of Python, as compiled packages are of one.
 
-In it is what `headgate` itself asks for, as it is installed here; of PySpark only the Python, since the Java of an executor is the
+In them is what `headgate` itself asks for, as it is installed here; of PySpark only the Python, since the Java of an executor is the
 cluster's.
 """
 
@@ -16,15 +16,17 @@ import os
 import re
 import sys
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import headgate
 from headgate.storage.spark.jars import own_folder
 
-FOLDER = "packages"
-"""The name that the unpacked archive has in an executor's working directory."""
+OWN, PACKAGES = "node", "packages"
+"""The names that the unpacked archives have in an executor's working directory."""
+PYTHONPATH = f"{OWN}{os.pathsep}{PACKAGES}"
+"""Where executors find them."""
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _JAVA = re.compile(r"pyspark/(bin|data|examples|jars|licenses|python|sbin)/")
 _UNUSED = re.compile(r"(^|/)(tests|include|__pycache__)/|\.(a|h|hpp|pyi|pyx|pxd)$|^\.\./")
@@ -36,19 +38,31 @@ def interpreter() -> str:
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def make() -> Path:
-    """The archive of the packages as they are installed: the one that is there, or a new one."""
+def make() -> list[str]:
+    """The archives as `spark.archives` names them: those that are there, or new ones."""
     packages = _packages()
-    target = own_folder().parent / f"executor-{_digest(packages)}.tar.gz"
+    versions = "\n".join([interpreter(), *(f"{each.name} {each.version}" for each in packages)])
+    own = hashlib.sha256()
+    for name, file in sorted(_own()):
+        own.update(name.encode() + file.read_bytes())
+    found = [
+        (OWN, _made(f"headgate-{own.hexdigest()[:12]}", _own)),
+        (PACKAGES, _made(f"packages-{hashlib.sha256(versions.encode()).hexdigest()[:12]}", lambda: _files(packages))),
+    ]
+    return [f"{path}#{folder}" for folder, path in found]
+
+
+def _made(name: str, files: Callable[[], Iterable[tuple[str, Path]]]) -> Path:
+    target = own_folder().parent / f"executor-{name}.tar.gz"
     if target.is_file():
         return target
-    _log.info("making the archive of Python packages for Spark's executors")
+    _log.info('making the archive "%s" for Spark\'s executors', target.name)
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     try:
         with tarfile.open(unfinished, "w:gz", compresslevel=1) as archive:
-            for name, file in sorted(_files(packages)):
-                archive.add(file, name, recursive=False)
+            for path, file in sorted(files()):
+                archive.add(file, path, recursive=False)
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -71,14 +85,6 @@ def _packages() -> list[Distribution]:
     return [found[name] for name in sorted(found)]
 
 
-def _digest(packages: Iterable[Distribution]) -> str:
-    """Names what the archive holds: the versions of the packages, and headgate's own text, which may change without one."""
-    found = hashlib.sha256("\n".join(f"{each.name} {each.version}" for each in packages).encode())
-    for name, file in sorted(_own()):
-        found.update(name.encode() + file.read_bytes())
-    return found.hexdigest()[:12]
-
-
 def _own() -> Iterator[tuple[str, Path]]:
     """The files of this package, which may be installed as a link to its source."""
     place = Path(headgate.__path__[0])
@@ -89,8 +95,7 @@ def _own() -> Iterator[tuple[str, Path]]:
 
 
 def _files(packages: Iterable[Distribution]) -> Iterator[tuple[str, Path]]:
-    """The files of all packages, with their names in the archive."""
-    yield from _own()
+    """The files of the packages but headgate's, with their names in the archive."""
     for package in packages:
         for each in package.files or ():
             name = each.as_posix()

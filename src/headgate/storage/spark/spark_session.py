@@ -175,11 +175,11 @@ def _on_cluster(configured: Mapping[str, str], given: Mapping[str, str], jars: S
     """The defaults where the master is a cluster: what executors need comes with the application, none of it lies on their machines."""
     os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", executor_archive.interpreter())
     found = {name: value for name, value in configured.items() if name not in ("spark.driver.host", "spark.driver.bindAddress")}
-    archives = [given.get("spark.archives", ""), f"{executor_archive.make()}#{executor_archive.FOLDER}"]
+    archives = [given.get("spark.archives", ""), *executor_archive.make()]
     return found | {
         "spark.jars": ",".join(jars),
         "spark.archives": ",".join(filter(None, archives)),
-        "spark.executorEnv.PYTHONPATH": executor_archive.FOLDER,
+        "spark.executorEnv.PYTHONPATH": executor_archive.PYTHONPATH,
         "spark.executor.extraJavaOptions": "-Xss16m -Duser.timezone=UTC",
     }
 
