@@ -365,10 +365,10 @@ class DeltaTable:
         """Another table may stand in this directory from now on: what Delta knows of this one is forgotten."""
         self.delta.forget(self.path)
 
-    def remove(self) -> None:
-        """Deletes the table's directory."""
+    def remove(self) -> bool:
+        """Deletes the table's directory, its log last: a start tells by it what nobody has committed. Whether it is gone."""
         self.forget()
-        data_location.remove_tree(self.path)
+        return data_location.remove_tree(self.path, last="_delta_log")
 
 
 def _is_conflict(error: Exception) -> bool:
