@@ -15,9 +15,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headgate.storage import data_location
+
 if TYPE_CHECKING:
     from tests.object_store import ObjectStore
     from tests.spark_cluster import SparkCluster
+
+    from headgate.storage.data_location import DataPath
 
 
 class Place(Enum):
@@ -48,6 +52,10 @@ class Surroundings:
         if self.place is Place.CLUSTER:
             return {**self.spark_settings(), "small_batch_rows": "0"}
         return {"small_batch_rows": "0"} if self.place is Place.TASKS else {}
+
+    def path(self, named: str) -> DataPath:
+        """Where a table lies, by the path that a node gives for it."""
+        return data_location.at(named, bare(self._store().settings() if self.place is Place.S3 else {}))
 
     def spark_settings(self) -> dict[str, str]:
         """Those of them that a Spark session is started with, of tests that have no node."""

@@ -19,6 +19,8 @@ from tests.conftest import HEADGATE, NodeServer, Server, SqlError
 from headgate.check import course, subject
 from headgate.check.finding import FindingSeverity
 
+pytestmark = pytest.mark.on_disk  # copies of a directory are damaged
+
 
 @pytest.fixture(scope="module")
 def original(_session_farm, postgres: Server) -> tuple[NodeServer, str]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headgate.storage import feed, write
-from headgate.storage.delta import delta_table
+from headgate.storage.delta import delta_table, foreign_writer
+
+
+@pytest.fixture(autouse=True)
+def _looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store too a look for versions of other writers finds what is there, however soon it comes after another."""
+    monkeypatch.setattr(foreign_writer, "STORE_LOOK_SECONDS", 0.0)
 
 
 @pytest.fixture(params=["driver", "spark"])

@@ -1,10 +1,11 @@
-"""A process that writes in a loop until it is killed: ``python tests/storage/crash.py DIR``. After each commit it prints its number.
+"""A process that writes in a loop until it is killed: ``python tests/storage/crash.py DIR SETTINGS``. After each commit it prints its number.
 
 Transaction n appends row n to A, sets B's only row to n, makes table 30000+n in every third one, and rolls back a transaction between.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,10 +19,10 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT4, w=INT8)
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, settings: dict[str, str]) -> None:
     """Recovers, makes the tables if need be, writes for ever."""
-    session = spark_session.start(scratch=directory / "pgsql_tmp")
-    engine = Engine({}, Catalog.open(directory / "catalog.duckdb"), directory, session=session)
+    session = spark_session.start(settings, scratch=directory / "pgsql_tmp")
+    engine = Engine(settings, Catalog.open(directory / "catalog.duckdb"), directory, session=session)
     for line in engine.recover():
         print("recovered:", line, flush=True)
     if (DATABASE, B.oid) not in engine.visible:
@@ -44,4 +45,4 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

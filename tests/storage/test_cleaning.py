@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from tests.storage.test_recovery import again
 
 from headgate.lsn import Lsn
-from headgate.storage import feed
+from headgate.storage import data_location, feed
 from headgate.storage.cleaning import Cleaner, forget_versions
+from headgate.storage.delta import delta_log
 from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
@@ -22,8 +22,8 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 
 def files(engine: Engine) -> int:
     """Data files, change files and deletion vectors of the table."""
-    path = engine.path((DATABASE, A.oid))
-    return len([*path.glob("*.parquet"), *path.glob("_change_data/*.parquet"), *path.glob("*.bin")])
+    found = [each.name for each in data_location.below(engine.path((DATABASE, A.oid)))]
+    return sum(name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/") for name in found)
 
 
 def commit(engine: Engine, condition: str, **values: str) -> Lsn:
@@ -72,17 +72,20 @@ def test_a_table_is_whole_after_cleaning_and_further_writes(engine: Engine) -> N
     assert engine.table((DATABASE, A.oid)).state().rows == 4
 
 
-def test_files_of_a_killed_process_stayed_for_ever(engine: Engine) -> None:
+def test_files_of_a_killed_process_stayed_for_ever(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (1, "x"), (2, "y"))
     path = engine.path((DATABASE, A.oid))
     orphan = path / "part-00000-killed-c000.snappy.parquet"
-    shutil.copy(next(path.glob("part-*.parquet")), orphan)
-    os.utime(orphan, (0, 0))
+    with data_location.written(orphan) as place:
+        place.write_bytes(b"PAR1")
+    below = data_location.below
+    aged = lambda folder: (replace(each, modified=0.0) if each.name == orphan.name else each for each in below(folder))  # noqa: E731
+    monkeypatch.setattr(data_location, "below", aged)
     cleaner = Cleaner(engine)
     open_transaction = engine.begin(DATABASE)
     open_transaction.append(A, rows(A, (3, "open")))
     cleaner.clean(engine.log.end, 0)
-    assert not orphan.exists()
+    assert not data_location.has_file(orphan)
     open_transaction.commit()
     assert contents(engine, A) == [(1, "x"), (2, "y"), (3, "open")]
 
@@ -92,7 +95,7 @@ KEY = (DATABASE, A.oid)
 
 def versions(engine: Engine) -> list[int]:
     """The versions whose commit files are there."""
-    return sorted(int(file.stem) for file in (engine.path(KEY) / "_delta_log").glob("*.json") if file.stem.isdigit())
+    return sorted(delta_log.versions(engine.path(KEY)))
 
 
 def add(engine: Engine, numbers: range) -> None:
@@ -148,7 +151,7 @@ def test_a_commit_every_few_seconds_made_hundreds_of_thousands_of_files(engine: 
     first, last = versions(engine)[0], versions(engine)[-1]
     assert first == two
     assert versions(engine) == list(range(first, last + 1))
-    assert len(list((engine.path(KEY) / "_delta_log").iterdir())) <= 4 * (last - first + 1) + 8
+    assert len(data_location.names(engine.path(KEY) / "_delta_log")) <= 4 * (last - first + 1) + 8
 
     def check(one: Engine, count: int) -> None:
         assert ids(one) == list(range(count))
@@ -201,5 +204,5 @@ def test_what_trimmed_versions_had_removed_goes_when_it_is_old_enough(engine: En
     assert files(engine) == before, "a reader outside of the node may still read them"
     Cleaner(engine, kept_versions=10).clean(engine.log.end, 0)
     assert files(engine) < before - 64
-    assert not list((engine.path(KEY) / "_headgate" / "removed").iterdir())
+    assert data_location.names_if_any(engine.path(KEY) / "_headgate" / "removed") == []
     assert ids(engine) == by_path(engine) == list(range(130))

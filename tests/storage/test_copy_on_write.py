@@ -12,7 +12,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, m
 
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
-from headgate.storage import feed, write
+from headgate.storage import data_location, feed, write
 from headgate.storage.delta import compaction, copy_on_write, delta_log
 from headgate.storage.engine import Engine
 
@@ -28,7 +28,7 @@ def plainly(engine: Engine, table: Relation) -> list[tuple[Any, ...]]:
     assert newest is not None
     files = delta_log.files_at(path, newest)
     assert not any(add.get("deletionVector") for add in files.values())
-    found = [tuple(row.values()) for name in files for row in pq.read_table(path / unquote(name)).to_pylist()]
+    found = [tuple(row.values()) for name in files for row in pq.read_table(data_location.local(path / unquote(name))).to_pylist()]
     return sorted(found, key=repr)
 
 

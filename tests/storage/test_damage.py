@@ -49,6 +49,7 @@ def test_a_bit_of_a_data_file_gave_another_value(tmp_path: Path) -> None:
         damage(path, at)
 
 
+@pytest.mark.on_disk
 def test_a_bit_of_a_data_file_made_a_key_another(engine: Engine) -> None:
     stored = relation(20000, "a", id=INT8, v=TEXT)
     ids = np.random.default_rng(18).integers(0, 1 << 62, 1000)
@@ -74,6 +75,7 @@ def test_a_bit_of_a_data_file_made_a_key_another(engine: Engine) -> None:
     assert found() == [7, 500]
 
 
+@pytest.mark.on_disk
 def test_a_file_that_spark_found_damaged_was_an_internal_error_without_its_name(engine: Engine) -> None:
     stored = relation(20001, "b", id=INT8, v=TEXT)
     made(engine, stored)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.asyn import sync_wrapper
 from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
 
 from headgate.errors import PostgresError
@@ -44,6 +47,97 @@ def test_listings_and_looks_see_what_is_there(place: DataPath) -> None:
     assert [file.name for file in data_location.below(place)] == ["unknown/a/b/x.bin"]
     data_location.remove_tree(place / "unknown")
     assert list(data_location.below(place)) == []
+
+
+@pytest.fixture
+def requests(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests that the store is sent from now on."""
+    sent: list[str] = []
+    send = type(place.fs)._call_s3
+
+    async def counted(store: Any, method: str, *arguments: Any, **named: Any) -> Any:
+        sent.append(method)
+        return await send(store, method, *arguments, **named)
+
+    monkeypatch.setattr(type(place.fs), "_call_s3", counted)
+    monkeypatch.setattr(type(place.fs), "call_s3", sync_wrapper(counted))
+    return sent
+
+
+def fill(place: DataPath, *names: str) -> None:
+    for name in names:
+        place.fs.pipe_file(f"{place.path}/{name}", b"x")
+
+
+def test_a_folder_in_which_nothing_is_is_one_request_whatever_lies_beside_it(place: DataPath, requests: list[str]) -> None:
+    fill(place, *(f"t/{number}" for number in range(5)))
+    requests.clear()
+    assert data_location.names_if_any(place / "t" / "_headgate") == []
+    assert list(data_location.below(place / "t" / "_delta_log")) == []
+    assert requests == ["list_objects_v2"] * 2, "what lies beside was listed as well"
+
+
+def test_many_files_are_listed_and_removed_by_thousands(place: DataPath, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"t/{number:04}" for number in range(1005)]
+    data_location.together(place, lambda name: fill(place, name), names)
+    file_cache.put(place.fs, (place / names[0]).path, b"x")
+    requests.clear()
+    assert [file.name for file in data_location.below(place)] == names
+    assert len(data_location.names(place / "t")) == 1005
+    data_location.remove_all(place / name for name in names[:1003])
+    assert requests == ["list_objects_v2"] * 4 + ["delete_objects"] * 2
+    assert not data_location.is_near(place / names[0])
+    assert data_location.remove_tree(place / "t")
+    assert not data_location.has_any(place / "t")
+    assert data_location.remove_tree(place / "t"), "nothing is left"
+
+
+def test_what_the_store_does_not_remove_is_told(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(place, "t/a", "t/b", "t/_delta_log/0.json")
+    send = type(place.fs).call_s3
+    refused = {"Errors": [{"Key": "t/a", "Code": "InternalError", "Message": "We encountered an internal error"}]}
+    monkeypatch.setattr(
+        type(place.fs), "call_s3", lambda store, method, **named: refused if method == "delete_objects" else send(store, method, **named)
+    )
+    with pytest.raises(OSError, match="internal error"):
+        data_location.remove_all([place / "t" / "a", place / "t" / "b"])
+    assert not data_location.remove_tree(place / "t", last="_delta_log")
+
+
+def test_of_a_table_that_is_removed_the_log_goes_last(place: DataPath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A start that finds data without a log does not know that nobody has committed it, and keeps it for ever."""
+    fill(place, "t/_change_data/c", "t/_delta_log/0.json", "t/part-0.parquet", "t/_delta_log/")
+    removed: list[list[str]] = []
+    send = data_location._remove_keys
+    monkeypatch.setattr(data_location, "_remove_keys", lambda near, keys: (removed.append(list(keys)), send(near, keys)))
+    assert data_location.remove_tree(place / "t", last="_delta_log")
+    assert [all("_delta_log" in key for key in keys) for keys in removed] == [False, True]
+    assert not data_location.has_any(place / "t")
+    folder = tmp_path / "t"
+    for name in ("_change_data", "_delta_log"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file").touch()
+    gone: list[str] = []
+    rmtree = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **named: (gone.append(path.name), rmtree(path, **named)))
+    assert data_location.remove_tree(folder, last="_delta_log")
+    assert gone == ["_change_data", "t"]
+
+
+def test_a_folder_that_is_moved_is_whole_at_one_place_at_every_moment(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(place, "t/_delta_log/0.json", "t/part-0.parquet", "t/part-1.parquet", "t/_delta_log/")
+
+    def fail(*_: Any) -> bool:
+        assert len(list(data_location.below(place / "t"))) == len(list(data_location.below(place / "unknown" / "t"))) == 3
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(data_location, "remove_tree", fail)
+        with pytest.raises(OSError, match="killed"):
+            data_location.move(place / "t", place / "unknown" / "t")
+    data_location.move(place / "t", place / "unknown" / "t.1")
+    assert data_location.names(place) == ["unknown"]
+    assert sorted(data_location.names(place / "unknown")) == ["t", "t.1"]
 
 
 def test_a_file_that_was_not_written_to_its_end_is_not_there(place: DataPath) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.storage.test_cleaning import KEY, A, add, by_path, ids
 from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
+from headgate.storage import data_location
 from headgate.storage.delta import delta_checkpoint, fsync
 from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
@@ -17,7 +19,10 @@ from headgate.storage.engine import Engine
 
 def written(engine: Engine) -> list[int]:
     """The versions that have a checkpoint."""
-    return sorted(int(file.name[:20]) for file in (engine.path(KEY) / "_delta_log").glob("*.checkpoint.*parquet"))
+    return sorted(int(name[:20]) for name in data_location.names(engine.path(KEY) / "_delta_log") if _CHECKPOINT.fullmatch(name))
+
+
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\..*parquet")
 
 
 @pytest.mark.slow
@@ -40,6 +45,7 @@ def test_a_commit_waited_for_a_checkpoint_of_deltas_log(engine: Engine) -> None:
     assert len(written(engine)) == 2, "another process has forgotten when the last was written"
 
 
+@pytest.mark.on_disk
 def test_a_checkpoint_is_on_the_disk_before_it_is_announced(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, A, (0, "x"))
     announced = engine.path(KEY) / "_delta_log" / "_last_checkpoint"
@@ -53,6 +59,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_is_announced(engine: Engine, monk
     assert all(not already for _, already in seen)
 
 
+@pytest.mark.on_disk
 @pytest.mark.parametrize(
     "torn",
     [

@@ -11,7 +11,7 @@ from tests.storage.test_recovery import again
 
 from headgate.catalog.catalog import Catalog
 from headgate.errors import PostgresError
-from headgate.storage import directory_owner
+from headgate.storage import data_location, directory_owner
 from headgate.storage.engine import Engine
 
 A = relation(20000, "a", id=INT8, v=TEXT)
@@ -37,20 +37,21 @@ def test_a_catalog_without_its_log_deleted_all_tables(engine: Engine, catalog_fi
     made(engine, A, (1, "x"))
     engine.recover()
     folder = engine.path((DATABASE, A.oid))
-    held = sorted(path.name for path in folder.glob("*.parquet"))
+    held = sorted(name for name in data_location.names(folder) if name.endswith(".parquet"))
     restored = tmp_path / "restored.duckdb"
     shutil.copy(catalog_file, restored)
     catalog = Catalog.open(restored)
-    started = Engine({"ignore_lost_commits": "on"}, catalog, engine.data_dir, session=engine.spark)
+    started = Engine({**engine.settings, "ignore_lost_commits": "on"}, catalog, engine.data_dir, session=engine.spark)
     (said,) = started.recover()
     aside = engine.base / directory_owner.UNKNOWN / f"{DATABASE}.{A.oid}"
     assert said == f'moved "{folder}", which the log does not name, to "{aside}"'
-    assert sorted(path.name for path in aside.glob("*.parquet")) == held
+    assert sorted(name for name in data_location.names(aside) if name.endswith(".parquet")) == held
     made(started, A, (2, "new"))
     assert contents(started, A) == [(2, "new")]
     catalog.close()
 
 
+@pytest.mark.on_disk
 def test_a_folder_of_numbers_that_others_have_put_there_was_deleted(engine: Engine, tmp_path: Path) -> None:
     made(engine, A, (1, "x"))
     engine.recover()
@@ -74,6 +75,7 @@ def test_a_folder_of_numbers_that_others_have_put_there_was_deleted(engine: Engi
     assert (elsewhere / "kept").exists()
 
 
+@pytest.mark.on_disk
 def test_a_torn_commit_file_ended_the_start(engine: Engine) -> None:
     made(engine, A, (1, "x"))
     engine.recover()

@@ -10,6 +10,8 @@ from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.storage.delta import delta_log, parquet
+from headgate.storage.delta.commit_mark import transaction_mark
 from headgate.storage.engine import Engine
 
 A = relation(20000, "a", id=INT8, v=TEXT)
@@ -92,6 +94,25 @@ def test_a_transaction_whose_rows_another_writer_has_deleted_fails_and_leaves_no
     next_one = engine.begin(DATABASE)
     next_one.lock(other, wait=False)
     next_one.rollback()
+
+
+def test_what_a_store_took_after_its_transaction_had_failed_was_adopted_as_another_writers(engine: Engine) -> None:
+    """A version whose request nobody answered, and which is there when the next one is written."""
+    made(engine, A, (1, "x"))
+    start, path = engine.log.end, engine.path((DATABASE, A.oid))
+    writer = engine.begin(DATABASE)
+    writer.append(A, rows(A, (2, "own")))
+    late = parquet.write(path, rows(A, (9, "failed")), {})
+    delta_log.write_version(path, engine.visible[DATABASE, A.oid].state.version + 1, [late], transaction_mark(writer.xid - 1))
+    with pytest.raises(PostgresError, match="could not serialize access"):
+        writer.commit()
+    writer = engine.begin(DATABASE)
+    writer.append(A, rows(A, (2, "own")))
+    writer.commit()
+    assert contents(engine, A) == [(1, "x"), (2, "own")]
+    assert changes(engine, start) == [("write", 1)]
+    seen = engine.spark.newSession().read.format("delta").load(str(path)).collect()
+    assert sorted(tuple(row) for row in seen) == [(1, "x"), (2, "own")]
 
 
 def test_a_rollback_leaves_what_another_writer_has_committed(engine: Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
-from headgate.storage import feed
+from headgate.storage import data_location, feed
 from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.engine import Engine
@@ -64,12 +63,8 @@ def by_another_reader(engine: Engine, table: Any) -> list[tuple[Any, ...]]:
 
 def files(engine: Engine, table: Any) -> set[str]:
     """Data, change and vector files below a table's folder."""
-    path = engine.path((DATABASE, table.oid))
-    return {
-        str(each.relative_to(path))
-        for each in Path(path).rglob("*")
-        if each.suffix in (".parquet", ".bin") and "_delta_log" not in each.parts
-    }
+    found = [each.name for each in data_location.below(engine.path((DATABASE, table.oid)))]
+    return {name for name in found if name.endswith((".parquet", ".bin")) and not name.startswith("_delta_log/")}
 
 
 def test_readers_of_the_files_saw_what_was_not_committed(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -12,8 +13,9 @@ from tests.conftest import until
 from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
 from headgate.lsn import Lsn
-from headgate.storage import inventory
+from headgate.storage import cleaning, data_location, inventory
 from headgate.storage.delta import delta_log, parquet
+from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.engine import Engine
 from headgate.storage.log_table import LogTable
 
@@ -81,10 +83,36 @@ def test_a_table_that_is_torn_or_ahead_of_the_log_is_made_again(engine: Engine) 
     LogTable(engine).catch_up()
     place = inventory.log_table(engine.base)
     newest = delta_log.newest_version(place)
-    (place / "_delta_log" / f"{newest:020d}.json").write_text('{"commitInfo"')
+    data_location.local(place / "_delta_log" / f"{newest:020d}.json").write_text('{"commitInfo"')
     LogTable(engine).catch_up()
     engine.delta.forget(place)
     assert versions(engine) == {path(A): 0}
+
+
+def test_what_a_killed_process_or_a_failed_attempt_had_written_stayed_beside_the_table(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, log = inventory.log_table(engine.base), LogTable(engine)
+
+    def unnamed() -> list[str]:
+        return [each.name for each in cleaning.unnamed_files(place, cleaning.named_files(place, -1))]
+
+    def fail(error: BaseException) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaTable, "commit_version", lambda *_: (_ for _ in ()).throw(error))
+            with contextlib.suppress(KeyboardInterrupt):
+                log._attempt()
+        assert len(unnamed()) == 1
+
+    made(engine, A)
+    fail(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    log.catch_up()
+    assert unnamed() == []
+    commit(engine, A)
+    fail(KeyboardInterrupt())  # the process ends here
+    LogTable(engine).catch_up()
+    assert unnamed() == []
+    assert versions(engine) == {path(A): 1}
 
 
 @pytest.mark.parametrize("missing", [errno.EMFILE, errno.ENOSPC])

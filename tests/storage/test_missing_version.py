@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
+from headgate.storage import data_location
 from headgate.storage.cleaning import Cleaner
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.engine import Engine
 
@@ -17,12 +17,12 @@ A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT8, v=TEXT)
 
 
-def hidden(engine: Engine, version: int) -> list[tuple[Path, bytes]]:
+def hidden(engine: Engine, version: int) -> list[tuple[DataPath, bytes]]:
     """Removes a version's commit file and its checksums by hand; what they were."""
     log = engine.path((DATABASE, A.oid)) / "_delta_log"
-    found = [(file, file.read_bytes()) for file in [*log.glob(f"{version:020d}.*"), *log.glob(f".{version:020d}.*")]]
-    for file, _ in found:
-        file.unlink()
+    named = [name for name in data_location.names(log) if name.lstrip(".").startswith(f"{version:020d}.")]
+    found = [(log / name, (log / name).read_bytes()) for name in named]
+    data_location.remove_all(file for file, _ in found)
     return found
 
 
@@ -61,7 +61,7 @@ def test_older_contents_were_served_and_the_number_was_used_again(engine: Engine
     Cleaner(started).clean(started.log.end, 0)
     assert contents(started, B) == [(1, "x")]
     for file, content in removed:
-        file.write_bytes(content)
+        data_location.write_new(file, content.decode())
     assert contents(started, A) == [(1, "newer")]
     append()
     assert contents(started, A) == [(1, "newer"), (2, "y")]
@@ -77,7 +77,7 @@ def test_a_table_that_lacks_its_newest_version_can_be_dropped(engine: Engine) ->
     transaction.own(A)  # DROP TABLE said XX001
     transaction.drop_table(A)
     transaction.commit()
-    assert not engine.path((DATABASE, A.oid)).exists()
+    assert not data_location.has_any(engine.path((DATABASE, A.oid)))
 
 
 def test_a_version_that_is_missing_below_the_newest_was_an_error_of_java(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -16,13 +17,14 @@ from tests.storage.crash import A, B
 from tests.storage.tables import DATABASE, change, contents, made, rows
 
 from headgate.catalog.catalog import Catalog
+from headgate.storage import data_location
 from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.engine import Engine
 
 
 def again(engine: Engine) -> Engine:
     """The engine of a node that starts on the directory that another left."""
-    return Engine({}, engine.catalog, engine.data_dir, session=engine.spark)
+    return Engine(engine.settings, engine.catalog, engine.data_dir, session=engine.spark)
 
 
 def test_writes_that_were_not_committed_are_not_there_and_half_made_tables_removed(engine: Engine) -> None:
@@ -31,7 +33,9 @@ def test_writes_that_were_not_committed_are_not_there_and_half_made_tables_remov
     lost.append(A, rows(A, (2, "lost")))
     change(lost, A, "id = 1", v="'lost'")
     lost.create_table(B)
-    (engine.path((DATABASE, 22222)) / "_delta_log").mkdir(parents=True)
+    begun = engine.path((DATABASE, 22222)) / "_delta_log"
+    data_location.make_folder(begun)
+    data_location.write_new(begun / f"{0:020d}.crc", "{}")
     started = again(engine)
     assert started.recover() == [
         f"removed uncommitted relation {B.oid} of database {DATABASE}",
@@ -48,9 +52,9 @@ def test_writes_that_were_not_committed_are_not_there_and_half_made_tables_remov
     assert contents(once_more, A) == [(1, "x"), (3, "after")]
 
 
-def _written_until_killed(directory: Path, acknowledged: int, delay: float) -> int:
+def _written_until_killed(directory: Path, settings: dict[str, str], acknowledged: int, delay: float) -> int:
     """Runs the writer, kills it a moment after it acknowledged so many transactions; the number of the last acknowledged."""
-    command = [sys.executable, "-m", "tests.storage.crash", str(directory)]
+    command = [sys.executable, "-m", "tests.storage.crash", str(directory), json.dumps(settings)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     last, seen = 0, 0
@@ -67,18 +71,20 @@ def _written_until_killed(directory: Path, acknowledged: int, delay: float) -> i
 
 
 @pytest.mark.slow
-def test_a_node_killed_while_it_writes_comes_back_with_what_it_acknowledged(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_node_killed_while_it_writes_comes_back_with_what_it_acknowledged(
+    spark: SparkSession, tmp_path: Path, engine_settings: dict[str, str]
+) -> None:
     Catalog.create(tmp_path / "catalog.duckdb").close()
     rng = random.Random(15)
     acknowledged = 0
     for acks in (2, 4):
-        acknowledged = _written_until_killed(tmp_path, acks, rng.uniform(0.05, 0.4))
+        acknowledged = _written_until_killed(tmp_path, engine_settings, acks, rng.uniform(0.05, 0.4))
     catalog = Catalog.open(tmp_path / "catalog.duckdb")
-    engine = Engine({}, catalog, tmp_path, session=spark)
+    engine = Engine(engine_settings, catalog, tmp_path, session=spark)
     engine.recover()
     ((_, last),) = contents(engine, B)
     assert last in (acknowledged, acknowledged + 1)
     assert contents(engine, A) == sorted(((n, "x") for n in range(1, last + 1)), key=repr)
-    made_tables = {int(path.name) for path in (tmp_path / "base" / str(DATABASE)).iterdir()}
+    made_tables = {int(name) for name in data_location.names(engine.base / str(DATABASE))}
     assert made_tables == {A.oid, B.oid, *(30000 + n for n in range(3, last + 1, 3))}
     catalog.close()

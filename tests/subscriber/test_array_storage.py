@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Callable
 from urllib.parse import unquote
 
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+from tests.place import Surroundings
 from tests.subscriber.conftest import READY
 
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 
 COLUMNS = """id int PRIMARY KEY, b boolean[], i int[], n numeric(8,2)[], f float8[], t text[], d date[], z timestamptz[], y bytea[], u uuid[],
@@ -21,7 +24,7 @@ ROW = """'{t,f,NULL}', ARRAY[1, i, NULL], ARRAY[1.5, NULL], '{NaN,-0,1e-10}', AR
 SHOWN = "SELECT r::text FROM t r ORDER BY id"
 
 
-def lists(path: Path) -> list[list[int | None] | None]:
+def lists(path: DataPath) -> list[list[int | None] | None]:
     """Column i of the files that the newest version names, whatever was deleted from them."""
     newest = delta_log.newest_version(path)
     assert newest is not None
@@ -29,15 +32,17 @@ def lists(path: Path) -> list[list[int | None] | None]:
     kinds = {field["name"]: field["type"] for field in json.loads(metadata["schemaString"])["fields"]}
     assert kinds["i"] == {"type": "array", "elementType": "integer", "containsNull": True}
     assert kinds["n"]["elementType"] == "decimal(8,2)"
-    return [row for name in files for row in pq.read_table(path / unquote(name)).column("i").to_pylist()]
+    return [row for name in files for row in pq.read_table(data_location.local(path / unquote(name))).column("i").to_pylist()]
 
 
-def place(subscriber, table: str = "t") -> Path:
-    return Path(subscriber.sql(f"SELECT path FROM headgate.snapshot() WHERE name = '{table}'"))
+@pytest.fixture
+def place(subscriber, surroundings: Surroundings) -> Callable[..., DataPath]:
+    """Where a table lies."""
+    return lambda table="t": surroundings.path(subscriber.sql(f"SELECT path FROM headgate.snapshot() WHERE name = '{table}'"))
 
 
 @pytest.mark.parametrize("count", [20, 3_000])
-def test_a_subscribed_table_of_lists_is_what_its_publisher_is(publisher, subscriber, count: int) -> None:
+def test_a_subscribed_table_of_lists_is_what_its_publisher_is(publisher, subscriber, place, count: int) -> None:
     publisher.sql(
         f"CREATE TABLE t ({COLUMNS}); INSERT INTO t SELECT i, {ROW} FROM generate_series(1, {count}) i; CREATE PUBLICATION p FOR TABLE t"
     )
@@ -52,7 +57,7 @@ def test_a_subscribed_table_of_lists_is_what_its_publisher_is(publisher, subscri
     )
     publisher.wait_confirmed()
     assert subscriber.rows(SHOWN) == publisher.rows(SHOWN)
-    assert [1, 10, None, 7] in lists(place(subscriber))
+    assert [1, 10, None, 7] in lists(place())
     asked = "SELECT id, i[2], t[1], cardinality(n), 7 = ANY (i), i @> '{7}', unnest(v) FROM t WHERE i && '{7}' OR n IS NULL ORDER BY 1, 7"
     assert subscriber.rows(asked) == publisher.rows(asked)
     subscriber.sql("ALTER SUBSCRIPTION s DISABLE")
@@ -135,7 +140,7 @@ def test_rows_are_found_by_lists_that_are_keys(publisher, subscriber) -> None:
         subscriber.sql("INSERT INTO t VALUES ('{a,7,NULL,\"x y\"}', NULL)")
 
 
-def test_a_column_that_is_declared_with_more_dimensions_is_a_text(publisher, subscriber) -> None:
+def test_a_column_that_is_declared_with_more_dimensions_is_a_text(publisher, subscriber, place) -> None:
     subscriber.sql("CREATE TYPE mood AS ENUM ('sad', 'ok')")
     publisher.sql(
         "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TABLE t (id int PRIMARY KEY, i int[], m int[][], e mood[][], n numeric(4,1)[3][3])"
@@ -149,8 +154,8 @@ def test_a_column_that_is_declared_with_more_dimensions_is_a_text(publisher, sub
     assert subscriber.rows(SHOWN) == publisher.rows(SHOWN)
     declared = "SELECT string_agg(attndims::text, ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = '{}'::regclass AND attnum > 0"
     assert subscriber.sql(declared.format("t")) == publisher.sql(declared.format("t")) == "0 1 2 2 2"
-    newest = delta_log.newest_version(place(subscriber, "o"))
-    fields = json.loads(delta_log.read_state(place(subscriber, "o"), newest)[0]["schemaString"])["fields"]
+    newest = delta_log.newest_version(place("o"))
+    fields = json.loads(delta_log.read_state(place("o"), newest)[0]["schemaString"])["fields"]
     assert [each["type"] if isinstance(each["type"], str) else each["type"]["elementType"] for each in fields] == [
         "integer",
         "integer",

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from urllib.parse import unquote
 
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+from tests.place import Surroundings
 from tests.subscriber.conftest import READY
 
+from headgate.storage import data_location
+from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 
 
-def plainly(path: Path) -> list[str]:
+def plainly(path: DataPath) -> list[str]:
     """The rows as a reader sees them that knows the files of the log and nothing else; it must not need to know more."""
     newest = delta_log.newest_version(path)
     assert newest is not None
     _, protocol, files = delta_log.read_state(path, newest)
     assert protocol["minReaderVersion"] == 1, json.dumps(protocol)
     assert not any(add.get("deletionVector") for add in files.values())
-    return sorted(f"{row['a']} {row['b']}" for name in files for row in pq.read_table(path / unquote(name)).to_pylist())
+    return sorted(
+        f"{row['a']} {row['b']}" for name in files for row in pq.read_table(data_location.local(path / unquote(name))).to_pylist()
+    )
 
 
-def test_without_deletion_vectors_the_files_are_what_is_shown(publisher, subscriber) -> None:
+def test_without_deletion_vectors_the_files_are_what_is_shown(publisher, subscriber, surroundings: Surroundings) -> None:
     made = "CREATE TABLE t (a int PRIMARY KEY, b text)"
     publisher.sql(f"{made}; INSERT INTO t SELECT i, 'x' FROM generate_series(1, 100) i; CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(f"{made} WITH (deletion_vectors = off)")
     subscriber.sql(publisher.subscription())
     subscriber.wait(READY, "t")
-    path = Path(subscriber.sql("SELECT path FROM headgate.snapshot() WHERE name = 't'"))
+    path = surroundings.path(subscriber.sql("SELECT path FROM headgate.snapshot() WHERE name = 't'"))
     publisher.sql("UPDATE t SET b = 'y' WHERE a % 10 = 0; DELETE FROM t WHERE a > 50; INSERT INTO t VALUES (200, 'new')")
     publisher.wait_confirmed()
     shown = "SELECT a || ' ' || b FROM t"

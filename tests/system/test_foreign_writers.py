@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -22,8 +20,7 @@ class Table:
         node.psql(self.database, "CREATE TABLE t (a int PRIMARY KEY, b text); CREATE PUBLICATION p FOR TABLE t;")
         node.psql(self.database, "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
         self.slot = slots.make(node, self.database, "s")
-        place = node.psql(self.database, "SELECT d.oid || '/' || 't'::regclass::oid FROM pg_database d WHERE datname = current_database()")
-        self.path = str(Path(node.data) / "base" / place)
+        self.path = node.psql(self.database, "SELECT path FROM headgate.snapshot() WHERE name = 't'")
         self.spark = spark.newSession()
 
     def delta(self) -> DeltaTable:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import duckdb
 import psycopg
 import pytest
 from tests.system.chain import Database, arrived, subscribe
+
+from headgate.storage import data_location
+from headgate.storage.delta import delta_log
 
 TABLE = "CREATE TABLE orders (id int, region text, amount numeric(10,2), placed timestamptz, {more} PRIMARY KEY (id, region))"
 ROWS = """INSERT INTO orders SELECT g, (ARRAY['eu','us','ap'])[1 + g % 3], g * 0.5, timestamptz '2026-01-01 00:00:00+00' + g * interval '1 minute', 'n' || g
@@ -66,12 +68,12 @@ def test_the_rows_that_match_the_filters_flow_from_postgresql_through_two_nodes_
     assert last.rows(f"SELECT {COLUMNS} FROM orders") == large
 
 
-def test_the_table_is_an_ordinary_delta_table_that_another_engine_reads(source, node):
+def test_the_table_is_an_ordinary_delta_table_that_another_engine_reads(source, node, surroundings):
     first = lake(node)
     subscribe(first, source, "a", "eu")
-    folder = node.data / first.sql("SELECT pg_relation_filepath('orders')")
-    assert list((folder / "_delta_log").glob("*.json"))
-    files = [str(path) for path in Path(folder).glob("*.parquet")]
+    folder = surroundings.path(first.sql("SELECT path FROM headgate.snapshot() WHERE name = 'orders'"))
+    assert delta_log.versions(folder)
+    files = [str(data_location.local(folder / name)) for name in data_location.names(folder) if name.endswith(".parquet")]
     count = duckdb.sql(f"SELECT count(*) FROM read_parquet({files!r})").fetchall()
     assert count == [(100,)]
 

@@ -22,6 +22,7 @@ from tests.system.reader import plain
 
 from headgate.cli import registration
 
+pytestmark = pytest.mark.on_disk  # the readers have no credentials of a store
 LOCK = Path(__file__).parents[2] / "requirements-readers.txt"
 SCENE = """
 CREATE TABLE t (id bigint PRIMARY KEY, price numeric(12,2), digits numeric, at timestamp, atz timestamptz, d date, tags text[], nums int[],

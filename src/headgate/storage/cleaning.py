@@ -27,6 +27,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from headgate.catalog import history
@@ -157,7 +158,8 @@ class Cleaner:
 
     def _remove_noted(self, key: Key, path: DataPath, before: float) -> None:
         """Removes the files of versions that were trimmed, once they are old enough."""
-        due = [note for note in _notes(path) if data_location.modified(note) <= before]
+        folder = path / "_headgate" / _REMOVED
+        due = [folder / note.name for note in data_location.below(folder) if note.name.isdigit() and note.modified <= before]
         if not due:
             return
         kept = self._kept(key, path, -1)
@@ -189,8 +191,9 @@ class Cleaner:
         oldest = min(before, self._engine.oldest_begin() - CLOCK_SECONDS)
         staged = self._engine.prepared.files(key) | self._engine.intents.files(key)
         kept = self._kept(key, path, -1) | {data_location.inside(path, file) for file in staged}
-        kept |= {name for note in _notes(path) for name in data_location.read_text(note).splitlines()}
-        unnamed = [file for file in data_location.below(path) if _FILES.fullmatch(file.name) and file.name not in kept]
+        for text in data_location.together(path, data_location.read_text, _notes(path)):
+            kept |= set(text.splitlines())
+        unnamed = unnamed_files(path, kept)
         old = [path / file.name for file in unnamed if file.modified < oldest]
         data_location.remove_all(file.with_name(name) for file in old for name in (file.name, f".{file.name}.crc"))
         young = len(old) < len(unnamed)
@@ -202,13 +205,23 @@ class Cleaner:
     def _kept(self, key: Key, path: DataPath, upto: int) -> set[str]:
         """Files that a version after `upto` has or removes, or that are visible."""
         shown = self._engine.visible[key].state
-        kept = set(file_action.names_of(path, shown.files.values()))
-        versions = [version for version in delta_log.versions(path) if version > upto]
-        delta_log.fetch_versions(path, versions)
-        for version in versions:
-            for action in delta_log.read_version(path, version):
-                kept |= set(file_action.names_of(path, [action[name] for name in ("add", "remove", "cdc") if name in action]))
-        return kept
+        return set(file_action.names_of(path, shown.files.values())) | named_files(path, upto)
+
+
+def named_files(path: DataPath, upto: int) -> set[str]:
+    """Names of the files that a version after `upto` has or removes."""
+    named: set[str] = set()
+    versions = [version for version in delta_log.versions(path) if version > upto]
+    delta_log.fetch_versions(path, versions)
+    for version in versions:
+        for action in delta_log.read_version(path, version):
+            named |= set(file_action.names_of(path, [action[name] for name in ("add", "remove", "cdc") if name in action]))
+    return named
+
+
+def unnamed_files(path: DataPath, named: Container[str]) -> list[data_location.StoredFile]:
+    """Data, change and vector files of a table that are not among these."""
+    return [file for file in data_location.below(path) if _FILES.fullmatch(file.name) and file.name not in named]
 
 
 def removed_files(path: DataPath, first: int, last: int, needed: int) -> set[str]:

@@ -17,10 +17,11 @@ PUTs it (2), PUTs the version with If-None-Match (3). The next UPDATE of the row
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,8 @@ _guards: dict[Any, Callable[[], None]] = {}
 CACHE_SIZE = "data_location_cache_size"
 AT_ONCE = 16
 """Requests to an object store that wait at a time."""
+A_REQUEST = 1_000
+"""Files that an object store removes with one."""
 
 
 @dataclass(frozen=True)
@@ -198,8 +201,7 @@ def names(folder: DataPath) -> list[str]:
     """The names of what lies in a folder, in no order. FileNotFoundError where there is none."""
     if isinstance(folder, Path):
         return os.listdir(folder)  # noqa: PTH208 (a tenth of the time of iterdir)
-    with _told(folder):
-        found = [str(name).rstrip("/").rpartition("/")[2] for name in folder.fs.ls(folder.path, detail=False)]
+    found = [file.name.rstrip("/") for file in _listed(folder, "/") if file.name]
     if not found:
         raise FileNotFoundError(2, "No such file or directory", str(folder))
     return found
@@ -228,10 +230,34 @@ def below(folder: DataPath) -> Iterator[StoredFile]:
                     at = os.lstat(path)
                     yield StoredFile(path[len(str(folder)) + 1 :], at.st_size, at.st_mtime)
         return
-    with _told(folder):
-        listed = folder.fs.find(folder.path, detail=True)
-    for name, info in listed.items():
-        yield StoredFile(name[len(folder.path.rstrip("/")) + 1 :], int(info["size"]), info["LastModified"].timestamp())
+    yield from (file for file in _listed(folder) if file.name and not file.name.endswith("/"))
+
+
+def _listed(folder: UPath, delimiter: str = "") -> Iterator[StoredFile]:
+    """What an object store has below a folder, 1,000 names a request; with a delimiter the folders in it too, whose names end with it.
+
+    So do the files by which Hadoop marks folders; that of the folder itself has no name. The client's own listing of a folder in which
+    nothing is lists the one above as well, however much there is.
+    """
+    bucket, key = _place(folder)
+    asked = {"Bucket": bucket, "Prefix": f"{key}/" if key else "", "Delimiter": delimiter}
+    skipped = len(asked["Prefix"])
+    while True:
+        with _told(folder):
+            page = folder.fs.call_s3("list_objects_v2", **asked)
+        for found in page.get("Contents", ()):
+            yield StoredFile(found["Key"][skipped:], int(found["Size"]), found["LastModified"].timestamp())
+        for found in page.get("CommonPrefixes", ()):
+            yield StoredFile(found["Prefix"][skipped:], 0, 0.0)
+        if not page.get("IsTruncated"):
+            return
+        asked["ContinuationToken"] = page["NextContinuationToken"]
+
+
+def _place(path: UPath) -> tuple[str, str]:
+    """A path as the store's requests name it: bucket and key."""
+    bucket, key, _ = path.fs.split_path(path.path)
+    return bucket, key.rstrip("/")
 
 
 def modified(path: DataPath) -> float:
@@ -365,36 +391,81 @@ def remove(path: DataPath) -> None:
 
 
 def remove_all(paths: Iterable[DataPath]) -> None:
-    """Removes files, those of an object store several at a time."""
+    """Removes files, those of an object store many with a request."""
     remote = []
     for path in paths:
         if isinstance(path, Path):
             path.unlink(missing_ok=True)
         else:
             remote.append(path)
-    if remote:
-        together(remote[0], remove, remote)
+    if len(remote) == 1:
+        remove(remote[0])
+    elif remote:
+        _remove_keys(remote[0], [_place(path)[1] for path in remote])
 
 
-def remove_tree(folder: DataPath) -> None:
-    """Removes a folder with all that is in it, as far as that can be done."""
+def _remove_keys(near: UPath, keys: Sequence[str]) -> None:
+    """Removes files of a path's store by their keys."""
+    bucket, _ = _place(near)
+
+    def some(wanted: Sequence[str]) -> None:
+        _may_write(near)
+        with _told(near):
+            answer = near.fs.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": [{"Key": key} for key in wanted], "Quiet": True})
+        for key in wanted:
+            file_cache.forget(near.fs, f"{bucket}/{key}")
+        for error in answer.get("Errors", ()):  # the request as a whole has gone well
+            raise OSError(errno.EIO, f"could not remove file: {error.get('Message') or error.get('Code')}", error.get("Key"))
+
+    together(near, some, [keys[first : first + A_REQUEST] for first in range(0, len(keys), A_REQUEST)])
+
+
+def remove_tree(folder: DataPath, last: str = "") -> bool:
+    """Removes a folder with all that is in it, as far as that can be done; whether it is gone.
+
+    `last`: a folder in it by which it is known what the whole is; it goes when the rest has gone.
+    """
     if isinstance(folder, Path):
-        shutil.rmtree(folder, ignore_errors=True)
-        return
+        if last and folder.is_dir() and not folder.is_symlink():
+            for name in set(names_if_any(folder)) - {last}:
+                _remove_local(folder / name)
+        _remove_local(folder)
+        return not os.path.lexists(folder)
     _may_write(folder)
-    with contextlib.suppress(OSError, PostgresError), _told(folder):
-        folder.fs.rm(folder.path, recursive=True)
+    try:
+        found, key = [file.name for file in _listed(folder)], _place(folder)[1]
+        later = [name for name in found if last and name.startswith(f"{last}/")]
+        for names in ([name for name in found if name not in set(later)], later):
+            _remove_keys(folder, [f"{key}/{name}" for name in names])
+    except (OSError, PostgresError):
+        return False
+    return True
+
+
+def _remove_local(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def move(folder: DataPath, target: DataPath) -> DataPath:
-    """Moves a folder to a place where nothing is yet; an object store copies its files. Where it is now."""
+    """Moves a folder to a place where nothing is yet. Where it is now.
+
+    An object store copies its files; none goes before all are there, so that a crash parts no table.
+    """
     if isinstance(folder, Path) and isinstance(target, Path):
         target.parent.mkdir(exist_ok=True)
         return folder.rename(target)
-    for file in list(below(folder)):
+
+    def one(file: StoredFile) -> None:
+        _may_write(folder)  # type: ignore[arg-type]
         with _told(folder):
             folder.fs.copy(str((folder / file.name).path), str((target / file.name).path))  # type: ignore[union-attr]
-        remove(folder / file.name)
+
+    together(folder, one, below(folder))
+    remove_tree(folder)
     return target
 
 

@@ -192,11 +192,11 @@ class Engine:
                 table = self._tables[key] = DeltaTable(self.delta, self.path(key))
             return table
 
-    def forget(self, key: Key) -> None:
-        """Removes a table's directory."""
+    def forget(self, key: Key) -> bool:
+        """Removes a table's directory; whether it is gone."""
         with self._registry:
             table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
-        table.remove()
+        return table.remove()
 
     def read_anew(self, key: Key) -> int:
         """Has Delta read a table's log from its newest checkpoint, whose version is the result; the table's lock is held.
@@ -300,9 +300,8 @@ class Engine:
         # a slot decodes the tables of its own database only
         oldest = {database: self.oldest(database) for database, _, _ in dropped}
         for database, relation, lsn in dropped:
-            if lsn <= oldest[database]:
-                if data_location.has_any(self.path((database, relation))):
-                    self.forget((database, relation))
+            # what is left of one that does not go now is known as dropped until it does
+            if lsn <= oldest[database] and self.forget((database, relation)):
                 self.log.forget_dropped(database, relation)
 
     def emit(self, database: int, prefix: str, content: bytes) -> Lsn:

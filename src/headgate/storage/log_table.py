@@ -76,6 +76,8 @@ class LogTable:
         self._engine = engine
         self._table = DeltaTable(engine.delta, inventory.log_table(engine.base))
         self._state: TableState | None = None
+        self._has_looked = False
+        """Whether files have been looked for that a killed process, or a failed attempt, has left."""
         self._anew = engine.settings.get(lost_commits.SETTING, "off") == "on"
         """Whether the table may tell of commits that were given up."""
         self._names: _Names | None = None
@@ -108,7 +110,7 @@ class LogTable:
         try:
             self.catch_up()
         except BaseException as error:
-            self._state = None  # it is read again
+            self._state, self._has_looked = None, False  # it is read again
             known = used_up(error)
             if known is None:
                 raise
@@ -119,6 +121,8 @@ class LogTable:
     def catch_up(self) -> None:
         """Writes the versions of all entries up to now."""
         state = self._opened()
+        if not self._has_looked:
+            self._remove_unnamed(state)
         end, rows = self._rows()
         if rows.num_rows:
             with step(Step.LOG_TABLE):
@@ -191,6 +195,15 @@ class LogTable:
         if self._engine.durable:
             fsync.sync_files(self._table.path, actions)
         return self._table.commit_version(state, actions, _MARK)
+
+    def _remove_unnamed(self, state: TableState) -> None:
+        """Removes files that no version names; nobody else writes here, and this thread has none under way."""
+        path = self._table.path
+        left = cleaning.unnamed_files(path, state.files)
+        if left:
+            named = cleaning.named_files(path, -1)
+            data_location.remove_all(path / file.name for file in left if file.name not in named)
+        self._has_looked = True
 
     def _tidied(self, state: TableState) -> TableState:
         """The table with its small files in one, a checkpoint now and then, and without the versions of long ago."""

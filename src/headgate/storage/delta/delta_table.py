@@ -27,6 +27,7 @@ from headgate.errors import PostgresError
 from headgate.storage import data_location, rows
 from headgate.storage.data_location import DataPath
 from headgate.storage.delta import alteration, array_column, delta_log
+from headgate.storage.delta.commit_mark import marked_with, transaction_of
 from headgate.storage.delta.file_action import Action, records
 from headgate.storage.delta.table_state import TableState, advance, after, difference
 from headgate.storage.spark.local_relation import in_one_piece
@@ -327,15 +328,21 @@ class DeltaTable:
         """Commits actions on top of `state`; the state afterwards.
 
         Where another writer was first, Delta puts the commit behind it if the two do not touch the same files: then the version is not the
-        one after `state`'s. Otherwise 40001, as always for other columns.
+        one after `state`'s. Otherwise 40001, as always for other columns, and behind a version of the node's own: the store has taken it
+        after its transaction had failed for want of an answer, and who locks the table next takes it back.
         """
         try:
             delta_log.write_version(self.path, state.version + 1, actions, mark)
         except FileExistsError as error:
-            if any("metaData" in action for action in actions):
+            if any("metaData" in action for action in actions) or self._has_own_above(state.version):
                 raise PostgresError("40001", "could not serialize access due to concurrent update") from error
             return self.state(self._commit_behind(state, actions, mark))
         return advance(state, state.version + 1, actions)
+
+    def _has_own_above(self, version: int) -> bool:
+        above = range(version + 1, (delta_log.newest_version(self.path) or version) + 1)
+        marks = (marked_with(delta_log.read_version(self.path, each)) for each in above)
+        return any(mark is not None and transaction_of(mark) is not None for mark in marks)
 
     def _commit_behind(self, state: TableState, actions: Sequence[Action], mark: str) -> int:
         """Has Delta commit behind the versions that are there; the version."""
@@ -365,10 +372,10 @@ class DeltaTable:
         """Another table may stand in this directory from now on: what Delta knows of this one is forgotten."""
         self.delta.forget(self.path)
 
-    def remove(self) -> None:
-        """Deletes the table's directory."""
+    def remove(self) -> bool:
+        """Deletes the table's directory, its log last: a start tells by it what nobody has committed. Whether it is gone."""
         self.forget()
-        data_location.remove_tree(self.path)
+        return data_location.remove_tree(self.path, last="_delta_log")
 
 
 def _is_conflict(error: Exception) -> bool:

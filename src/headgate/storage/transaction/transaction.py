@@ -33,7 +33,7 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import write
+from headgate.storage import data_location, write
 from headgate.storage.data_location import DataPath
 from headgate.storage.delta import alteration, array_column, compaction, copy_on_write, delta_log, file_action, fsync
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW
@@ -302,7 +302,7 @@ class Transaction(Uncommitted):
         path = self.engine.path(key)
         if delta_log.newest_version(path):
             self.engine.set_aside(key)
-        elif path.exists():
+        elif data_location.has_any(path):
             self.engine.forget(key)
         self._open.created.add(key)  # also where the folder is only half made
         vectors = relation.is_on("deletion_vectors", self.engine.deletion_vectors)

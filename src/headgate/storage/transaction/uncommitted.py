@@ -25,7 +25,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage import data_location, write
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import compaction, delta_table, file_action
+from headgate.storage.delta import compaction, delta_table, file_action, parquet
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
@@ -464,8 +464,9 @@ class Uncommitted:
     def _remove_files(self, kept: Mapping[Key, set[DataPath]]) -> None:
         """Removes the files that were made and are not kept; what cannot be removed now is left to cleaning."""
         for key, files in self._open.files.items():
+            left = [file for file in files - kept.get(key, set()) if not parquet.is_unwritten(file.name)]
             with contextlib.suppress(OSError, PostgresError):
-                data_location.remove_all(files - kept.get(key, set()))
+                data_location.remove_all(left)
 
     def _end(self) -> None:
         self._ended = True

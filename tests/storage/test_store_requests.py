@@ -1,0 +1,101 @@
+"""What is asked of an object store: as many requests as docs/object-storage.md counts, and no more where a table has grown."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.asyn import sync_wrapper
+from tests.object_store import ObjectStore
+from tests.place import bare
+from tests.storage.tables import DATABASE, INT8, TEXT, change, made, relation, rows
+from tests.storage.test_recovery import again
+
+from headgate.catalog.catalog import Catalog
+from headgate.storage import file_cache
+from headgate.storage.cleaning import Cleaner
+from headgate.storage.engine import Engine
+
+A = relation(27000, "a", id=INT8, v=TEXT)
+LIST, GET, PUT, DELETE = "list_objects_v2", "get_object", "put_object", "delete_objects"
+
+
+@pytest.fixture
+def remote(spark: Any, catalog_file: Path, tmp_path: Path, object_store: ObjectStore) -> Iterator[Engine]:
+    """The storage of a node whose tables are in an object store, with a table."""
+    shutil.copy(catalog_file, tmp_path / "catalog.duckdb")
+    catalog = Catalog.open(tmp_path / "catalog.duckdb")
+    engine = Engine(bare(object_store.settings()), catalog, tmp_path, session=spark)
+    made(engine, A, (1, "x"))
+    yield engine
+    catalog.close()
+
+
+@pytest.fixture
+def requests(remote: Engine, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[str]]:
+    """What is asked of the store while something is done."""
+    client, sent = type(remote.base.fs), []
+    send = client._call_s3
+
+    async def counted(store: Any, method: str, *arguments: Any, **named: Any) -> Any:
+        sent.append(method)
+        return await send(store, method, *arguments, **named)
+
+    monkeypatch.setattr(client, "_call_s3", counted)
+    monkeypatch.setattr(client, "call_s3", sync_wrapper(counted))
+
+    def during(work: Callable[[], Any]) -> list[str]:
+        sent.clear()
+        work()
+        return list(sent)
+
+    return during
+
+
+def insert(engine: Engine, number: int) -> None:
+    writer = engine.begin(DATABASE)
+    writer.append(A, rows(A, (number, "x")))
+    writer.commit()
+
+
+def update(engine: Engine, number: int) -> None:
+    writer = engine.begin(DATABASE)
+    change(writer, A, f"id = {number}", v="'y'")
+    writer.commit()
+
+
+def test_a_commit_asks_for_what_it_writes_and_once_whether_another_was_there(
+    remote: Engine, requests: Callable[[Callable[[], Any]], list[str]]
+) -> None:
+    assert requests(lambda: insert(remote, 2)) == [GET, PUT, PUT]
+    assert requests(lambda: update(remote, 1)) == [GET, PUT, PUT, PUT], "it had a file removed that was never written"
+    for number in range(3, 12):
+        insert(remote, number)
+    assert requests(lambda: insert(remote, 12)) == [GET, PUT, PUT]
+
+
+def test_cleaning_asks_no_more_where_a_table_has_grown(remote: Engine, requests: Callable[[Callable[[], Any]], list[str]]) -> None:
+    cleaner = Cleaner(remote)
+    cleaner.clean(remote.log.end, 3600)
+    quiet = requests(lambda: cleaner.clean(remote.log.end, 3600))
+    assert set(quiet) == {LIST}
+    for _number in range(2, 12):
+        update(remote, 1)
+    assert requests(lambda: cleaner.clean(remote.log.end, 3600)) == quiet
+    old = requests(lambda: cleaner.clean(remote.log.end, 0))
+    assert old.count(DELETE) == 1
+    assert set(old) == {LIST, DELETE}, "the versions are in the cache"
+
+
+def test_a_start_asks_for_the_versions_of_no_table(remote: Engine, requests: Callable[[Callable[[], Any]], list[str]]) -> None:
+    made(remote, relation(27001, "b", id=INT8), (1,))
+    for number in range(2, 12):
+        insert(remote, number)
+    remote.recover()
+    file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 28)  # as after a start
+    started: list[Engine] = []
+    asked = requests(lambda: started.append(again(remote))) + requests(started[0].recover)
+    assert asked.count(GET) <= 3, "the owner's mark and the lease"
