@@ -61,7 +61,7 @@ class Size:
     updates: int
 
 
-WARM = Size(450_000, 100_000)
+WARM = Size(450_000, 30_000)
 """Rows of 128 bytes: just enough for a copy by tasks (48 MB)."""
 
 

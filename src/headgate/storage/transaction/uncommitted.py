@@ -25,7 +25,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage import data_location, write
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import compaction, delta_table, file_action
+from headgate.storage.delta import compaction, delta_table, file_action, parquet
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
@@ -373,7 +373,7 @@ class Uncommitted:
         if seen is None and self._is_behind(key, staged):
             seen = self._view[key].state
         files = self._open.files.setdefault(key, set())
-        files.update(file_action.files_made(table.path, actions))
+        files.update(file for file in file_action.files_made(table.path, actions) if not parquet.is_unwritten(file.name))
         if seen is not None:
             others = write.on_other_state(table, staged.state, seen, actions)
             files.update(file_action.vectors_of(table.path, others))
