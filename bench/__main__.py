@@ -2,7 +2,7 @@
 
 Servers: two PostgreSQL clusters and one node, all started here, all on this machine. Every measurement alternates
 native and node, `--runs` times. Filters are measured on a Spark session and a PostgreSQL of their own, beside Spark's
-own expressions. The figures that are kept stand in bench/README.md.
+own expressions; the part `cluster` has servers of its own. The figures that are kept stand in bench/README.md.
 """
 
 from __future__ import annotations
@@ -54,6 +54,13 @@ class Report:
         postgresql, plain, ours = (count / statistics.median(each) for each in (native, spark, node))
         shown = f"PostgreSQL {postgresql:,.0f}/s, Spark {plain:,.0f}/s"
         self.rows.append({"what": what, "native": shown, "node": f"{ours:,.0f}/s", "ratio": round(ours / plain, 3), "wanted": wanted})
+        console.print(self.rows[-1])
+
+    def beside(self, what: str, count: int, base: tuple[str, list[float]], node: tuple[str, list[float]], wanted: str) -> None:
+        """Rows per second of a node beside those of another one, from seconds."""
+        first, ours = (count / statistics.median(seconds) for _, seconds in (base, node))
+        shown = {"native": f"{base[0]}: {first:,.0f}/s", "node": f"{ours:,.0f}/s"}
+        self.rows.append({"what": what, **shown, "ratio": round(ours / first, 2), "wanted": wanted})
         console.print(self.rows[-1])
 
     def duration(self, what: str, native: float, node: float, wanted: str) -> None:
@@ -329,8 +336,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         root = Path(folder)
         root.chmod(0o755)
-        if set(options.only.split(",")) - {"filter"}:
+        if set(options.only.split(",")) - {"filter", "cluster"}:
             with_servers(report, options, root)
+        if "cluster" in options.only.split(","):
+            from bench import cluster  # it is made of what tests are made of
+
+            cluster.measure(report, root, cluster.Size(int(4_000_000 * options.scale), int(1_000_000 * options.scale)), options.runs)
         if "filter" in options.only.split(","):
             measure_filters(report, root, int(10_000_000 * options.scale), options.runs)
     report.print()

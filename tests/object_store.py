@@ -27,9 +27,11 @@ class ObjectStore:
         self.credentials.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
         self.credentials.chmod(0o600)
         with self.log.open("wb") as said:
-            command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
-            self._process = subprocess.Popen(command, stdout=said, stderr=said)
+            self._process = subprocess.Popen(self._command(folder), stdout=said, stderr=said)
         until(self._is_up, f"no object store:\n{self.log.read_text()}", 60)
+
+    def _command(self, _: Path) -> list[str]:
+        return [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
 
     def _is_up(self) -> bool:
         assert self._process.poll() is None, self.log.read_text()

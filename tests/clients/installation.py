@@ -81,33 +81,33 @@ def node() -> list[str | Path]:
     return ["node", "--throw-deprecation", once("node", sources, make) / "client.js"]
 
 
-def go() -> list[str | Path]:
-    """The command of the Go program."""
+def without_go(module: Path) -> str | None:
+    """Why nothing of a module of Go can be built on this machine."""
+    [wanted] = [line.split()[1] for line in (module / "go.mod").read_text().splitlines() if line.startswith("go ")]
     found = shutil.which("go")
     if not found:
-        pytest.skip("go is not installed (1.25 or newer)")
-    sources = [PROGRAMS / "go" / name for name in ("go.mod", "go.sum", "main.go")]
-    [wanted] = [line.split()[1] for line in sources[0].read_text().splitlines() if line.startswith("go ")]
+        return f"go is not installed ({wanted} or newer)"
     version = subprocess.run(
         [found, "env", "GOVERSION"], capture_output=True, text=True, cwd=ROOT, check=True, env=environment(GOTOOLCHAIN="local")
     )
     if [int(word) for word in version.stdout.strip().removeprefix("go").split(".")[:2]] < [int(word) for word in wanted.split(".")[:2]]:
-        pytest.skip(f"go is older than {wanted}")
+        return f"go is older than {wanted}"
+    return None
 
-    def make(folder: Path) -> None:
-        run(
-            found,
-            "build",
-            "-o",
-            folder / "client",
-            ".",
-            folder=PROGRAMS / "go",
-            GOFLAGS="-mod=readonly",
-            GOTOOLCHAIN="local",
-            CGO_ENABLED="0",
-        )
 
-    return [once("go", sources, make) / "client"]
+def built_by_go(name: str, module: Path, package: str = ".") -> Path:
+    """A program of a module of Go, one of its own or one that its go.mod names."""
+    settings = {"GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
+    sources = [module / "go.mod", module / "go.sum", *sorted(module.glob("*.go"))]
+    return once(name, sources, lambda folder: run("go", "build", "-o", folder / "program", package, folder=module, **settings)) / "program"
+
+
+def go() -> list[str | Path]:
+    """The command of the Go program."""
+    reason = without_go(PROGRAMS / "go")
+    if reason is not None:
+        pytest.skip(reason)
+    return [built_by_go("go", PROGRAMS / "go")]
 
 
 def java() -> list[str | Path]:

@@ -27,6 +27,8 @@ _CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 _NAMED = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 _TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 _OTHERS_MAY = 0o077
+MODULES = "upath.implementations.cloud,s3fs"
+"""What a process imports that asks the store for something: a quarter of a second."""
 BLOCK = 1 << 20
 """What is read at once of a file of which only parts are wanted."""
 RETRIES = {"mode": "standard", "max_attempts": 2}

@@ -65,12 +65,13 @@ def run(*words: str, timeout: float = 180) -> None:
 
 @dataclass
 class DemoServer:
-    """One server of the chain: `title` is what the display calls it."""
+    """One server of the chain: `title` is what the display calls it, `settings` are its own beside the demonstration's."""
 
     title: str
     root: Path
     database: str
     port: int = field(default_factory=free_port)
+    settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def data(self) -> Path:
@@ -109,8 +110,8 @@ class DemoServer:
         return f"psql -h 127.0.0.1 -p {self.port} -U postgres {self.database}"
 
     def write_settings(self, file: str, **more: str) -> None:
-        """Appends the demonstration's settings to the server's configuration file."""
-        lines = {**SETTINGS, "port": str(self.port), "listen_addresses": "'127.0.0.1'", **more}
+        """Appends the settings to the server's configuration file."""
+        lines = {**SETTINGS, "port": str(self.port), "listen_addresses": "'127.0.0.1'", **self.settings, **more}
         with (self.data / file).open("a") as conf:
             conf.writelines(f"{name} = {value}\n" for name, value in lines.items())
 

@@ -135,6 +135,7 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     if object_store.is_named(settings or {}):
         behind = [str(jar) for jar in ensure(S3_JARS)]
         configured |= object_store.spark_settings(settings or {}, scratch)
+        configured["spark.executorEnv.HEADGATE_WORKER_MODULES"] = object_store.MODULES  # for `worker_daemon`
     given = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
     if extra := given.pop("spark.driver.extraJavaOptions", None):
         configured["spark.driver.extraJavaOptions"] += " " + extra

@@ -33,6 +33,8 @@ TASKS = (
     "pyspark.worker",
 )
 """By name, as workers import them: the tasks of the floors above, and pandas, which pyarrow imports at its first array of NumPy's."""
+MORE = "HEADGATE_WORKER_MODULES"
+"""In the environment: other modules, comma-separated. A node with its tables in an object store has the store's client there."""
 
 
 def _forget_archives() -> None:
@@ -51,7 +53,7 @@ def _limit_memory() -> None:
 if __name__ == "__main__":
     _forget_archives()
     os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # the others take a gigabyte of addresses at once
-    for name in TASKS:
+    for name in (*TASKS, *filter(None, os.environ.get(MORE, "").split(","))):
         with contextlib.suppress(Exception):  # the task itself will say what is wrong
             importlib.import_module(name)
     with contextlib.suppress(OSError):  # not Linux

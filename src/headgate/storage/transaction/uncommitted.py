@@ -373,7 +373,7 @@ class Uncommitted:
         if seen is None and self._is_behind(key, staged):
             seen = self._view[key].state
         files = self._open.files.setdefault(key, set())
-        files.update(file_action.files_made(table.path, actions))
+        files.update(file for file in file_action.files_made(table.path, actions) if not parquet.is_unwritten(file.name))
         if seen is not None:
             others = write.on_other_state(table, staged.state, seen, actions)
             files.update(file_action.vectors_of(table.path, others))

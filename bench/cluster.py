@@ -1,0 +1,233 @@
+"""Nodes whose tables lie in an object store, alone and with a Spark cluster: the part `cluster` of `python -m bench`.
+
+Everything is started here, beside one publisher: the store (`object_store`), a node on local disk and one on the store, a standalone
+Spark cluster with the node that is its driver, and a node that reaches the store through a proxy which has each request wait (`delay`).
+Each does the same `work`: the first copy of a table, then one large transaction. Before it is measured, a node does so with fewer rows.
+
+A measurement that fails, or takes longer than `LONGEST`, is a row of the report that says so, and the next one begins.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+import psycopg
+from tests.conftest import until
+from tests.object_store import ObjectStore
+from tests.spark_cluster import SparkCluster
+
+from bench import object_store, replication
+from bench.delay import Delay
+from bench.replication import catch_up, fill, pair, prepare, subscribe, wait_synced
+from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
+from headgate.errors import PostgresError
+
+EXECUTORS = (1, 2, 4)
+FAR = 30
+"""Milliseconds that each request waits for a store that is far."""
+RATES = ((1, 30.0), (100, 15.0))
+"""Transactions a second, and for how many seconds."""
+LONGEST = 300
+"""Seconds that one copy with its batch may take, or one run of transactions."""
+FAILURES = (psycopg.Error, PostgresError, OSError, AssertionError, subprocess.SubprocessError)
+TOTALS = "SELECT count(*), sum(abalance::bigint) FROM accounts"
+
+
+class Report(Protocol):
+    """What `__main__` prints."""
+
+    def value(self, what: str, node: str, wanted: str) -> None:
+        """A figure that has no counterpart."""
+
+    def beside(self, what: str, count: int, base: tuple[str, list[float]], node: tuple[str, list[float]], wanted: str) -> None:
+        """Rows per second of two nodes, from seconds."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many rows are copied, how many of them one transaction updates."""
+
+    rows: int
+    updates: int
+
+
+WARM = Size(450_000, 30_000)
+"""Rows of 128 bytes: just enough for a copy by tasks (48 MB)."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Seconds of the copies, and of catching up with the transactions."""
+
+    copies: list[float]
+    batches: list[float]
+
+
+def measure(report: Report, root: Path, size: Size, runs: int) -> None:
+    """All of it."""
+    source = PostgreSQL("source", root / "source", "postgres")
+    store, kind = object_store.started(root / "store")
+    report.value("the object store", kind, "")
+    try:
+        source.start()
+        beside_local_disk(report, source, store, root, size, runs)
+        by_executors(report, source, store, root, size, runs)
+        from_far(report, source, store, root, size, runs)
+    finally:
+        source.stop()
+        store.end()
+
+
+def beside_local_disk(report: Report, source: DemoServer, store: ObjectStore, root: Path, size: Size, runs: int) -> None:
+    """Without a cluster: local disk and the store in turn."""
+    with attempt(report, "local disk and the store"), node(root, "local", {}) as here, node(root, "stored", store.settings()) as there:
+        for each in (here, there):
+            work(source, each, WARM)
+        near, far = Taken([], []), Taken([], [])
+        for _ in range(runs):
+            add(near, work(source, here, size))
+            add(far, work(source, there, size))
+        compare(report, size, ("local disk", near), ("store", far), "0.7")
+
+
+def by_executors(report: Report, source: DemoServer, store: ObjectStore, root: Path, size: Size, runs: int) -> None:
+    """On a cluster of one executor, of two, of four, each of one core, which join one after the other."""
+    spark = SparkCluster(root / "cluster", workers=1)
+    settings = {
+        "spark_master": f"'{spark.master}'",
+        "spark.driver.host": "'127.0.0.1'",
+        "small_batch_rows": "0",
+        "copy_workers_per_table": str(EXECUTORS[-1]),
+        **store.settings(),
+    }
+    try:
+        with attempt(report, "the node on a cluster"), node(root, "driver", settings) as driver:
+            one: Taken | None = None
+            for count in EXECUTORS:
+                with attempt(report, f"{count} executors"):
+                    while len(spark.workers) < count:
+                        spark.add_worker()
+                    until(lambda: len(spark.executors()) == len(spark.workers), "the executors do not start", 120)
+                    work(source, driver, WARM)
+                    taken = Taken([], [])
+                    for _ in range(runs):
+                        add(taken, work(source, driver, size))
+                    one = one or taken
+                    compare(report, size, ("1 executor", one), (f"{count} executors", taken), "")
+            report.value("batches that the cluster's node has merged", merged(driver), "0 by the driver")
+    finally:
+        spark.end()
+
+
+def from_far(report: Report, source: DemoServer, store: ObjectStore, root: Path, size: Size, runs: int) -> None:
+    """Without a cluster, by a proxy that has no request wait, then each of them."""
+    delay = Delay(store.port)
+    settings = store.settings() | {"data_location_endpoint": f"'http://127.0.0.1:{delay.port}'"}
+    try:
+        with attempt(report, "the node of a far store"), node(root, "far", settings) as there:
+            work(source, there, WARM)
+            copies = []
+            for delay.milliseconds in (0, FAR):
+                for rate, seconds in RATES:
+                    with attempt(report, f"{rate} transactions a second, {delay.milliseconds:.0f} ms a request"):
+                        visible(report, source, there, delay, rate, seconds)
+                taken = Taken([], [])
+                for _ in range(runs):
+                    add(taken, work(source, there, size))
+                copies.append(taken)
+            compare(report, size, ("0 ms a request", copies[0]), (f"{FAR} ms a request", copies[1]), "")
+    finally:
+        delay.end()
+
+
+def work(source: DemoServer, node: DemoServer, size: Size) -> tuple[float, float]:
+    """Seconds of the first copy of a table, and of catching up with one transaction on it."""
+    with limit(LONGEST), pair(source, node) as (pub, sub, name):
+        prepare(pub, sub)
+        fill(pub, size.rows, step=1_000_000)
+        pub.execute("VACUUM ANALYZE accounts")
+        began = time.perf_counter()
+        subscribe(pub, sub, name)
+        wait_synced(sub)
+        copied = time.perf_counter() - began
+        changed = catch_up(pub, sub, name, lambda: pub.execute(f"UPDATE accounts SET abalance = aid WHERE aid <= {size.updates}"))
+        assert sub.execute(TOTALS) == pub.execute(TOTALS), "the copies differ"
+        return copied, changed
+
+
+def visible(report: Report, source: DemoServer, node: DemoServer, delay: Delay, rate: int, seconds: float) -> None:
+    """From COMMIT until the node has it, and how many requests there were for one."""
+    with limit(LONGEST):
+        before = delay.requests
+        taken = sorted(replication.latency(source, node, rate, seconds))
+        requests = (delay.requests - before) / len(taken)
+    figures = ", ".join(f"p{share} {taken[min(len(taken) * share // 100, len(taken) - 1)] / 1000:.2f} s" for share in (50, 95, 99))
+    what = f"commit to visible at {rate}/s, {delay.milliseconds:.0f} ms a request"
+    report.value(what, f"{figures}; {requests:.1f} requests a commit", "p50 <= 1.5 s" if delay.milliseconds else "")
+
+
+def add(taken: Taken, seconds: tuple[float, float]) -> None:
+    """One more run."""
+    taken.copies.append(seconds[0])
+    taken.batches.append(seconds[1])
+
+
+def compare(report: Report, size: Size, base: tuple[str, Taken], node: tuple[str, Taken], wanted: str) -> None:
+    """Two rows: the copy and the transaction."""
+    (one, these), (other, those) = base, node
+    report.beside(f"{other}: copy of {size.rows:,} rows", size.rows, (one, these.copies), (other, those.copies), wanted)
+    what = f"{other}: {size.updates:,} updates in one transaction"
+    report.beside(what, size.updates, (one, these.batches), (other, those.batches), wanted)
+
+
+def merged(node: DemoServer) -> str:
+    """How many batches were merged by whom, as the node's status says."""
+    command = [sys.executable, "-m", "headgate.cli.main", "status", "-D", str(node.data), "--json"]
+    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)["spark"]
+    return f"{said['spark_batches']} by executors, {said['driver_batches']} by the driver"
+
+
+@contextmanager
+def node(root: Path, name: str, settings: dict[str, str]) -> Iterator[DemoServer]:
+    """A node with these settings, which ends behind it."""
+    made = DemoNode(name, root / name, "postgres", settings=settings)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@contextmanager
+def attempt(report: Report, what: str) -> Iterator[None]:
+    """What fails inside is told, and does not end the run."""
+    try:
+        yield
+    except FAILURES as error:
+        report.value(what, f"FAILED, {type(error).__name__}: {error}", "")
+
+
+@contextmanager
+def limit(seconds: int) -> Iterator[None]:
+    """TimeoutError for what takes longer; once a minute again, for what clears up behind it."""
+
+    def over(_: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"not done after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 60)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
