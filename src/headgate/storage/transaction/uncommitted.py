@@ -464,9 +464,8 @@ class Uncommitted:
     def _remove_files(self, kept: Mapping[Key, set[DataPath]]) -> None:
         """Removes the files that were made and are not kept; what cannot be removed now is left to cleaning."""
         for key, files in self._open.files.items():
-            left = [file for file in files - kept.get(key, set()) if not parquet.is_unwritten(file.name)]
             with contextlib.suppress(OSError, PostgresError):
-                data_location.remove_all(left)
+                data_location.remove_all(files - kept.get(key, set()))
 
     def _end(self) -> None:
         self._ended = True
