@@ -90,12 +90,28 @@ def test_a_swap_of_keys_and_a_move_keep_values_that_were_not_sent(engine: Engine
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_changes_of_rows_that_are_not_there_are_skipped(engine: Engine, way: dict[str, Any]) -> None:
+def test_changes_of_rows_that_are_not_there_are_skipped_and_counted(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1))
     changes = batch(
         (1, "U", None, row(7, "x")), (1, "D", row(8, None), None), (2, "U", row(6, None, None), row(5, "y")), (3, "D", row(1, None), None)
     )
-    assert applied(engine, changes, **way)[1] == []
+    done, found = applied(engine, changes, **way)
+    assert (done.missing, found) == (3, [])
+
+
+@pytest.mark.parametrize("way", [pytest.param({}, id="small"), pytest.param({"small": 0}, id="large")])
+def test_a_row_that_is_not_there_is_missed_by_each_change_under_whatever_key(engine: Engine, way: dict[str, Any]) -> None:
+    made(engine, T, (1, "one", 1))
+    changes = batch(
+        (1, "U", row(7, None, None), row(8, "x")),
+        (1, "U", row(8, None, None), row(9, "x")),
+        (2, "D", row(9, None, None), None),
+        (3, "I", None, row(7, "new")),
+        (3, "U", None, row(7, "newer")),
+        (4, "U", row(1, None, None), row(2, "moved", 1)),
+    )
+    done, found = applied(engine, changes, **way)
+    assert (done.missing, found) == (3, [(2, "moved", 1), (7, "newer", 0)])
 
 
 @pytest.mark.parametrize("way", WAYS)

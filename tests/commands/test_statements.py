@@ -9,7 +9,7 @@ from tests.conftest import Server
 from tests.publisher.test_statements import shown
 
 SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
-LONG = {"by_key_of_each_type", "literals_of_set_operations", "reports", "terms_of_joins"}
+LONG = {"by_key", "by_key_of_each_type", "literals_of_set_operations", "reports", "terms_of_joins"}
 
 
 @pytest.mark.parametrize(

@@ -81,13 +81,19 @@ def merge_large(
     stored = transaction.positions(relation, by_tasks=by_tasks)
     resolved = _resolved(relation, key, frame, stored, moves=bool(summary.moves)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        totals = resolved.agg(F.count("*").alias("n"), F.count("file").alias("stored"), F.min("conflict").alias("conflict")).toArrow()
+        counted = (F.count(name).alias(name) for name in ("file", "absent"))
+        totals = resolved.agg(*counted, F.min("conflict").alias("conflict")).toArrow()
         if (conflict := totals["conflict"][0].as_py()) is not None:
             return Merged(0, conflict=_conflict_of(key, frame, conflict))
-        if not totals["stored"][0].as_py() and strategy is not MergeStrategy.POSITIONS:
-            return Merged(transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*")), strategy=MergeStrategy.APPEND)
-        changed = resolved.where("old IS NOT NULL OR new IS NOT NULL")
-        return Merged(transaction.rewrite(relation, changed, by_tasks=by_tasks), strategy=MergeStrategy.POSITIONS)
+        missing = 0
+        if totals["absent"][0].as_py():
+            whole = net.widened(frame, columns(relation))
+            missing = net.missing(whole, relation, key, resolved.where("absent IS NOT NULL").select("absent"))
+        if not totals["file"][0].as_py() and strategy is not MergeStrategy.POSITIONS:
+            added = transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*"))
+            return Merged(added, missing, strategy=MergeStrategy.APPEND)
+        changed = resolved.where("old IS NOT NULL OR new IS NOT NULL").drop("absent")
+        return Merged(transaction.rewrite(relation, changed, by_tasks=by_tasks), missing, strategy=MergeStrategy.POSITIONS)
     finally:
         resolved.unpersist()
 
@@ -104,7 +110,10 @@ def _outside(transaction: Transaction, relation: Relation, key: RowKey, summary:
 
 
 def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFrame, *, moves: bool) -> DataFrame:
-    """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none)."""
+    """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none).
+
+    `absent`: the key, where the batch changes a row that should be stored under it and is not.
+    """
     row = columns(relation)
     state = net.net(net.widened(frame, row), relation, key, moves=moves)
     stored = stored.select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
@@ -129,8 +138,14 @@ def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFra
     conflict = F.coalesce(F.col("clash"), F.when(F.col("fresh") & F.col("old").isNotNull() & known, F.col("first")))
     # a row that never came (its origin is not there) leaves a key that the batch did not touch otherwise as it is stored
     untouched = F.col("alive") & ~known & F.col("fresh")
+    absent = F.when(~F.col("fresh") & F.col("old").isNull(), F.col("key"))
     return joined.where(~untouched).select(
-        new.cast(row).alias("new"), F.col("old").cast(row).alias("old"), "file", "row", conflict.alias("conflict")
+        new.cast(row).alias("new"),
+        F.col("old").cast(row).alias("old"),
+        "file",
+        "row",
+        conflict.alias("conflict"),
+        absent.alias("absent"),
     )
 
 

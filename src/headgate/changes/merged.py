@@ -27,9 +27,9 @@ class KeyConflict:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a merge did: `changes` rows changed, `missing` changes skipped because their row is not there (batches of the driver only).
+    """What a merge did: `changes` rows changed, `missing` changes skipped because their row is not there.
 
-    `skipped`: these changes, as they were in the frame.
+    `skipped`: these changes, as they were in the frame (batches of the driver only).
     """
 
     changes: int

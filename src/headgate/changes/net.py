@@ -49,10 +49,22 @@ def moved(key: RowKey) -> Column:
 
 def net(frame: DataFrame, relation: Relation, key: RowKey, *, moves: bool) -> DataFrame:
     """The net effect of a changes frame without TRUNCATE; `moves`: whether it has key-changing UPDATEs."""
-    if "unchanged" not in frame.columns:
-        frame = frame.withColumn("unchanged", F.lit(None).cast("array<string>"))
-    row = columns(relation)
+    frame, row = _with_unchanged(frame), columns(relation)
     return _with_moves(frame, row, key) if moves else _by_key(frame, row, key)
+
+
+def _with_unchanged(frame: DataFrame) -> DataFrame:
+    return frame if "unchanged" in frame.columns else frame.withColumn("unchanged", F.lit(None).cast("array<string>"))
+
+
+def missing(frame: DataFrame, relation: Relation, key: RowKey, absent: DataFrame) -> int:
+    """How many changes are of rows that are not there, under whatever key; `absent`: the keys under which they should be stored."""
+    segments, row = _segments(_with_unchanged(frame), columns(relation), key).persist(), columns(relation)
+    try:
+        lost = _resolve(segments, row).join(absent.toDF("absent"), F.col("root").eqNullSafe(F.col("absent")), "left_semi")
+        return int(lost.agg(F.coalesce(F.sum("changes"), F.lit(0)).alias("n")).toArrow()["n"][0].as_py())
+    finally:
+        segments.unpersist()
 
 
 def _last_values(row: StructType, of: Column, *, toast: bool) -> list[Column]:
@@ -125,7 +137,10 @@ def _with_moves(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
 
 
 def _segments(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
-    """One row per segment: key, segment, start (stored, insert, move), begin, finish (order of its end, NULL: alive), values."""
+    """One row per segment: key, segment, start (stored, insert, move), begin, finish (order of its end, NULL: alive), changes, values.
+
+    A change of the key is one of the changes of the segment that it ends.
+    """
     old, new, is_move = key.value("old"), key.value("new"), moved(key)
 
     def event(at: Column, leaves: bool, start: Column) -> Column:
@@ -150,6 +165,7 @@ def _segments(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
         F.coalesce(F.max("start"), F.lit("stored")).alias("start"),
         F.min("o").alias("begin"),
         F.max(F.when(F.col("leaves"), F.col("o"))).alias("finish"),
+        F.count_if(F.col("start").isNull() | (F.col("start") != "move")).alias("changes"),
         F.min(F.when(F.col("start").isNotNull() & ~F.col("before"), F.col("o"))).alias("clash"),
         *_last_values(row, ~F.col("leaves"), toast=True),
     )
