@@ -211,7 +211,8 @@ def attempt(report: Report, what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 (whatever it is, the next one begins)
-        report.value(what, f"FAILED, {type(error).__name__}: {error}", "")
+        detail = getattr(error, "detail", None)
+        report.value(what, f"FAILED, {type(error).__name__}: {error}" + (f" ({detail})" if detail else ""), "")
 
 
 @contextmanager
