@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -333,7 +334,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     report = Report()
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers are stopped
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-", ignore_cleanup_errors=True) as folder:
         root = Path(folder)
         root.chmod(0o755)
         if set(options.only.split(",")) - {"filter", "cluster"}:

@@ -21,7 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-import psycopg
 from tests.conftest import until
 from tests.object_store import ObjectStore
 from tests.spark_cluster import SparkCluster
@@ -30,7 +29,6 @@ from bench import object_store, replication
 from bench.delay import Delay
 from bench.replication import catch_up, fill, pair, prepare, subscribe, wait_synced
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
-from headgate.errors import PostgresError
 
 EXECUTORS = (1, 2, 4)
 FAR = 30
@@ -39,7 +37,6 @@ RATES = ((1, 30.0), (100, 15.0))
 """Transactions a second, and for how many seconds."""
 LONGEST = 300
 """Seconds that one copy with its batch may take, or one run of transactions."""
-FAILURES = (psycopg.Error, PostgresError, OSError, AssertionError, subprocess.SubprocessError)
 TOTALS = "SELECT count(*), sum(abalance::bigint) FROM accounts"
 
 
@@ -213,8 +210,9 @@ def attempt(report: Report, what: str) -> Iterator[None]:
     """What fails inside is told, and does not end the run."""
     try:
         yield
-    except FAILURES as error:
-        report.value(what, f"FAILED, {type(error).__name__}: {error}", "")
+    except Exception as error:  # noqa: BLE001 (whatever it is, the next one begins)
+        detail = getattr(error, "detail", None)
+        report.value(what, f"FAILED, {type(error).__name__}: {error}" + (f" ({detail})" if detail else ""), "")
 
 
 @contextmanager

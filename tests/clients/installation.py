@@ -99,7 +99,7 @@ def built_by_go(name: str, module: Path, package: str = ".") -> Path:
     """A program of a module of Go, one of its own or one that its go.mod names."""
     settings = {"GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
     sources = [module / "go.mod", module / "go.sum", *sorted(module.glob("*.go"))]
-    return once(name, sources, lambda folder: run("go", "build", "-o", folder / "program", package, folder=module, **settings)) / "program"
+    return once(name, sources, lambda folder: run("go", "build", "-o", folder / name, package, folder=module, **settings)) / name
 
 
 def go() -> list[str | Path]:
@@ -107,7 +107,7 @@ def go() -> list[str | Path]:
     reason = without_go(PROGRAMS / "go")
     if reason is not None:
         pytest.skip(reason)
-    return [built_by_go("go", PROGRAMS / "go")]
+    return [built_by_go("pgx", PROGRAMS / "go")]
 
 
 def java() -> list[str | Path]:

@@ -211,7 +211,7 @@ class PublisherConnection(Link):
         result = self._start(sql)
         if result.status != pq.ExecStatus.COPY_OUT:
             raise self._failed(result)
-        pieces: list[memoryview] = []
+        pieces: list[bytes] = []
         held = 0
         while True:
             try:
@@ -224,7 +224,7 @@ class PublisherConnection(Link):
                 raise PostgresError("08006", f"could not receive data from WAL stream: {self._error(error)}") from error
             if length < 0:
                 break
-            pieces.append(data)
+            pieces.append(bytes(data))  # of memoryviews that are held, Python's collector looks at all, and at all else, again and again
             held += length
             if held >= size:
                 self._go_on()

@@ -158,7 +158,7 @@ class DemoNode(DemoServer):
             self.root.mkdir(parents=True, exist_ok=True)
             self._headgate("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust")
             self.write_settings("headgate.conf")
-        self._headgate("start", "-D", str(self.data), "-l", str(self.logfile))
+        self._headgate("start", "-D", str(self.data), "-l", str(self.logfile), "-t", "170")  # seconds; a busy machine takes more than 60
 
     def stop(self) -> None:
         """Runs headgate stop if there is something to stop."""

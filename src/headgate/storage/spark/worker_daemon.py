@@ -13,6 +13,7 @@ the node's machine.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import re
@@ -56,6 +57,8 @@ if __name__ == "__main__":
     for name in (*TASKS, *filter(None, os.environ.get(MORE, "").split(","))):
         with contextlib.suppress(Exception):  # the task itself will say what is wrong
             importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a worker's collector does not look at what was imported here, and so leaves its pages shared
     with contextlib.suppress(OSError):  # not Linux
         _limit_memory()
     importlib.import_module("pyspark.daemon").manager()
