@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # a process for each of two cores; the tests of a file stay together (tests/conftest.py)
 ABREAST := -n 2 --dist loadfile --no-loadscope-reorder
+# what writes, reads and streams the files of tables: run elsewhere too
+DATA_PATH := tests/storage tests/changes tests/subscriber tests/publisher tests/walsender tests/system
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-all soak check format lock wheel bench clean
@@ -25,6 +27,8 @@ test-quick: setup  ## The tests that need no server, for the minute between two 
 
 test-all: setup check  ## Everything at length, some hours: more random examples, all faults, large transactions
 	@$(BIN)/python -m pytest $(ABREAST) --all $(PYTEST)
+	@$(BIN)/python -m pytest $(ABREAST) --on s3 --timeout 900 $(DATA_PATH) $(PYTEST)
+	@$(BIN)/python -m pytest $(ABREAST) --on s3 --all tests/system/test_failpoints.py $(PYTEST)
 
 soak: setup  ## A chain of servers under load and faults, compared at quiet points (MINUTES=120)
 	@$(BIN)/python -m tests.system.soak --minutes $(or $(MINUTES),5) $(SOAK)
