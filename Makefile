@@ -29,6 +29,8 @@ test-all: setup check  ## Everything at length, some hours: more random examples
 	@$(BIN)/python -m pytest $(ABREAST) --all $(PYTEST)
 	@$(BIN)/python -m pytest $(ABREAST) --on tasks --timeout 900 $(DATA_PATH) tests/rowfilter $(PYTEST)
 	@$(BIN)/python -m pytest $(ABREAST) --on cluster --timeout 1800 $(DATA_PATH) tests/rowfilter $(PYTEST)
+	@$(BIN)/python -m pytest $(ABREAST) --on s3 --timeout 900 $(DATA_PATH) $(PYTEST)
+	@$(BIN)/python -m pytest $(ABREAST) --on s3 --all tests/system/test_failpoints.py $(PYTEST)
 
 soak: setup  ## A chain of servers under load and faults, compared at quiet points (MINUTES=120)
 	@$(BIN)/python -m tests.system.soak --minutes $(or $(MINUTES),5) $(SOAK)

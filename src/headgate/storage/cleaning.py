@@ -87,16 +87,21 @@ class Cleaner:
                 self._clean_table(key, needed, before)
             except (OSError, PostgresError) as error:
                 _log.warning("could not clean relation %d: %s", key[1], error)
+            except KeyError:
+                if key in engine.visible:
+                    raise  # otherwise it was dropped meanwhile
         engine.clean()
 
     @step(Step.CLEANING)
     def _clean_table(self, key: Key, needed: int, before: float) -> None:
         path = self._engine.path(key)
-        for name in data_location.names_if_any(path / "_headgate"):
+        beside = data_location.names_if_any(path / "_headgate")  # of each table, at each checkpoint: requests count
+        for name in beside:
             if name.isdigit() and int(name) < needed:
                 data_location.remove_tree(path / "_headgate" / name)
         self._remove_unnamed(key, path, needed, before)
-        self._remove_noted(key, path, before)
+        if _REMOVED in beside:
+            self._remove_noted(key, path, before)
         upto = self._upto(key, path, needed, before)
         if upto > self._cleaned.get(key, -1):
             gone = removed_files(path, self._cleaned.get(key, -1) + 1, upto, needed)
@@ -110,7 +115,7 @@ class Cleaner:
         """Removes the versions that are old enough, and those that are too many."""
         versions = delta_log.versions(path)
         first, limit = min(versions, default=0), self._limit(key, versions, needed)
-        if delta_checkpoint.newest(path, limit) <= first or (key not in self._anew and not self._read_anew(key)):
+        if limit <= first or delta_checkpoint.newest(path, limit) <= first or (key not in self._anew and not self._read_anew(key)):
             return
         checkpoint, running = self._anew[key]
         if running & self._engine.running():
@@ -184,7 +189,7 @@ class Cleaner:
 
     def _remove_unnamed(self, key: Key, path: DataPath, needed: int, before: float) -> None:
         """Removes old files that no version names: a killed process has left them, or a job of Spark that failed."""
-        newest, table = delta_log.newest_version(path) or 0, self._engine.table(key)
+        newest, table = self._engine.visible[key].version, self._engine.table(key)
         if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not table.has_failed:
             return
         # what is staged now was made by a transaction that runs, is prepared, or is being undone
