@@ -112,6 +112,8 @@ def _unwanted(config: pytest.Config, item: pytest.Item) -> bool:
         return True
     if item.get_closest_marker("on_disk") and config.getoption("--on") == Place.S3.value:
         return True
+    if item.get_closest_marker("one_java") and config.getoption("--on") == Place.CLUSTER.value:
+        return True
     return bool(config.getoption("--quick")) and not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 

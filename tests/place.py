@@ -5,7 +5,8 @@ tables of each node at a prefix of its own of the run's object store, `cluster` 
 workers, every batch again, on tables that lie on the disk which both see.
 
 Called by `conftest`: `settings` are of one node, or of one engine of a test without a node. A test that says itself where its tables
-lie keeps what it says; one that looks at their files as those of a disk is marked `on_disk` and left out elsewhere.
+lie keeps what it says; one that looks at their files as those of a disk is marked `on_disk` and left out elsewhere, one of a node
+whose tasks run in its own Java is marked `one_java`.
 """
 
 from __future__ import annotations

@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import struct
 
+import pytest
 from pyspark.sql import SparkSession
 
 RPC_REQUEST, RPC_FAILURE = 3, 5
 """Types of messages of Spark's transport (org.apache.spark.network.protocol.Message)."""
 
 
+@pytest.mark.one_java  # on a cluster the secret is the cluster's, for its owner to set (docs/cluster.md)
 def test_any_local_user_could_have_the_driver_deserialize_what_he_sent(spark: SparkSession) -> None:
     body = b"\xac\xed\x00\x05 this is taken for a serialized object"
     place = (spark.conf.get("spark.driver.host"), int(str(spark.conf.get("spark.driver.port"))))

@@ -86,6 +86,7 @@ def same(node: NodeServer, postgres: Server, source: str, seconds: float = 180) 
     assert node.psql("postgres", TOTALS) == postgres.psql(source, TOTALS)
 
 
+@pytest.mark.timeout(600)
 def test_an_executor_copies_merges_and_judges(
     spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path, postgres: Server
 ) -> None:
@@ -103,14 +104,14 @@ def test_an_executor_copies_merges_and_judges(
         here = node.new_database()
         node.psql(here, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
         node.psql(here, f"CREATE SUBSCRIPTION executed CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
-        until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 120)
+        until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
         copied = cluster.finished_tasks()
         node.psql(here, "ALTER TABLE big REPLICA IDENTITY FULL; CREATE PUBLICATION out FOR TABLE big WHERE (n > 17000)")
         slot = slots.make(node, here, "judged")
 
         postgres.psql(source, "BEGIN; UPDATE big SET v = 'x' WHERE id % 1000 = 0; DELETE FROM big WHERE id % 1000 = 1; COMMIT")
         mark = postgres.psql(source, "INSERT INTO big VALUES (0, gen_random_uuid(), 20000) RETURNING v")
-        until(lambda: node.psql(here, "SELECT v FROM big WHERE id = 0") == mark, "the changes do not come", 120)
+        until(lambda: node.psql(here, "SELECT v FROM big WHERE id = 0") == mark, "the changes do not come", 240)
 
         assert node.psql(here, TOTALS) == postgres.psql(source, TOTALS)
         merged = cluster.finished_tasks()
