@@ -87,6 +87,13 @@ def arm(node: NodeServer, faults: str) -> None:
     until(lambda: node.psql("postgres", armed) == faults, "the node does not reload")
 
 
+def start_again(node: NodeServer) -> None:
+    """Starts a node that a fault has killed; no more faults come."""
+    node.conf = {name: value for name, value in node.conf.items() if name != "headgate.failpoints"}
+    node._write_files()
+    node.headgate("start", "-t", "240", "-l", str(node.logfile))
+
+
 def twin(node: NodeServer, own_node: Callable[..., Server]) -> NodeServer:
     """A node with a copy of another's data directory, as on a machine that takes its place."""
     other = own_node(start=False, **{name: value for name, value in node.conf.items() if name.startswith("data_")})
@@ -153,7 +160,8 @@ KILLS = [f"{step} {place}=kill" for step in (Step.STAGED, Step.INTENT, Step.VERS
 def unnamed(store: ObjectStore, location: str) -> list[str]:
     """Data, change and vector files below a location that no version of their table names."""
     left = []
-    for log in {name.rpartition("/")[0] for name in store.files.find(location) if name.endswith(".json") and "_headgate" not in name}:
+    logs = {name.rpartition("/")[0] for name in store.files.find(location) if name.endswith(".json")}
+    for log in (name for name in logs if name.endswith("/_delta_log")):
         table = log.removesuffix("/_delta_log")
         versions = [store.files.cat_file(name).decode() for name in store.files.find(log) if name.endswith(".json")]
         actions = [json.loads(line) for text in versions for line in text.splitlines()]
@@ -177,9 +185,7 @@ def test_a_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_nothing(
         write = f"BEGIN; UPDATE a SET n = {number} WHERE id <= 5; UPDATE b SET n = {number} WHERE id <= 5; INSERT INTO a VALUES ({10000 + number}, 0); COMMIT"
         with pytest.raises(SqlError):
             node.psql("postgres", write)
-        node.conf = {name: value for name, value in node.conf.items() if name != "headgate.failpoints"}
-        node._write_files()
-        node.headgate("start", "-t", "240", "-l", str(node.logfile))
+        start_again(node)
         seen = f"SELECT (SELECT count(*) FROM a WHERE n = {number}), (SELECT count(*) FROM b WHERE n = {number}), (SELECT count(*) FROM a WHERE id = {10000 + number})"
         found = node.psql("postgres", seen)
         assert found in ("0|0|0", "5|5|1"), f"{fault}: a transaction is there in part"
@@ -195,3 +201,133 @@ def test_a_kill_at_any_step_of_a_commit_loses_nothing_and_leaves_nothing(
 
     until(cleaned, f"files that nobody names stay: {unnamed(object_store, location)}", 120)
     node.headgate("check", "--online", "-U", "postgres")
+
+
+GONE = "SELECT to_regclass('{0}') IS NULL"
+BOTH = "BEGIN; UPDATE a SET n = {0} WHERE id = 9; CREATE TABLE t{0} AS SELECT 1 AS id; PREPARE TRANSACTION 'g{0}'"
+WORK: dict[str, tuple[str, tuple[Step, ...], str, str]] = {
+    "copy on write": (
+        "UPDATE a SET n = {0} WHERE id <= 5; INSERT INTO a VALUES (10000 + {0}, {0})",
+        (Step.STAGED, Step.VERSION),
+        "SELECT count(*) = 5 FROM a WHERE n = {0} AND id <= 5",
+        "SELECT count(*) >= 2000 FROM a",
+    ),
+    "table made of a query": (
+        "CREATE TABLE t{0} AS SELECT i AS id FROM generate_series(1, 1000) i",
+        (Step.STAGED, Step.VERSION, Step.ENTRY),
+        "SELECT to_regclass('t{0}') IS NOT NULL",
+        "SELECT count(*) = 1000 FROM t{0}",
+    ),
+    "dropped table": ("DROP TABLE d{0}", (Step.ENTRY, Step.CLEANING), GONE.format("d{0}"), "SELECT true"),
+    "compaction, table of the log": (
+        "INSERT INTO small VALUES ({0}); INSERT INTO small VALUES ({0})",
+        (Step.COMPACTION, Step.LOG_TABLE),
+        "SELECT count(*) >= 1 FROM small WHERE id = {0}",
+        "SELECT count(*) >= 32 FROM small",
+    ),
+    "commit prepared": (
+        f"{BOTH}; COMMIT PREPARED 'g{{0}}'",
+        (Step.PREPARED, Step.PREPARED_END),
+        "SELECT n = {0} FROM a WHERE id = 9",
+        "SELECT count(*) = 1 FROM t{0}",
+    ),
+    "rollback prepared": (
+        f"{BOTH}; ROLLBACK PREPARED 'g{{0}}'",
+        (Step.PREPARED_END,),
+        GONE.format("t{0}"),
+        "SELECT n <> {0} FROM a WHERE id = 9",
+    ),
+}
+"""What writes or removes files: a statement, the steps before and behind which it is killed, what holds when it is done, and besides."""
+
+
+def strays(node: NodeServer, store: ObjectStore) -> list[str]:
+    """What lies below a node's location and belongs to no table: folders that the catalog does not know, files that no version names."""
+    location = node.conf["data_location"].strip("'").removeprefix("s3a://")
+    known = {path.rpartition(f"{location}/")[2] for path in node.psql("postgres", "SELECT path FROM headgate.snapshot()").split()}
+    names = [name.removeprefix(f"{location}/") for name in store.files.find(location)]
+    folders = {"/".join(name.split("/")[:2]) for name in names} - {"headgate.owner", "headgate.lease", "_headgate/log"}
+    return sorted(folders - known) + unnamed(store, location)
+
+
+def settled(node: NodeServer, store: ObjectStore) -> None:
+    """All fits together, and nothing is left that nobody knows."""
+
+    def cleaned() -> bool:
+        node.psql("postgres", "CHECKPOINT")
+        return strays(node, store) == []
+
+    until(cleaned, f"files stay that nobody knows: {strays(node, store)}", 120)
+    node.headgate("check", "--online", "-U", "postgres")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("work", WORK)
+def test_a_kill_where_files_are_written_or_removed_leaves_none_that_nobody_knows(
+    own_node: Callable[..., Server], object_store: ObjectStore, work: str
+) -> None:
+    node = own_node(file_retention="0", **object_store.settings())
+    assert isinstance(node, NodeServer)
+    statement, steps, done, holds = WORK[work]
+    node.psql("postgres", "CREATE TABLE a (id int PRIMARY KEY, n int) WITH (deletion_vectors = off); CREATE TABLE small (id int)")
+    node.psql("postgres", "INSERT INTO a SELECT i, 0 FROM generate_series(1, 2000) i")
+    for number, where in enumerate((f"{step} {place}" for step in steps for place in ("before", "behind")), 1):
+        node.psql("postgres", f"CREATE TABLE d{number} AS SELECT i FROM generate_series(1, 100) i")
+        if "small" in statement:
+            node.psql("postgres", "TRUNCATE small;" + ";".join("INSERT INTO small VALUES (0)" for _ in range(31)))
+        arm(node, f"{where}=kill")
+        with contextlib.suppress(SqlError):  # what follows a commit is done behind the answer
+            node.psql("postgres", statement.format(number))
+        until(lambda: not is_alive(node), f"{statement} does not pass {where}", 60)
+        start_again(node)
+        for gid in node.psql("postgres", "SELECT gid FROM pg_prepared_xacts").split():
+            node.psql("postgres", f"{'ROLLBACK' if 'ROLLBACK' in statement else 'COMMIT'} PREPARED '{gid}'")
+        if node.psql("postgres", done.format(number)) != "t":
+            node.psql("postgres", statement.format(number))
+        assert node.psql("postgres", f"{done.format(number)}; {holds.format(number)}") == "t\nt", where
+    settled(node, object_store)
+
+
+def is_alive(node: NodeServer) -> bool:
+    """Whether a node's process runs."""
+    try:
+        return Path(f"/proc/{node.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_backup_brings_the_tables_down_and_one_beside_them_starts_where_the_disk_was_lost(
+    own_node: Callable[..., Server], object_store: ObjectStore, tmp_path: Path
+) -> None:
+    node = own_node(**object_store.settings())
+    assert isinstance(node, NodeServer)
+    node.psql("postgres", "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, 3000) i")
+    node.psql("postgres", "UPDATE t SET v = 'y' WHERE id <= 10; DELETE FROM t WHERE id = 11")
+    down = tmp_path / "down"
+    node.headgate("backup", str(down), "-U", "postgres")
+    assert "data_location = ''" in (down / "headgate.auto.conf").read_text()
+    node.headgate("backup", "--beside", "-U", "postgres")
+    node.psql("postgres", "INSERT INTO t VALUES (5000, 'lost')")
+    node.kill()
+    location = node.conf["data_location"].strip("'").removeprefix("s3a://")
+    [copy] = object_store.files.ls(f"{location}/_headgate/backup", detail=False)
+    shutil.rmtree(node.data)
+    node.data.mkdir(mode=0o700)
+    for name in object_store.files.find(copy):
+        file = node.data / name.removeprefix(f"{copy}/")
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        object_store.files.get_file(name, str(file))
+        file.chmod(0o600)
+    seen = "SELECT count(*), count(*) FILTER (WHERE v = 'y'), count(*) FILTER (WHERE v = 'lost') FROM t"
+    node.headgate("start", "-t", "240", "-l", str(node.logfile), "-o", "-c ignore_lost_commits=on")
+    assert node.psql("postgres", seen) == "2999|10|0"
+    node.psql("postgres", "INSERT INTO t VALUES (5001, 'after')")
+    node.headgate("check", "--online", "-U", "postgres")
+    node.stop()
+    shutil.rmtree(node.data)
+    shutil.copytree(down, node.data)
+    node.headgate("start", "-t", "240", "-l", str(node.logfile), "-o", f"-c port={node.port}")
+    assert node.psql("postgres", seen) == "2999|10|0"
