@@ -9,7 +9,10 @@ import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 from tests.storage.test_recovery import again
 
+from headgate.catalog.replication import subscription
+from headgate.catalog.replication.subscription import SubscriptionRel, SyncState
 from headgate.errors import PostgresError
+from headgate.lsn import Lsn
 from headgate.storage import data_location, feed
 from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.delta.delta_table import DeltaTable
@@ -145,6 +148,31 @@ def test_a_node_that_is_killed_while_it_commits_has_all_or_nothing_at_its_next_s
     writer.append(B, rows(B, (9, "afterwards")))
     writer.commit()
     assert (9, "afterwards") in contents(started, B)
+
+
+def test_the_state_of_a_copied_table_was_lost_where_a_start_completed_the_copy(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows were there, the table was copied again, and again: duplicate key, for ever."""
+    made(engine, A)
+    state = SubscriptionRel(16500, A.oid, SyncState.FINISHEDCOPY, Lsn(7))
+    engine.catalog.change(
+        lambda cursor: cursor.execute(
+            "INSERT INTO hg.pg_subscription_rel (dbid, srsubid, srrelid, srsubstate) VALUES (?, ?, ?, 'd')", [DATABASE, 16500, A.oid]
+        )
+    )
+    transaction = engine.begin(DATABASE)
+    transaction.append(A, rows(A, *BEFORE))
+    assert subscription.set_table(transaction.cursor, state)
+    monkeypatch.setattr(Intents, "take_back", lambda *_: None)
+    monkeypatch.setattr(Transaction, "rollback", lambda *_: None)
+    failing(monkeypatch, Intents, "_write", Killed())
+    with pytest.raises(Killed):
+        transaction.commit()
+    transaction._catalog.rollback()
+    monkeypatch.undo()
+    started = again(engine)
+    assert [line.split()[0] for line in started.recover()] == ["completed"]
+    assert contents(started, A) == BEFORE
+    assert subscription.table(started.catalog.cursor(), 16500, A.oid) == state
 
 
 def test_an_error_behind_the_commit_file_made_a_batch_apply_twice(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,12 @@ class RecordedCursor:
             self.written.append(("execute", query, parameters))
         return self._cursor.execute(query, parameters) if parameters is not None else self._cursor.execute(query)
 
+    def rows(self, query: str, parameters: Any = None) -> Any:
+        """As the catalog's cursor: what is written so, to learn how many rows it met, is noted too."""
+        if not is_read(query):
+            self.written.append(("rows", query, parameters))
+        return self._cursor.rows(query, parameters)
+
     def executemany(self, query: str, parameters: Any) -> Any:
         """As DuckDB's."""
         self.written.append(("executemany", query, parameters))
