@@ -289,6 +289,36 @@ def test_a_kill_where_files_are_written_or_removed_leaves_none_that_nobody_knows
     settled(node, object_store)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_kill_in_a_copy_and_in_a_batch_by_tasks_leaves_no_file_that_nobody_knows(
+    own_node: Callable[..., Server], object_store: ObjectStore, postgres: Server
+) -> None:
+    node = own_node(file_retention="0", small_batch_rows="0", **object_store.settings())
+    assert isinstance(node, NodeServer)
+    source = postgres.new_database()
+    postgres.psql(source, "CREATE TABLE p (id int PRIMARY KEY, v text); INSERT INTO p SELECT i, 'copied' FROM generate_series(1, 500) i")
+    postgres.psql(source, "CREATE PUBLICATION pub FOR TABLE p")
+    node.psql("postgres", "CREATE TABLE p (id int PRIMARY KEY, v text)")
+    subscribe = f"CREATE SUBSCRIPTION {source} CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub"
+    for where in (f"{step} {place}" for step in (Step.STAGED, Step.VERSION) for place in ("before", "behind")):
+        for begin, arrived in (
+            (lambda: node.psql("postgres", subscribe), "SELECT count(*) = 500 FROM p"),
+            (lambda: postgres.psql(source, "UPDATE p SET v = v || '+'"), "SELECT count(*) = 500 FROM p WHERE v LIKE '%+'"),
+        ):
+            arm(node, f"{where}=kill")
+            begin()
+            until(lambda: not is_alive(node), f"nothing passes {where}", 120)
+            start_again(node)
+            until(lambda sql=arrived: node.psql("postgres", sql) == "t", f"what {where} was killed does not arrive", 120)
+        assert node.psql("postgres", "SELECT v, count(*) FROM p GROUP BY v") == postgres.psql(
+            source, "SELECT v, count(*) FROM p GROUP BY v"
+        )
+        node.psql("postgres", f"DROP SUBSCRIPTION {source}; TRUNCATE p")
+        postgres.psql(source, "UPDATE p SET v = 'copied'")
+    settled(node, object_store)
+
+
 def is_alive(node: NodeServer) -> bool:
     """Whether a node's process runs."""
     try:
