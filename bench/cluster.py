@@ -25,17 +25,23 @@ from tests.conftest import until
 from tests.object_store import ObjectStore
 from tests.spark_cluster import SparkCluster
 
-from bench import object_store, replication
+from bench import cpu_quota, object_store, replication
+from bench.cpu_quota import CpuQuota
 from bench.delay import Delay
+from bench.memory import tree
 from bench.replication import catch_up, fill, pair, prepare, subscribe, wait_synced
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 
 EXECUTORS = (1, 2, 4)
+SHARE = 0.25
+"""Of a core, for an executor: four of them leave one of two cores to the publisher, the driver and the store."""
+WARM_EXECUTORS = 2
+"""Times that the small work is done before executors are measured: each has a Java of its own."""
 FAR = 30
 """Milliseconds that each request waits for a store that is far."""
 RATES = ((1, 30.0), (100, 15.0))
 """Transactions a second, and for how many seconds."""
-LONGEST = 300
+LONGEST = 420
 """Seconds that one copy with its batch may take, or one run of transactions."""
 TOTALS = "SELECT count(*), sum(abalance::bigint) FROM accounts"
 
@@ -98,8 +104,8 @@ def beside_local_disk(report: Report, source: DemoServer, store: ObjectStore, ro
 
 
 def by_executors(report: Report, source: DemoServer, store: ObjectStore, root: Path, size: Size, runs: int) -> None:
-    """On a cluster of one executor, of two, of four, each of one core, which join one after the other."""
-    spark = SparkCluster(root / "cluster", workers=1)
+    """On a cluster of one executor, of two, of four, each of one core or of a share of one, which join one after the other."""
+    spark = SparkCluster(root / "cluster", workers=0)
     settings = {
         "spark_master": f"'{spark.master}'",
         "spark.driver.host": "'127.0.0.1'",
@@ -107,23 +113,52 @@ def by_executors(report: Report, source: DemoServer, store: ObjectStore, root: P
         "copy_workers_per_table": str(EXECUTORS[-1]),
         **store.settings(),
     }
+    quotas: list[CpuQuota] = []
+    limited = cpu_quota.possible()
+    report.value("an executor has", f"{SHARE} of a core" if limited else "what it gets of the cores", "")
     try:
+        join(spark, quotas, 1, limited=limited)
         with attempt(report, "the node on a cluster"), node(root, "driver", settings) as driver:
             one: Taken | None = None
             for count in EXECUTORS:
                 with attempt(report, f"{count} executors"):
-                    while len(spark.workers) < count:
-                        spark.add_worker()
+                    join(spark, quotas, count, limited=limited)
                     until(lambda: len(spark.executors()) == len(spark.workers), "the executors do not start", 120)
-                    work(source, driver, WARM)
+                    for _ in range(WARM_EXECUTORS):
+                        work(source, driver, WARM)
                     taken = Taken([], [])
-                    for _ in range(runs):
-                        add(taken, work(source, driver, size))
+                    with shares(quotas):
+                        for _ in range(runs):
+                            add(taken, work(source, driver, size))
                     one = one or taken
-                    compare(report, size, ("1 executor", one), (f"{count} executors", taken), "")
+                    compare(report, size, ("1 executor", one), (f"{count} executors", taken), "1.6" if count == 2 else "")
             report.value("batches that the cluster's node has merged", merged(driver), "0 by the driver")
     finally:
         spark.end()
+        for quota in quotas:
+            quota.end()
+
+
+def join(spark: SparkCluster, quotas: list[CpuQuota], count: int, *, limited: bool) -> None:
+    """Adds workers until there are so many, each with a quota of its own."""
+    while len(spark.workers) < count:
+        spark.add_worker()
+        if limited:
+            quotas.append(CpuQuota(str(len(spark.workers))))
+            for pid in tree(spark.workers[-1].pid):
+                quotas[-1].add(pid)
+
+
+@contextmanager
+def shares(quotas: list[CpuQuota]) -> Iterator[None]:
+    """Inside, each has its share of a core; before and behind, what it takes, so that Java gets warm."""
+    for quota in quotas:
+        quota.limit(SHARE)
+    try:
+        yield
+    finally:
+        for quota in quotas:
+            quota.limit(None)
 
 
 def from_far(report: Report, source: DemoServer, store: ObjectStore, root: Path, size: Size, runs: int) -> None:
