@@ -124,8 +124,8 @@ def by_executors(report: Report, source: DemoServer, store: ObjectStore, root: P
                 with attempt(report, f"{count} executors"):
                     join(spark, quotas, count, limited=limited)
                     until(lambda: len(spark.executors()) == len(spark.workers), "the executors do not start", 120)
-                    for _ in range(WARM_EXECUTORS):
-                        work(source, driver, WARM)
+                    for _ in range(WARM_EXECUTORS):  # enough for a range for each
+                        work(source, driver, Size(WARM.rows * count, WARM.updates * count))
                     taken = Taken([], [])
                     with shares(quotas):
                         for _ in range(runs):

@@ -109,8 +109,8 @@ def test_an_executor_copies_merges_and_judges(
         node.psql(here, "ALTER TABLE big REPLICA IDENTITY FULL; CREATE PUBLICATION out FOR TABLE big WHERE (n > 17000)")
         slot = slots.make(node, here, "judged")
 
-        postgres.psql(source, "BEGIN; UPDATE big SET v = 'x' WHERE id % 1000 = 0; DELETE FROM big WHERE id % 1000 = 1; COMMIT")
-        mark = postgres.psql(source, "INSERT INTO big VALUES (0, gen_random_uuid(), 20000) RETURNING v")
+        changes = "BEGIN; UPDATE big SET v = 'x' WHERE id % 1000 = 0; DELETE FROM big WHERE id % 1000 = 1;"
+        mark = postgres.psql(source, f"{changes} INSERT INTO big VALUES (0, gen_random_uuid(), 20000) RETURNING v; COMMIT")
         until(lambda: node.psql(here, "SELECT v FROM big WHERE id = 0") == mark, "the changes do not come", 240)
 
         assert node.psql(here, TOTALS) == postgres.psql(source, TOTALS)
