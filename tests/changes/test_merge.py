@@ -89,6 +89,12 @@ def test_a_swap_of_keys_and_a_move_keep_values_that_were_not_sent(engine: Engine
     assert found == [(1, "two", 20), (2, "one", 30), (4, "moved", 3), (5, "new", 7)]
 
 
+def test_what_a_batch_of_tasks_had_kept_stayed_in_sparks_memory_for_good(engine: Engine) -> None:
+    made(engine, T, (1, "one", 1), (2, "two", 2))
+    applied(engine, batch((1, "U", None, row(1, "a")), (1, "U", row(2, None, None), row(3, "b"))), small=0)
+    assert engine.spark._jsparkSession.sharedState().cacheManager().isEmpty()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_changes_of_rows_that_are_not_there_are_skipped_and_counted(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -78,9 +79,9 @@ def merge_large(
         distinct = frame.select(key.value("new").alias("k")).distinct().count()
         if distinct == summary.changes:
             return Merged(transaction.append(relation, frame.select("new.*")), strategy=MergeStrategy.APPEND)
-    stored = transaction.positions(relation, by_tasks=by_tasks)
-    resolved = _resolved(relation, key, frame, stored, moves=bool(summary.moves)).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with ExitStack() as behind:
+        stored = transaction.positions(relation, by_tasks=by_tasks)
+        resolved = kept(_resolved(relation, key, frame, stored, behind, moves=bool(summary.moves)), behind)
         counted = (F.count(name).alias(name) for name in ("file", "absent"))
         totals = resolved.agg(*counted, F.min("conflict").alias("conflict")).toArrow()
         if (conflict := totals["conflict"][0].as_py()) is not None:
@@ -94,8 +95,13 @@ def merge_large(
             return Merged(added, missing, strategy=MergeStrategy.APPEND)
         changed = resolved.where("old IS NOT NULL OR new IS NOT NULL").drop("absent")
         return Merged(transaction.rewrite(relation, changed, by_tasks=by_tasks), missing, strategy=MergeStrategy.POSITIONS)
-    finally:
-        resolved.unpersist()
+
+
+def kept(frame: DataFrame, behind: ExitStack) -> DataFrame:
+    """The frame, of which Spark keeps the rows once it has made them, until `behind` ends."""
+    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    behind.callback(frame.unpersist)
+    return frame
 
 
 def _outside(transaction: Transaction, relation: Relation, key: RowKey, summary: Summary) -> bool:
@@ -109,16 +115,15 @@ def _outside(transaction: Transaction, relation: Relation, key: RowKey, summary:
     return not any(file_statistics.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
 
 
-def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFrame, *, moves: bool) -> DataFrame:
+def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFrame, behind: ExitStack, *, moves: bool) -> DataFrame:
     """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none).
 
     `absent`: the key, where the batch changes a row that should be stored under it and is not.
     """
     row = columns(relation)
-    state = net.net(net.widened(frame, row), relation, key, moves=moves)
+    state = kept(net.net(net.widened(frame, row), relation, key, behind, moves=moves), behind)
     stored = stored.select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
     stored = stored.select(key.value("old").alias("s_key"), "old", F.col(FILE).alias("file"), F.col(ROW).alias("row"))
-    state = state.persist(StorageLevel.MEMORY_AND_DISK)
     count = state.count()
     named = (
         state.select("key").union(state.where("origin IS NOT NULL AND NOT (origin <=> key)").select("origin"))

@@ -21,6 +21,7 @@ that one row spends under one key, and a segment that begins with an UPDATE cont
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
@@ -47,10 +48,10 @@ def moved(key: RowKey) -> Column:
     return (F.col("op") == "U") & F.col("old").isNotNull() & ~key.value("old").eqNullSafe(key.value("new"))
 
 
-def net(frame: DataFrame, relation: Relation, key: RowKey, *, moves: bool) -> DataFrame:
-    """The net effect of a changes frame without TRUNCATE; `moves`: whether it has key-changing UPDATEs."""
+def net(frame: DataFrame, relation: Relation, key: RowKey, behind: ExitStack, *, moves: bool) -> DataFrame:
+    """The net effect of a changes frame without TRUNCATE; `moves`: whether it has key-changing UPDATEs. Good until `behind` ends."""
     frame, row = _with_unchanged(frame), columns(relation)
-    return _with_moves(frame, row, key) if moves else _by_key(frame, row, key)
+    return _with_moves(frame, row, key, behind) if moves else _by_key(frame, row, key)
 
 
 def _with_unchanged(frame: DataFrame) -> DataFrame:
@@ -115,8 +116,9 @@ def _by_key(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
     )
 
 
-def _with_moves(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
+def _with_moves(frame: DataFrame, row: StructType, key: RowKey, behind: ExitStack) -> DataFrame:
     segments = _segments(frame, row, key).persist()
+    behind.callback(segments.unpersist)
     resolved = _resolve(segments, row)
     last = Window.partitionBy("key").orderBy(F.col("segment").desc())
     newest = resolved.withColumn("_n", F.row_number().over(last)).where("_n = 1").drop("clash", "begin", "start")
