@@ -97,7 +97,8 @@ def by_driver(whole: Segment, wanted: TableChanges) -> pa.Table:
     found = decode.decode(*whole.read())
     commit_lsn = np.concatenate([[0], found.transactions.commit_lsn])
     remotes = [each.remote for each in wanted.mappings]
-    frames = [wanted.frame(c, commit_lsn, SESSION, ApplyPlace(), completed=False) for c in found.changes if c.relation in remotes]
+    chosen = [wanted.chosen(changes, commit_lsn) for changes in found.changes if changes.relation in remotes]
+    frames = [wanted.frame(changes, commit_lsn, SESSION, ApplyPlace(), completed=False) for changes in chosen]
     return pa.concat_tables([FORM.empty_table(), *frames]).sort_by("seq")
 
 

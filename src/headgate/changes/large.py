@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -19,6 +18,7 @@ from headgate.lsn import Lsn
 from headgate.storage.delta import file_statistics
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, columns
 
@@ -81,7 +81,7 @@ def merge_large(
             return Merged(transaction.append(relation, frame.select("new.*")), strategy=MergeStrategy.APPEND)
     with ExitStack() as behind:
         stored = transaction.positions(relation, by_tasks=by_tasks)
-        resolved = kept(_resolved(relation, key, frame, stored, behind, moves=bool(summary.moves)), behind)
+        resolved = behind.enter_context(persisted(_resolved(relation, key, frame, stored, behind, moves=bool(summary.moves))))
         counted = (F.count(name).alias(name) for name in ("file", "absent"))
         totals = resolved.agg(*counted, F.min("conflict").alias("conflict")).toArrow()
         if (conflict := totals["conflict"][0].as_py()) is not None:
@@ -95,13 +95,6 @@ def merge_large(
             return Merged(added, missing, strategy=MergeStrategy.APPEND)
         changed = resolved.where("old IS NOT NULL OR new IS NOT NULL").drop("absent")
         return Merged(transaction.rewrite(relation, changed, by_tasks=by_tasks), missing, strategy=MergeStrategy.POSITIONS)
-
-
-def kept(frame: DataFrame, behind: ExitStack) -> DataFrame:
-    """The frame, of which Spark keeps the rows once it has made them, until `behind` ends."""
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    behind.callback(frame.unpersist)
-    return frame
 
 
 def _outside(transaction: Transaction, relation: Relation, key: RowKey, summary: Summary) -> bool:
@@ -121,7 +114,7 @@ def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFra
     `absent`: the key, where the batch changes a row that should be stored under it and is not.
     """
     row = columns(relation)
-    state = kept(net.net(net.widened(frame, row), relation, key, behind, moves=moves), behind)
+    state = behind.enter_context(persisted(net.net(net.widened(frame, row), relation, key, behind, moves=moves)))
     stored = stored.select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
     stored = stored.select(key.value("old").alias("s_key"), "old", F.col(FILE).alias("file"), F.col(ROW).alias("row"))
     count = state.count()

@@ -13,6 +13,7 @@ Called by the apply worker, inside its transaction: several tables' merges and t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -32,6 +32,7 @@ from headgate.changes.merged import KeyConflict, Merged, MergeStrategy
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
 from headgate.storage.spark.exchange import handed_over
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import buffers
@@ -106,9 +107,7 @@ def _merge_frame(
     *,
     many: bool,
 ) -> Merged:
-    kept = frame.is_cached  # by the caller, who lets it go
-    held = frame if kept else frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with contextlib.nullcontext(frame) if frame.is_cached else persisted(frame) as held:
         summary = summary_of(held, relation, key)
         if summary.changes <= min(small, SMALL_CHANGES):
             return _merge_small(transaction, relation, key, held.toArrow(), strategy, others, many=many)
@@ -123,9 +122,6 @@ def _merge_frame(
                 return _merge_small(transaction, relation, key, held_after.toArrow(), None, others, many=True)
             return Merged(done, strategy=MergeStrategy.POSITIONS)
         return merge_large(transaction, relation, key, held_after, summary, strategy, by_tasks=not small)
-    finally:
-        if not kept:
-            held.unpersist()
 
 
 def _merge_small(

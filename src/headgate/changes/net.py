@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 
 from headgate.changes.lookup import RowKey
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import columns
 
 if TYPE_CHECKING:
@@ -60,12 +61,10 @@ def _with_unchanged(frame: DataFrame) -> DataFrame:
 
 def missing(frame: DataFrame, relation: Relation, key: RowKey, absent: DataFrame) -> int:
     """How many changes are of rows that are not there, under whatever key; `absent`: the keys under which they should be stored."""
-    segments, row = _segments(_with_unchanged(frame), columns(relation), key).persist(), columns(relation)
-    try:
+    row = columns(relation)
+    with persisted(_segments(_with_unchanged(frame), row, key)) as segments:
         lost = _resolve(segments, row).join(absent.toDF("absent"), F.col("root").eqNullSafe(F.col("absent")), "left_semi")
         return int(lost.agg(F.coalesce(F.sum("changes"), F.lit(0)).alias("n")).toArrow()["n"][0].as_py())
-    finally:
-        segments.unpersist()
 
 
 def _last_values(row: StructType, of: Column, *, toast: bool) -> list[Column]:
@@ -117,8 +116,7 @@ def _by_key(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
 
 
 def _with_moves(frame: DataFrame, row: StructType, key: RowKey, behind: ExitStack) -> DataFrame:
-    segments = _segments(frame, row, key).persist()
-    behind.callback(segments.unpersist)
+    segments = behind.enter_context(persisted(_segments(frame, row, key)))
     resolved = _resolve(segments, row)
     last = Window.partitionBy("key").orderBy(F.col("segment").desc())
     newest = resolved.withColumn("_n", F.row_number().over(last)).where("_n = 1").drop("clash", "begin", "start")

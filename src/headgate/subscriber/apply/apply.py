@@ -267,7 +267,6 @@ class Applier:
                     self._merge(transaction, relation, key, frame, later, cut=batch.is_cut)
             for relation, index in later.values():
                 self._look_at(transaction, relation, index)
-        self.engine.statistics.decoded(by_spark=by_tasks)
         return bool(known)
 
     def _look_at(self, transaction: Transaction, relation: Relation, index: Index) -> None:

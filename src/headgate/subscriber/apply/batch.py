@@ -9,13 +9,11 @@ own; what was inserted before a TRUNCATE … RESTART IDENTITY is left out.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from headgate.catalog.relation import foreign_key as foreign_keys
@@ -29,6 +27,7 @@ from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.storage.spark import exchange
 from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, decoding, leaf_constraints, row_completion
 from headgate.subscriber.apply.decoding import DecodeTask, TableChanges
@@ -62,6 +61,8 @@ class Batch:
         self.left_out: dict[int, int] = {}
         """Changes of tables that are not in the subscription, by relation."""
         self.session = applier.session()
+        self.said = decoding.told(applier.relations.values(), segment)
+        """What the publisher has said of its relations."""
         self.is_cut = False
         """Whether a table may get several frames: what holds behind the transaction alone may not hold between them. Set by `frames`."""
 
@@ -109,22 +110,23 @@ class Batch:
 
     def frames(self, *, by_tasks: bool) -> Generator[Frame]:
         """The frames of the segment's tables, to be applied in this order; one that is Spark's is good until the next is asked for."""
-        truncations = list(self.truncations(self._truncations()))
+        truncations, statistics = list(self.truncations(self._truncations())), self.transaction.engine.statistics
         surveyed = self._surveyed() if by_tasks else []
         self.is_cut = self.segment.size > PART_SIZE
         if not by_tasks or not self._is_uniform(surveyed):
             yield from self._decoded(truncations)
+            statistics.decoded(by_spark=False)
             return
         if not any(self._is_completed(found) for tables in surveyed for found in tables.values()):
             surveyed, self.is_cut = [_together(surveyed)], False
         for part, tables in zip(self.segment.parts(PART_SIZE if self.is_cut else max(self.segment.size, 1)), surveyed, strict=True):
             yield from self._by_tasks(part, tables, truncations)
+        statistics.decoded(by_spark=True)
 
     def _decoded(self, truncations: Truncated) -> Iterator[Frame]:
         """Decodes a part of the segment at a time."""
-        said = decoding.told(self.applier.relations.values(), self.segment)
         for part in self.segment.parts(PART_SIZE):
-            decoded = decode.decode(*part.read(), relations=decoding.known(said, part.first_seq), first_seq=part.first_seq)
+            decoded = decode.decode(*part.read(), relations=decoding.known(self.said, part.first_seq), first_seq=part.first_seq)
             commit_lsn = np.concatenate([[decoding.begun_before(self.segment, part)], decoded.transactions.commit_lsn])
             frames: dict[int, list[pa.Table]] = {}
             for changes in decoded.changes:
@@ -143,8 +145,8 @@ class Batch:
         wanted = self._wanted(found)
         if wanted is None:
             self._leave_out(found.local, len(changes))
-        elif len(wanted.chosen(changes, commit_lsn)):
-            frame = wanted.frame(changes, commit_lsn, self.session, self.applier.place, completed=self._is_filled(found))
+        elif len(chosen := wanted.chosen(changes, commit_lsn)):
+            frame = wanted.frame(chosen, commit_lsn, self.session, self.applier.place, completed=self._is_filled(found))
             return self.completed(frame, found)
         return None
 
@@ -157,10 +159,9 @@ class Batch:
 
     def _surveyed(self) -> list[Surveyed]:
         """For each part of PART_SIZE the relations whose changes are to be applied, with their mapping."""
-        said = decoding.told(self.applier.relations.values(), self.segment)
         surveyed = []
         for part in self.segment.parts(PART_SIZE):
-            relations = decoding.known(said, part.first_seq)
+            relations = decoding.known(self.said, part.first_seq)
             tables: Surveyed = {}
             for relation, count in decode.survey(*part.read(), relations=relations, first_seq=part.first_seq):
                 found = self.mapping(relation)
@@ -180,7 +181,7 @@ class Batch:
 
     def _by_tasks(self, part: SegmentPart, tables: Surveyed, truncations: Truncated) -> Iterator[Frame]:
         """The frames of a part of the segment, decoded by tasks."""
-        engine, said = self.transaction.engine, decoding.told(self.applier.relations.values(), self.segment)
+        engine = self.transaction.engine
         local: dict[int, list[Mapping]] = {}
         for found in tables.values():
             local.setdefault(found.local.oid, []).append(found)
@@ -197,25 +198,26 @@ class Batch:
         with exchange.contents_handed_over(engine.spark, pieces, content, part.size, engine.exchange) as contents:
             for oid, found_here in local.items():
                 here = ends.get(oid, [])
-                if any(self._is_completed(found) for found in found_here):
-                    here = [*(self._brought(said, contents, found) for found in found_here), *here]
-                elif found_here:
-                    wanted = self._wanted(*found_here)
-                    assert wanted is not None
-                    frame = DecodeTask(said, wanted, self.session, completed=False).changes(contents)
+                if found_here and not any(self._is_completed(found) for found in found_here):
+                    frame = self._task(*found_here, completed=False).changes(contents)
                     if here:
                         frame = frame.union(local_frame(engine.spark, pa.concat_tables(here), frame.schema))
                     with persisted(frame):
                         yield mapped[oid].local, mapped[oid].key, frame
-                    continue
-                yield mapped[oid].local, mapped[oid].key, pa.concat_tables(here)
+                else:
+                    brought = [self._brought(contents, found) for found in found_here]
+                    yield mapped[oid].local, mapped[oid].key, pa.concat_tables([*brought, *here])
 
-    def _brought(self, said: decoding.Told, contents: DataFrame, found: Mapping) -> pa.Table:
+    def _task(self, *found: Mapping, completed: bool) -> DecodeTask:
+        """What tasks do for a local table."""
+        wanted = self._wanted(*found)
+        assert wanted is not None, "what is surveyed is applied"
+        return DecodeTask(self.said, wanted, self.session, completed)
+
+    def _brought(self, contents: DataFrame, found: Mapping) -> pa.Table:
         """The changes of a relation whose rows are completed here."""
-        wanted = self._wanted(found)
-        assert wanted is not None
         self.applier.place.relation = f"{found.local.schema}.{found.local.name}"
-        task = DecodeTask(said, wanted, self.session, completed=self._is_filled(found))
+        task = self._task(found, completed=self._is_filled(found))
         return self.completed(task.changes(contents).toArrow().cast(conversion.frame_schema(found)), found)
 
     def _is_filled(self, found: Mapping) -> bool:
@@ -283,13 +285,3 @@ def _together(surveyed: list[Surveyed]) -> Surveyed:
 def _within(part: SegmentPart, truncations: Truncated) -> list[tuple[Mapping, pa.Table]]:
     """The TRUNCATEs of a part."""
     return [(found, frame) for seq, found, frame in truncations if part.first_seq <= seq < part.end_seq]
-
-
-@contextmanager
-def persisted(frame: DataFrame) -> Iterator[None]:
-    """Inside, Spark keeps the rows of a frame once it has made them."""
-    frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield
-    finally:
-        frame.unpersist()

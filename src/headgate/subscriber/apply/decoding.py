@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from headgate.catalog.relation.relation import Column
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
@@ -33,7 +32,6 @@ from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.types import registry
-from headgate.types.storage import spark_type
 from headgate.walreceiver.segment import Segment, SegmentPart
 
 PART_BYTES = 8 << 20
@@ -65,10 +63,9 @@ class TableChanges:
     def frame(
         self, changes: decode.Changes, commit_lsn: Numbers, session: InputSettings, place: ApplyPlace, *, completed: bool
     ) -> pa.Table:
-        """These as a changes frame; `completed` as for `conversion.changes_frame`."""
-        chosen = self.chosen(changes, commit_lsn)
+        """What `chosen` has given as a changes frame; `completed` as for `conversion.changes_frame`."""
         (found,) = (each for each in self.mappings if each.remote == changes.relation)
-        return conversion.changes_frame(chosen, commit_lsn[chosen.txn + 1], found, session, place, completed=completed)
+        return conversion.changes_frame(changes, commit_lsn[changes.txn + 1], found, session, place, completed=completed)
 
 
 @dataclass(frozen=True)
@@ -97,14 +94,15 @@ class DecodeTask:
                 data, starts_of(lengths), lengths.astype(np.int64), relations=known(self.told, first_seq), first_seq=first_seq, only=only
             )
             commit_lsn = np.concatenate([[before], found.transactions.commit_lsn])
-            frames = [self.table.frame(each, commit_lsn, self.session, ApplyPlace(), completed=self.completed) for each in found.changes]
+            chosen = [self.table.chosen(each, commit_lsn) for each in found.changes]
+            frames = [self.table.frame(each, commit_lsn, self.session, ApplyPlace(), completed=self.completed) for each in chosen]
         except PostgresError as error:
             raise RuntimeError(failure.marked(error.sqlstate, REFUSED)) from None
         return pa.concat_tables([conversion.frame_schema(self.table.mappings[0]).empty_table(), *frames])
 
     def changes(self, parts: DataFrame) -> DataFrame:
         """The changes frame; columns as in `conversion.frame_schema`."""
-        return parts.mapInArrow(self, _schema(self.table.mappings[0]))
+        return parts.mapInArrow(self, from_arrow_schema(conversion.frame_schema(self.table.mappings[0]), prefer_timestamp_ntz=True))
 
 
 def content_of(part: SegmentPart, before: int) -> bytes:
@@ -128,15 +126,3 @@ def told(before: Iterable[m.Relation], segment: Segment) -> Told:
 def known(said: Told, seq: int) -> dict[int, m.Relation]:
     """The relations as they were described before a frame."""
     return {each.relation: each for at, each in said if at < seq}
-
-
-def _row(columns: Iterable[Column]) -> StructType:
-    return StructType([StructField(c.name, spark_type(c.type_oid, c.typmod)) for c in columns])
-
-
-def _schema(mapping: Mapping) -> StructType:
-    """`conversion.frame_schema` as Spark has it."""
-    places = [StructField(name, LongType()) for name in ("commit_lsn", "seq", "position")]
-    old, new = _row(conversion.old_columns(mapping)), _row(mapping.local.columns)
-    rows = [StructField("old", old), StructField("new", new), StructField("unchanged", ArrayType(StringType()))]
-    return StructType([*places, StructField("op", StringType()), *rows])
