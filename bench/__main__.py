@@ -30,12 +30,6 @@ T = TypeVar("T")
 console = Console()
 
 
-def percentile(values: list[float], share: float) -> float:
-    """The value below which that share lies."""
-    ordered = sorted(values)
-    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
-
-
 class Report:
     """Collects rows of (what, native, node, ratio, wanted)."""
 
@@ -151,8 +145,7 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
     if "latency" in only:
         for rate, seconds in ((1, 30.0), (100, 15.0)):
             ms = replication.latency(source, node, rate, seconds)
-            figures = ", ".join(f"p{int(share * 100)} {percentile(ms, share) / 1000:.2f} s" for share in (0.5, 0.95, 0.99))
-            report.value(f"commit to visible at {rate}/s", figures, "p50 < 2.5 s")
+            report.value(f"commit to visible at {rate}/s", replication.percentiles(ms), "p50 < 2.5 s")
 
 
 def measure_sessions(report: Report, native: DemoServer, node: DemoServer, rows: int) -> None:
@@ -218,7 +211,7 @@ def measure_catalogs(report: Report, native: DemoServer, node: DemoServer, count
         for what, times, beside in (("first", fast.first, ours.first), ("again", fast.again, ours.again)):
             for share in (0.5, 0.95):
                 title = f"{len(statements)} catalog queries, {count:,} tables, {what}, p{int(share * 100)}"
-                report.duration(title, percentile(times, share), percentile(beside, share), "")
+                report.duration(title, replication.percentile(times, share), replication.percentile(beside, share), "")
         report.duration(f"CPU of a catalog query, {count:,} tables, on average", fast.cpu, ours.cpu, "")
 
 

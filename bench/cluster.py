@@ -201,11 +201,10 @@ def visible(report: Report, source: DemoServer, node: DemoServer, delay: Delay, 
     """From COMMIT until the node has it, and how many requests there were for one."""
     with limit(LONGEST):
         before = delay.requests
-        taken = sorted(replication.latency(source, node, rate, seconds))
+        taken = replication.latency(source, node, rate, seconds)
         requests = (delay.requests - before) / len(taken)
-    figures = ", ".join(f"p{share} {taken[min(len(taken) * share // 100, len(taken) - 1)] / 1000:.2f} s" for share in (50, 95, 99))
     what = f"commit to visible at {rate}/s, {delay.milliseconds:.0f} ms a request"
-    report.value(what, f"{figures}; {requests:.1f} requests a commit", "p50 <= 1.5 s" if delay.milliseconds else "")
+    report.value(what, f"{replication.percentiles(taken)}; {requests:.1f} requests a commit", "p50 <= 1.5 s" if delay.milliseconds else "")
 
 
 def add(taken: Taken, seconds: tuple[float, float]) -> None:

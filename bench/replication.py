@@ -251,6 +251,17 @@ def latency(publisher: DemoServer, subscriber: DemoServer, rate: int, seconds: f
         return [(seen[bisect.bisect_left(positions, lsn)][1] - when) * 1000 for lsn, when in commits]
 
 
+def percentile(values: list[float], share: float) -> float:
+    """The value below which that share lies."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+def percentiles(milliseconds: list[float]) -> str:
+    """Three of them, as a report has them."""
+    return ", ".join(f"p{int(share * 100)} {percentile(milliseconds, share) / 1000:.2f} s" for share in (0.5, 0.95, 0.99))
+
+
 def write_at_rate(pub: Side, rate: int, seconds: float, rows: int) -> list[tuple[int, float]]:
     """Single-row transactions at the rate; gives position and time of each commit."""
     commits = []

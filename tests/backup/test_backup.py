@@ -24,9 +24,8 @@ from headgate.check import course, subject
 from headgate.lsn import Lsn
 from headgate.storage.engine import Engine
 
-pytestmark = (
-    pytest.mark.on_disk
-)  # backups of what a disk holds; those of tables in an object store are made in tests/system/test_object_store.py
+# backups of what a disk holds; those of tables in an object store are made in tests/system/test_object_store.py
+pytestmark = pytest.mark.on_disk
 TABLES = """
 CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PRIMARY KEY, v text); CREATE TABLE copied (id int PRIMARY KEY, v text);
 INSERT INTO a SELECT i, 'first' FROM generate_series(1, 300) i; INSERT INTO b SELECT * FROM a;

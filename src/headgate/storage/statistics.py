@@ -55,6 +55,14 @@ def table_counts(staged: StagedTable, writes: Sequence[TableWrite]) -> TableCoun
     return TableCounts(inserted, updated, changes - updated - inserted)
 
 
+@dataclass
+class Shares:
+    """How much of a kind of work the driver has done by itself, and tasks of Spark have."""
+
+    driver: int = 0
+    spark: int = 0
+
+
 class Statistics:
     """The counts of all databases (their oids) and of their tables."""
 
@@ -63,10 +71,8 @@ class Statistics:
         self._counts: dict[int, DatabaseCounts] = {}
         self._tables: dict[Key, TableCounts] = {}
         self.compactions = self.compacted_files = 0
-        self.driver_batches = self.spark_batches = 0
-        """Batches of changes that the driver has merged by itself, and that tasks of Spark have."""
-        self.driver_segments = self.spark_segments = 0
-        """The same of segments of streams that were decoded."""
+        self.batches, self.segments = Shares(), Shares()
+        """Batches of changes that were merged, and segments of streams that were decoded."""
 
     def of(self, database: int) -> DatabaseCounts:
         """What has been counted of a database."""
@@ -116,19 +122,18 @@ class Statistics:
 
     def merged(self, *, by_spark: bool) -> None:
         """A batch of changes has been merged into a table."""
-        with self._lock:
-            if by_spark:
-                self.spark_batches += 1
-            else:
-                self.driver_batches += 1
+        self._count(self.batches, by_spark=by_spark)
 
     def decoded(self, *, by_spark: bool) -> None:
         """A segment of a stream has been decoded and applied."""
+        self._count(self.segments, by_spark=by_spark)
+
+    def _count(self, work: Shares, *, by_spark: bool) -> None:
         with self._lock:
             if by_spark:
-                self.spark_segments += 1
+                work.spark += 1
             else:
-                self.driver_segments += 1
+                work.driver += 1
 
     def state(self, databases: Collection[int]) -> dict[str, dict[str, int]]:
         """The counts of these databases, for JSON."""

@@ -28,6 +28,7 @@ from headgate.storage.spark.heap import usage
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
+    from headgate.storage.statistics import Shares
     from headgate.subscriber.report import SubscriptionReport
 
 Values = Iterable[tuple[tuple[str, ...], float]]
@@ -123,10 +124,8 @@ class _Reading:
         size = sum(add["size"] for state in loaded for add in list(state.files.values()))
         yield _gauge("data_bytes", "Size of these files.", (), [((), size)])
         statistics = engine.statistics
-        batches = [(("driver",), statistics.driver_batches), (("spark",), statistics.spark_batches)]
-        yield _counter("merged_batches", "Batches of changes that were merged into a table, by who did it.", ("by",), batches)
-        segments = [(("driver",), statistics.driver_segments), (("spark",), statistics.spark_segments)]
-        yield _counter("decoded_segments", "Segments of streams that were decoded, by who did it.", ("by",), segments)
+        yield _shares("merged_batches", "Batches of changes that were merged into a table, by who did it.", statistics.batches)
+        yield _shares("decoded_segments", "Segments of streams that were decoded, by who did it.", statistics.segments)
         yield _counter("compactions", "How often a table's small files have been put together.", (), [((), statistics.compactions)])
         yield _counter("compacted_files", "Files that have been put together.", (), [((), statistics.compacted_files)])
         folders = {"data_directory": Path(self.node.data_dir)}
@@ -248,6 +247,10 @@ def _gauge(name: str, what: str, labels: tuple[str, ...], values: Values) -> Met
 
 def _counter(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
     return _filled(CounterMetricFamily(f"headgate_{name}", what, labels=labels), values)
+
+
+def _shares(name: str, what: str, shares: Shares) -> Metric:
+    return _counter(name, what, ("by",), [(("driver",), shares.driver), (("spark",), shares.spark)])
 
 
 def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:

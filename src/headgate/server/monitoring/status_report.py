@@ -114,10 +114,10 @@ def _spark(node: Node) -> SparkReport:
         "master": node.settings.text("spark_master"),
         "executors": None if found is None else found.executors,
         "ui": None if found is None else found.ui,
-        "driver_batches": node.engine.statistics.driver_batches,
-        "spark_batches": node.engine.statistics.spark_batches,
-        "driver_segments": node.engine.statistics.driver_segments,
-        "spark_segments": node.engine.statistics.spark_segments,
+        "driver_batches": node.engine.statistics.batches.driver,
+        "spark_batches": node.engine.statistics.batches.spark,
+        "driver_segments": node.engine.statistics.segments.driver,
+        "spark_segments": node.engine.statistics.segments.spark,
     }
 
 
