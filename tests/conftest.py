@@ -12,6 +12,7 @@ need no server; ``--all`` adds those that are marked slow and draws more example
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import re
@@ -499,6 +500,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, surroundings: Surroundings) 
     from headgate.storage.spark import spark_session as storage
 
     session = storage.start(bare(surroundings.spark_settings()), scratch=tmp_path_factory.mktemp("spark"))
+    gc.freeze()  # as a node does when it has warmed up: the collector need not look at all tests each time
     yield session
     session.stop()
 

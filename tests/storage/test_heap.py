@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterable
@@ -9,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from py4j.finalizer import ThreadSafeFinalizer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.conftest import until
 
-from headgate.storage.spark.heap import OWN, Heap
+from headgate.storage.spark.heap import NAMED, OWN, Heap
 
 PIECE = 16 << 20
 
@@ -69,6 +71,22 @@ def test_a_heap_in_use_with_room_was_collected_ten_times_a_second(spark: SparkSe
         assert sum(each.getCollectionCount() for each in collections) - before <= 2
     finally:
         release(spark, held)
+
+
+def test_java_kept_the_plans_of_batches_until_python_had_much_to_collect_itself(spark: SparkSession) -> None:
+    heap, named = Heap(spark), ThreadSafeFinalizer.finalizers
+    heap.let_go()
+    in_use = len(named)
+    gc.disable()
+    try:
+        for _ in range(NAMED):
+            assert spark.range(1).where("id > 0").columns == ["id"]
+        held = len(named)
+        assert held > in_use + NAMED, "each is a cycle, which only the collector lets go"
+        heap.let_go()
+        assert len(named) < held - NAMED // 2
+    finally:
+        gc.enable()
 
 
 def test_the_next_statement_was_blamed_for_what_the_tasks_of_a_cancelled_one_held(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 One thread of the node, which looks while a statement has work done by Spark, and for a while behind it. Which of several statements holds
 the memory, Spark does not tell: the one that has computed longest is ended, then the next. The tasks of a statement that was ended may go
-on for a while: who has begun behind its end is not blamed for what they hold.
+on for a while: who has begun behind its end is not blamed for what they hold. All the time it sees to it that Java can let go what Python
+uses no more.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class MemoryWatch:
         before: set[tuple[float, int]] = set()
         self._heap.rest()  # what is alive before the first statement is nobody's
         while not self._stopping.wait(LOOK_SECONDS):
+            self._heap.let_go()
             now, busy = time.monotonic(), {(since, each.pid) for since, each in self._busy()}
             if before - busy:
                 ended, last_seen = now, looked

@@ -5,6 +5,7 @@ Started by the node in a thread of its own when it is ready (setting `warm_up`);
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import threading
@@ -70,6 +71,7 @@ def start(session: SparkSession, scratch: DataPath, modules: Sequence[str] = ())
         begun = time.monotonic()
         for each in modules:
             importlib.import_module(each)
+        gc.freeze()  # the collector passes over what a node has for its life: nine tenths of all objects, each time it looks at all
         try:
             warm_up(session, scratch)
             _log.debug("the warm-up took %.1f s", time.monotonic() - begun)

@@ -120,8 +120,9 @@ class Delta:
         return self.converters.asScala(values).toSeq()
 
     def list(self, seq: Any) -> list[Any]:
-        """A Python list of a Scala Seq."""
-        return list(self.converters.asJava(seq))
+        """A Python list of a Scala Seq, by place: an iterator of Java ends with an exception, for which PySpark asks a dozen times."""
+        found = self.jvm.java.util.ArrayList(self.converters.asJava(seq))
+        return [found.get(place) for place in range(found.size())]
 
     def action(self, action: Action) -> Any:
         """Delta's object for an action in JSON form."""

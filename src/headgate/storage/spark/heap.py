@@ -3,13 +3,19 @@
 Sorts, hash tables and cached rows are Spark's to measure: it writes them to disk where its share of the heap is used up. The values of one
 group (array_agg, string_agg) and single large values are not: with enough of them Java collects garbage without an end, and whatever the
 node does stands still, the end of the statement too. Asked by the server, which ends a statement before that (`server.memory`).
+
+Java holds what Python names: frames with their plans, and what those have broadcast, some megabytes of a batch. PySpark's objects are
+cycles (each knows its methods, and they it), so that only Python's collector lets them go, and to Python they are small: it would look
+for them after hundreds of batches. So it is told to when there are many (`let_go`), and before Java's heap is judged.
 """
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
+from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import SparkSession
 
 FULL = 0.5
@@ -24,6 +30,10 @@ REST = 3.0
 """Times as long as a collection took, that Java works before the next: what is told to end gets nowhere while it collects."""
 OWN = 0.2
 """Share that statements may take beyond what stays when none computes: the snapshots of tables that Delta holds are no statement's."""
+NAMED = 200
+"""Objects of Java, of some ten batches or queries, that Python may come to name beside those in use, before its collector looks."""
+TOLD_SECONDS = 1.5
+"""How long Java may take to hear what Python has let go: the thread that tells it looks once a second."""
 
 
 def usage(session: SparkSession) -> tuple[int, int]:
@@ -56,6 +66,8 @@ class Heap:
         self._was_short = False
         self._not_before = 0.0
         """When the next collection may be."""
+        self._in_use = 0
+        """Objects of Java that Python named when its collector had looked."""
 
     def is_short(self) -> bool:
         """Whether it is; takes a millisecond while there is room."""
@@ -71,6 +83,14 @@ class Heap:
         if not self._was_short and used < max(FULL, self._alive + GROWN):
             return False
         return self._judged(self._unmanaged())
+
+    def let_go(self) -> None:
+        """Has Java forget what Python uses no more, if that may be much; takes a microsecond if not, else some milliseconds."""
+        named = len(ThreadSafeFinalizer.finalizers)
+        if named > self._in_use + NAMED:
+            gc.collect()
+            named = self._in_use = len(ThreadSafeFinalizer.finalizers)
+        self._in_use = min(self._in_use, named)
 
     def _judged(self, unmanaged: float) -> bool:
         self._kept = min(self._kept, unmanaged)
@@ -108,6 +128,11 @@ class Heap:
     def _unmanaged(self) -> float:
         """The share that is alive after a collection, beside what Spark accounts for."""
         assert self._old is not None
+        gc.collect()
+        gateway: Any = self._context._gateway
+        until = time.monotonic() + TOLD_SECONDS
+        while gateway._gateway_client.finalizer_deque and time.monotonic() < until:
+            time.sleep(0.01)
         began = time.monotonic()
         self._jvm.java.lang.System.gc()
         ended = time.monotonic()
