@@ -54,6 +54,14 @@ _ASKED_ONCE = {
 """Classes and members that PySpark asks Java for with each frame or column. Py4J keeps none: Java looks through all jars for each package
 that is imported (a seventh of the time of a small query); as attributes of its view they are asked for once."""
 
+_UNSEEN = {
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",  # `temp_file_limit` asks for those that have ended of jobs that run
+    "spark.ui.retainedTasks": "2000",
+}
+"""Of how much that has ended Java keeps the course, for pages that nobody sees: by default a thousand plans, some 30 MB."""
+
 
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
     java = [
@@ -147,6 +155,8 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         configured["spark.authenticate"] = "true"
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if given.get("spark.ui.enabled", "false").lower() != "true":
+        configured |= _UNSEEN
     configured.update(given)
     try:
         builder = SparkSession.builder
