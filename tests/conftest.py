@@ -12,7 +12,6 @@ need no server; ``--all`` adds those that are marked slow and draws more example
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import re
@@ -497,10 +496,11 @@ def surroundings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, surroundings: Surroundings) -> Iterator[SparkSession]:
     """The run's one Spark session, made as a node makes it."""
+    from headgate.storage.spark import heap
     from headgate.storage.spark import spark_session as storage
 
     session = storage.start(bare(surroundings.spark_settings()), scratch=tmp_path_factory.mktemp("spark"))
-    gc.freeze()  # as a node does when it has warmed up: the collector need not look at all tests each time
+    heap.settle()  # as a node does when it has been started: the collector need not look at all tests each time
     yield session
     session.stop()
 

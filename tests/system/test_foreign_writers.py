@@ -79,6 +79,19 @@ def test_operations_that_change_no_row_publish_nothing_and_own_writes_go_on(tabl
     assert table.published() == ["Insert t (7, seven)", "Delete t (7, null)", "Insert t (5, own)"]
 
 
+def test_a_row_deleted_from_a_file_without_statistics_took_the_others_of_the_file_with_it(node: Server, spark: SparkSession) -> None:
+    table = Table(node, spark)
+    table.spark.conf.set("spark.databricks.delta.stats.collect", "false")
+    rows = table.spark.createDataFrame([(n, "z") for n in range(3, 7)], "a int, b string").coalesce(1)
+    rows.write.format("delta").mode("append").save(table.path)
+    table.seen("1:x 2:y 3:z 4:z 5:z 6:z")
+    node.psql(table.database, "DELETE FROM t WHERE a = 4; UPDATE t SET b = 'new' WHERE a = 5")
+    assert node.psql(table.database, ROWS) == "1:x 2:y 3:z 5:new 6:z"
+    node.psql(table.database, "DELETE FROM t WHERE a IN (3, 6)")
+    assert node.psql(table.database, ROWS) == "1:x 2:y 5:new"
+    assert table.delta().toDF().count() == 3
+
+
 @pytest.mark.slow
 def test_other_columns_stop_the_table_until_they_are_taken_back(table: Table) -> None:
     before = table.node.psql(table.database, ROWS)

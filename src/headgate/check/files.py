@@ -69,7 +69,7 @@ def findings(subject: Subject) -> Iterator[Finding]:
 
 def _of_version(path: DataPath, adds: Iterable[dict[str, Any]]) -> Iterator[Named]:
     for add in adds:
-        rows = file_action.records(add) if '"numRecords"' in (add.get("stats") or "") else None
+        rows = file_action.records(add) if file_action.is_counted(add) else None
         yield Named("data file", path / unquote(add["path"]), add["size"], rows, add.get("deletionVector"))
     for version in delta_log.checkpoints(path):
         for file in delta_log.checkpoint_files(path, version):

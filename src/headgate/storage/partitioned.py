@@ -210,7 +210,7 @@ class PartitionedTable:
             if any(each[TO] == NOWHERE for each in flows):
                 self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
             for number in sorted({each[FROM] for each in flows} - {NOWHERE}):
-                self.transaction.rewrite(self.leaves[number], self.leaving(held, number), by_tasks=by_tasks)
+                self.transaction.rewrite(self.leaves[number], self.leaving(held, number), by_tasks=by_tasks, is_kept=True)
             for number in sorted({each[TO] for each in flows if each[FROM] != each[TO]} - {NOWHERE}):
                 self.transaction.append(self.leaves[number], self.arriving(held, number))
             return sum(each["n"] for each in flows)

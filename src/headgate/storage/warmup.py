@@ -5,7 +5,6 @@ Started by the node in a thread of its own when it is ready (setting `warm_up`);
 
 from __future__ import annotations
 
-import gc
 import importlib
 import logging
 import threading
@@ -25,6 +24,7 @@ from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.delta_table import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
+from headgate.storage.spark import heap
 from headgate.storage.spark.failure import used_up
 from headgate.storage.spark.local_relation import in_one_piece
 
@@ -46,7 +46,7 @@ def warm_up(session: SparkSession, scratch: DataPath) -> None:
         frame = table.frame(state, positions=True)
         found = frame.where("a % 7 = 3").persist()
         few = found.toArrow()
-        deleted = table.deletions(state, found.select(FILE, ROW))
+        deleted = table.deletions(state, found.select(FILE, ROW), few[FILE].unique().to_pylist())
         found.unpersist()
         state = table.commit_version(state, deleted, "warm-up")
         for rows in (table.frame(state), in_one_piece(session, few, found.schema)):
@@ -71,7 +71,7 @@ def start(session: SparkSession, scratch: DataPath, modules: Sequence[str] = ())
         begun = time.monotonic()
         for each in modules:
             importlib.import_module(each)
-        gc.freeze()  # the collector passes over what a node has for its life: nine tenths of all objects, each time it looks at all
+        heap.settle()
         try:
             warm_up(session, scratch)
             _log.debug("the warm-up took %.1f s", time.monotonic() - begun)

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
@@ -31,6 +30,7 @@ from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.log import WrittenFile
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, spark_type
@@ -137,20 +137,23 @@ def rewrite(
     seen: TableState | None = None,
     kept: int = 0,
     by_tasks: bool = False,
+    is_kept: bool = False,
 ) -> Written:
     """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
     `kept`: up to how many bytes of change rows are given back, for the caller to write, instead of a change file.
-    `by_tasks`: the rows of a frame are written by tasks, however few they are.
+    `by_tasks`: the rows of a frame are written by tasks, however few they are. `is_kept`: Spark keeps the frame's rows, or makes them of
+    some that it keeps; otherwise they are kept here, since they are read three times.
     `seen`: the table as a transaction sees it that reads as of its begin, where others have changed it since. 40001 for a row that they
     have changed or that it does not see (ON CONFLICT, a cascade), which only the driver's way tells row by row, and where there are many.
     """
     if isinstance(changed, pa.Table):
         return _rewrite_small(table, relation, state, changed, seen, kept)
     row = columns(relation)  # all nullable: Arrow takes no struct that is NULL with fields that are not
-    held = changed.select(F.col("old").cast(row), F.col("new").cast(row), "file", "row").persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        count = held.count()
+    changed = changed.select(F.col("old").cast(row), F.col("new").cast(row), "file", "row")
+    with contextlib.nullcontext(changed) if is_kept else persisted(changed) as held:
+        counted = held.agg(F.count("*").alias("changes"), F.collect_set("file").alias("files")).toArrow()
+        count, files = counted["changes"][0].as_py(), counted["files"][0].as_py()
         if not count:
             return Written([], 0)
         if not by_tasks and count <= _small_enough(state):
@@ -160,10 +163,9 @@ def rewrite(
         actions = table.write(state, _change_rows(relation, held))
         places = held.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW))
         with _whole(table, actions):
-            deleted = table.deletions(state, places) if state.has_vectors else copy_on_write.left_by_spark(table, state, places)
-            return Written(deleted + actions, count)
-    finally:
-        held.unpersist()
+            if state.has_vectors:
+                return Written(table.deletions(state, places, files) + actions, count)
+            return Written(copy_on_write.left_by_spark(table, state, places, files) + actions, count)
 
 
 def _small_enough(state: TableState) -> int:
@@ -315,7 +317,7 @@ def on_other_state(table: DeltaTable, state: TableState, other: TableState, acti
             else np.arange(file_action.records(state.files[path]))
         )
         gone = np.union1d(deletion_vector.read(table.path, other.files[path].get("deletionVector")), np.setdiff1d(after, before))
-        if len(gone) < file_action.records(other.files[path]):
+        if not file_action.is_emptied(other.files[path], len(gone)):
             vectors[path] = gone
     described = deletion_vector.write(table.path, vectors) if vectors else {}
     return made + [file_action.marked(other.files[path], described[path]) for path in vectors]
@@ -340,7 +342,7 @@ def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, r
             raise PostgresError("40001", "could not serialize access due to concurrent update")
         deleted = np.union1d(before, rows_found)
         actions.append(file_action.removal(state.files[path], data_change=True))
-        if len(deleted) < file_action.records(state.files[path]):
+        if not file_action.is_emptied(state.files[path], len(deleted)):
             vectors[path] = deleted
     if not state.has_vectors:
         return actions + copy_on_write.left(table, state, vectors)

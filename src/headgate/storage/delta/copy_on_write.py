@@ -7,7 +7,7 @@ no file with a vector. The files are named with `tags`, so that the log's positi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.errors import PostgresError
 from headgate.storage import data_location
 from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
@@ -67,12 +66,9 @@ def _kept(action: Action, *, data_change: bool) -> Action:
     return {"add": {**action["add"], "tags": dict.fromkeys([KEPT], "true"), "dataChange": data_change}}
 
 
-def left_by_spark(table: DeltaTable, state: TableState, places: DataFrame) -> list[Action]:
-    """The actions that delete rows (columns FILE, ROW) of a large write: one Spark job writes what is left of their files."""
-    names = [table.name(uri) for uri in places.select(FILE).distinct().toArrow()[FILE].to_pylist()]
-    if any(name not in state.files for name in names):
-        raise PostgresError("40001", "could not serialize access due to concurrent update")
-    touched = {name: state.files[name] for name in names}
+def left_by_spark(table: DeltaTable, state: TableState, places: DataFrame, files: Iterable[str]) -> list[Action]:
+    """The actions that delete rows (columns FILE, ROW) of these files (URIs): one Spark job writes what is left of them."""
+    touched = table.touched(state, files)
     # a state of these files alone, which is read by their list
     frame = table.frame(replace(state, files=touched, staged=state.staged + 1), positions=True)
     rows = frame.join(places, [FILE, ROW], "left_anti").select(*[F.col(quoted(name)) for name in state.schema.names])

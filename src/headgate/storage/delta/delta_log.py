@@ -10,7 +10,7 @@ import json
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.failpoint import Step, step
 from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
+from headgate.storage.delta import parquet
 from headgate.storage.delta.file_action import Action, files_after
 
 PLACEHOLDER = "__headgate_row"
@@ -172,7 +173,7 @@ _READ = {"deletionVectors", "timestampNtz", "columnMapping"}
 """Features of a reader that the node knows."""
 
 
-def read_state(path: DataPath, version: int) -> tuple[Action, Action, dict[str, Action]]:
+def read_state(path: DataPath, version: int) -> tuple[Action, Action, Mapping[str, Action]]:
     """Metadata, protocol and the `add` actions by path that hold at a version, the oldest first.
 
     FileNotFoundError where a version is not there, XX001 for what cannot be read, `ForeignFeature` for what is left to Delta.
@@ -189,7 +190,7 @@ def read_state(path: DataPath, version: int) -> tuple[Action, Action, dict[str, 
         found |= {name: action[name] for action in actions for name in ("metaData", "protocol") if name in action}
     if found.keys() != {"metaData", "protocol"} or set(found["protocol"].get("readerFeatures") or []) - _READ:
         raise ForeignFeature(path)
-    return found["metaData"], found["protocol"], files
+    return found["metaData"], found["protocol"], parquet.counted(path, files)
 
 
 def _checkpoint(path: DataPath, version: int, names: list[str]) -> Iterator[tuple[set[str], pa.Table]]:

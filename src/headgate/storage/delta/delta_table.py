@@ -26,7 +26,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from headgate.errors import PostgresError
 from headgate.storage import data_location, rows
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import alteration, array_column, delta_log
+from headgate.storage.delta import alteration, array_column, delta_log, file_action, parquet
 from headgate.storage.delta.commit_mark import marked_with, transaction_of
 from headgate.storage.delta.file_action import Action, records
 from headgate.storage.delta.table_state import TableState, advance, after, difference
@@ -71,9 +71,7 @@ class Delta:
         self.converters = jvm.scala.jdk.javaapi.CollectionConverters
         self.append = jvm.org.apache.spark.sql.SaveMode.Append
         self.nothing = self.seq([])
-        self.dml = module(delta.commands, "DMLWithDeletionVectorsHelper$")
         self.bitmaps = module(delta.commands, "DeletionVectorBitmapGenerator$")
-        self.touched = delta.commands.TouchedFileWithDV
         self.Dummy = delta.DummySnapshot
         self._logs: dict[DataPath, Any] = {}
         self._raw: dict[DataPath, str] = {}
@@ -160,7 +158,7 @@ class DeltaTable:
         snapshot = self._snapshot(version)
         added = sorted((json.loads(a)["add"] for a in self._adds(snapshot)), key=lambda add: add["modificationTime"])
         metadata, protocol = json.loads(snapshot.metadata().json())["metaData"], json.loads(snapshot.protocol().json())["protocol"]
-        return TableState.of(snapshot.version(), metadata, protocol, {a["path"]: a for a in added})
+        return TableState.of(snapshot.version(), metadata, protocol, parquet.counted(self.path, {a["path"]: a for a in added}))
 
     def _snapshot(self, version: int | None) -> Any:
         """Delta's own state of the table at a version (the newest by default)."""
@@ -285,33 +283,39 @@ class DeltaTable:
             self.has_failed = True
             raise
 
-    def deletions(self, state: TableState, positions: DataFrame) -> list[Action]:
-        """The actions that delete rows (columns FILE, ROW) by deletion vectors: one Spark job."""
-        d = self.delta
-        transaction = self._start(state)
-        names = [self.name(uri) for uri in positions.select(FILE).distinct().toArrow()[FILE].to_pylist()]
+    def touched(self, state: TableState, files: Iterable[str]) -> dict[str, Action]:
+        """The `add` actions of files (URIs) by path. 40001 where one is not the table's any more."""
+        names = [self.name(uri) for uri in files]
         if any(name not in state.files for name in names):
             raise PostgresError("40001", "could not serialize access due to concurrent update")
-        adds = {name: state.files[name] for name in names}
-        objects = {name: d.action({"add": add}) for name, add in adds.items()}
+        return {name: state.files[name] for name in names}
+
+    def deletions(self, state: TableState, positions: DataFrame, files: Iterable[str]) -> list[Action]:
+        """The actions that delete rows (columns FILE, ROW) of these files (URIs) by deletion vectors: one Spark job."""
+        d = self.delta
+        adds = self.touched(state, files)
         marked = any("deletionVector" in add for add in adds.values())
         found = d.list(
             d.bitmaps.buildRowIndexSetsForFilesMatchingCondition(
                 d.session,
-                transaction,
+                self._start(state),
                 marked,
                 positions._jdf,
-                d.seq(objects.values()),
+                d.seq(d.action({"add": add}) for add in adds.values()),
                 d.true,
                 d.some(F.col(FILE)._jc),
                 d.some(F.col(ROW)._jc),
             )
         )
-        touched = [
-            d.touched(each.filePath(), objects[self.name(each.filePath())], each.deletionVector(), each.matchedRowCount()) for each in found
-        ]
-        result = d.list(d.dml.processUnmodifiedData(d.session, d.seq(touched), transaction.snapshot(), 4)._1())
-        return [json.loads(a.json()) for a in result]
+        removed, left = [], []
+        for each in found:
+            add, vector = adds[self.name(each.filePath())], _described(each.deletionVector())
+            if file_action.dead(add) + each.matchedRowCount() != vector["cardinality"]:
+                raise PostgresError("40001", "could not serialize access due to concurrent update")
+            removed.append(file_action.removal(add, data_change=True))
+            if not file_action.is_emptied(add, vector["cardinality"]):
+                left.append(file_action.marked(add, vector))
+        return removed + left
 
     def name(self, uri: str) -> str:
         """The path in the log of a file that Spark names by its URI."""
@@ -394,3 +398,14 @@ def _resident(state: TableState) -> bool:
 def _orderable(state: TableState) -> bool:
     """Whether there is an order to keep, at little cost."""
     return len(state.files) >= 2 and sum(add["size"] for add in state.files.values()) <= IN_ORDER_BYTES and state.rows <= IN_ORDER_ROWS
+
+
+def _described(vector: Any) -> Action:
+    """Delta's description of a deletion vector in JSON form."""
+    found = {
+        "storageType": str(vector.storageType()),
+        "pathOrInlineDv": str(vector.pathOrInlineDv()),
+        "sizeInBytes": int(vector.sizeInBytes()),
+        "cardinality": int(vector.cardinality()),
+    }
+    return found if vector.offset().isEmpty() else {**found, "offset": int(vector.offset().get())}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+from headgate.errors import PostgresError
 from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
 from headgate.storage.delta import deletion_vector as vector
@@ -30,9 +31,26 @@ def records(add: Action) -> int:
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
 
 
+def is_counted(add: Action) -> bool:
+    """Whether an `add` action says how many rows its file has; in a `TableState` all do, but those of files that cannot be read."""
+    return '"numRecords"' in (add.get("stats") or "")
+
+
+def is_emptied(add: Action, deleted: int) -> bool:
+    """Whether a file has no row left where so many are deleted. XX001 where it is not known how many it has."""
+    if not is_counted(add):
+        raise PostgresError("XX001", f'could not read the number of rows of file "{add["path"]}"')
+    return deleted >= records(add)
+
+
 def rows(add: Action) -> int:
     """Number of rows that the `add` action names: those of the file that its deletion vector leaves."""
-    return records(add) - int((add.get("deletionVector") or {}).get("cardinality", 0))
+    return records(add) - dead(add)
+
+
+def dead(add: Action) -> int:
+    """Number of rows in its deletion vector."""
+    return int((add.get("deletionVector") or {}).get("cardinality", 0))
 
 
 def is_kept(file: Action) -> bool:

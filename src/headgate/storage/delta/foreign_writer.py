@@ -33,7 +33,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
 from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
-from headgate.storage.delta import delta_log, file_action, fsync, table_state, version_difference
+from headgate.storage.delta import delta_log, file_action, fsync, parquet, table_state, version_difference
 from headgate.storage.delta.commit_mark import marked_with, undo_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -184,6 +184,7 @@ class ForeignWriters:
         self._blocked.pop(key, None)
         for version, actions in steps:
             after = table.state(version) if actions is None else table_state.advance(before, version, actions)
+            after = replace(after, files=parquet.counted(table.path, after.files))
             self._adopt(key, before, after, actions, visible)
             before = after
 
@@ -268,7 +269,7 @@ class ForeignWriters:
         files = base.files
         for version in others:
             files = file_action.files_after(files, delta_log.read_version(self._engine.path(key), version))
-        return replace(base, files=files)
+        return replace(base, files=parquet.counted(self._engine.path(key), files))
 
     def adopt_recovered(self, key: Key, found: Recovered) -> None:
         """Adopts what `recover` found of others; a table with other columns stays at the logged version."""
@@ -302,7 +303,7 @@ def _appends(actions: Sequence[Action]) -> bool:
     if any(add.get("deletionVector") for add in added):
         return False
     counted = [add for add in added if add.get("dataChange", True)]
-    return bool(counted) and all('"numRecords"' in (add.get("stats") or "") for add in counted)
+    return bool(counted) and all(map(file_action.is_counted, counted))
 
 
 def _changes(actions: Sequence[Action]) -> bool:

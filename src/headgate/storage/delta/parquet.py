@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,8 @@ import pyarrow.parquet as pq
 from headgate.errors import PostgresError, disk_full
 from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
+from headgate.storage.delta import file_action
+from headgate.storage.delta.file_action import Action
 
 _STATS_COLUMNS = 32
 _STATS_LENGTH = 32
@@ -46,7 +49,36 @@ def opened(path: DataPath) -> Iterator[pq.ParquetFile]:
     except (pa.ArrowInvalid, OSError) as error:
         if disk_full(error) is not None:
             raise  # of what is written meanwhile
-        raise PostgresError("XX001", f'file "{path}" is damaged or cannot be read') from error
+        raise _damaged(path) from error
+
+
+def _damaged(path: DataPath) -> PostgresError:
+    return PostgresError("XX001", f'file "{path}" is damaged or cannot be read')
+
+
+def counted(table: DataPath, files: Mapping[str, Action]) -> Mapping[str, Action]:
+    """`add` actions by path, each with the number of rows in its file: other writers may leave it out, then its footer has it.
+
+    One whose file cannot be read stays as it is.
+    """
+    found = {}
+    for path, add in files.items():
+        if file_action.is_counted(add):
+            continue
+        with contextlib.suppress(FileNotFoundError, PostgresError):
+            statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": _rows(table / unquote(path))}
+            found[path] = {**add, "stats": json.dumps(statistics)}
+    return {**files, **found} if found else files
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _rows(path: DataPath) -> int:
+    """The number of rows in a file, from its footer. FileNotFoundError, XX001."""
+    with data_location.opened(path) as file:
+        try:
+            return int(pq.read_metadata(file).num_rows)
+        except pa.ArrowInvalid as error:
+            raise _damaged(path) from error
 
 
 @functools.lru_cache(maxsize=1 << 14)

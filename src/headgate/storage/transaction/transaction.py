@@ -419,19 +419,20 @@ class Transaction(Uncommitted):
         """Stages file actions that change no row (`compaction`); the table's lock is held."""
         self._stage(key, actions)
 
-    def rewrite(self, relation: Relation, changed: DataFrame | pa.Table, *, by_tasks: bool = False) -> int:
+    def rewrite(self, relation: Relation, changed: DataFrame | pa.Table, *, by_tasks: bool = False, is_kept: bool = False) -> int:
         """Updates, deletes and inserts rows; the number of changes.
 
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
         as `positions` gave it, each at most once. Order of the changes: the order of the frame. `by_tasks`: also few rows of a frame are
-        written by tasks.
+        written by tasks. `is_kept`: as for `write.rewrite`.
         """
         if relation.is_partitioned:
             return self.partitioned(relation).rewrite(changed, by_tasks=by_tasks)
         key = self._lock(relation)
         room = self._open.held.room
         seen = self._seen(key)
-        written = write.rewrite(self.engine.table(key), relation, self._base(key), changed, seen=seen, kept=room, by_tasks=by_tasks)
+        table, base = self.engine.table(key), self._base(key)
+        written = write.rewrite(table, relation, base, changed, seen=seen, kept=room, by_tasks=by_tasks, is_kept=is_kept)
         return self._stage_written(key, written)
 
     def _stage_written(self, key: Key, written: write.Written) -> int:

@@ -28,6 +28,7 @@ from headgate.expression.implementation.implementation import NotColumnwise
 from headgate.expression.node import ColumnRef, Const, Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import unwrap, walk
+from headgate.storage.delta import file_action
 from headgate.types import registry
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultColumn, ResultSet
@@ -182,7 +183,7 @@ def _among(table: HeldTable, node: pb.SelectStmt, condition: Expression | None, 
 def _count(table: HeldTable, node: pb.SelectStmt) -> tuple[tuple[PlanColumn, ...], list[pa.Array]]:
     """The number of rows, from the statistics of the files."""
     state, pending = table.planner.transaction.shown(table.relation)
-    if not all('"numRecords"' in (each.get("stats") or "") for each in state.files.values()):
+    if not all(map(file_action.is_counted, state.files.values())):
         raise NotColumnwise("a file of another writer's without statistics")
     count = state.rows + sum(each.num_rows for each in pending)
     column = PlanColumn(unwrap(node.target_list[0]).name or "count", TypeRef(registry.INT8), "0")
