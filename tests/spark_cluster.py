@@ -96,6 +96,10 @@ class SparkCluster:
         """The process ids of executors that run."""
         return _executors(self.folder)
 
+    def at_work(self) -> list[int]:
+        """Those of them that run a task now, as far as they have said."""
+        return [executor for executor in self.executors() if _is_at_work(executor)]
+
     def lose(self) -> None:
         """Kills everything, executors with their workers."""
         for each in [*self.workers, self._master]:
@@ -143,6 +147,14 @@ class ClusterInJava:
         for executor in self.executors():
             os.kill(executor, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _is_at_work(executor: int) -> bool:
+    try:
+        said = Path(f"/proc/{executor}/cwd/stderr").read_text(errors="replace")
+    except OSError:
+        return False
+    return said.count(": Running task ") > said.count(": Finished task ") + said.count(": Exception in task ")
 
 
 def _executors(folder: Path) -> list[int]:
