@@ -76,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(unwanted)]
     needed: dict[str, set[str]] = {}
     for item in items:
-        needed.setdefault(_file(item), set()).update(getattr(item, "fixturenames", ()))
+        needed.setdefault(_file(item), set()).update(_fixtures(item))
     items.sort(key=lambda item: _place(needed[_file(item)]))
 
 
@@ -108,6 +108,12 @@ def _file(item: pytest.Item) -> str:
     return item.nodeid.split("::")[0]
 
 
+def _fixtures(item: pytest.Item) -> set[str]:
+    """The fixtures of a test, also those that another one asks for by its parameter."""
+    parameters = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    return {*getattr(item, "fixturenames", ()), *(each for each in parameters if isinstance(each, str))}
+
+
 def _unwanted(config: pytest.Config, item: pytest.Item) -> bool:
     if item.get_closest_marker("slow") and not config.getoption("--all"):
         return True
@@ -115,7 +121,7 @@ def _unwanted(config: pytest.Config, item: pytest.Item) -> bool:
         return True
     if item.get_closest_marker("one_java") and config.getoption("--on") == Place.CLUSTER.value:
         return True
-    return bool(config.getoption("--quick")) and not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+    return bool(config.getoption("--quick")) and not SERVERS.isdisjoint(_fixtures(item))
 
 
 def pytest_report_header() -> list[str]:

@@ -38,13 +38,11 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> DataPath:
     return data_location.base(settings, Path("unused"))
 
 
-@pytest.fixture(params=["s3", "obstore", pytest.param("gs", marks=pytest.mark.slow)])
+@pytest.fixture(params=["object_store", "memory", pytest.param("google_storage", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DataPath:
-    if request.param == "s3":
-        return request.getfixturevalue("on_s3")
-    if request.param == "obstore":
+    if request.param == "memory":
         return in_memory(monkeypatch)
-    return data_location.base(bare(request.getfixturevalue("google_storage").settings()), Path("unused"))
+    return data_location.base(bare(request.getfixturevalue(request.param).settings()), Path("unused"))
 
 
 def test_a_file_that_is_there_is_not_written_again(place: DataPath) -> None:
