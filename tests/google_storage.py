@@ -1,7 +1,7 @@
 """Google's storage for tests: fake-gcs-server, before which ``googlestorage/main.go`` puts the interface that obstore uses.
 
 It is built by Go when it is first needed (minutes) and kept beside the Delta jars; where Go is missing or too old its tests are skipped.
-Who sends no token is refused: both clients sign with the key of a service account that is made for the run.
+Both clients get their tokens by the key of a service account that is made for the run; requests of obstore's without one are refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 // Command googlestorage is Google's storage for tests: fake-gcs-server, which speaks the JSON interface that Hadoop's client uses, and before
 // it a translation of the XML interface that obstore uses: whole and multipart uploads with conditions, copies, listings by pages.
 //
-// Who sends no token is refused. Conditions are the server's own; with -careless those of the XML interface are passed over, as a store
+// Who sends no token to the XML interface is refused. Conditions are the server's own; with -careless those of the XML interface are passed over, as a store
 // does that a node must not trust.
 package main
 
