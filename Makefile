@@ -13,7 +13,7 @@ DATA_PATH := tests/storage tests/changes tests/subscriber tests/publisher tests/
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, the Delta jars (S3=1: those for S3 too)
+setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, the Delta jars (S3=1, GS=1: those for the store too)
 	@bash scripts/setup.sh
 
 demo: setup  ## The main job: one filtered table PostgreSQL → node → node → PostgreSQL (KEEP=1 leaves the servers running)
@@ -31,6 +31,7 @@ test-all: setup check  ## Everything at length, some hours: more random examples
 	@$(BIN)/python -m pytest $(ABREAST) --on cluster --timeout 1800 $(DATA_PATH) tests/rowfilter $(PYTEST)
 	@$(BIN)/python -m pytest $(ABREAST) --on s3 --timeout 900 $(DATA_PATH) $(PYTEST)
 	@$(BIN)/python -m pytest $(ABREAST) --on s3 --all tests/system/test_failpoints.py $(PYTEST)
+	@$(BIN)/python -m pytest $(ABREAST) --on gs --timeout 900 $(DATA_PATH) $(PYTEST)
 
 soak: setup  ## A chain of servers under load and faults, compared at quiet points (MINUTES=120)
 	@$(BIN)/python -m tests.system.soak --minutes $(or $(MINUTES),5) $(SOAK)

@@ -38,6 +38,7 @@ from headgate.cli.demo.servers import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.google_storage import GoogleStorage
     from tests.object_store import ObjectStore
 
     from headgate.storage.engine import Engine
@@ -50,7 +51,7 @@ settings.register_profile("long", parent=settings.get_profile("headgate"), max_e
 
 SPARE = {"spare_node", "_farm"}
 """Fixtures of tests that stop and start servers."""
-SERVERS = {"_session_farm", "object_store", "spark", "node", "recorded", "fresh_data", *SPARE}
+SERVERS = {"_session_farm", "google_storage", "object_store", "spark", "node", "recorded", "fresh_data", *SPARE}
 """What a quick test does without; `fresh_data` is of tests that start a process in a node's place, again and again."""
 
 
@@ -75,7 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(unwanted)]
     needed: dict[str, set[str]] = {}
     for item in items:
-        needed.setdefault(_file(item), set()).update(getattr(item, "fixturenames", ()))
+        needed.setdefault(_file(item), set()).update(_fixtures(item))
     items.sort(key=lambda item: _place(needed[_file(item)]))
 
 
@@ -107,14 +108,20 @@ def _file(item: pytest.Item) -> str:
     return item.nodeid.split("::")[0]
 
 
+def _fixtures(item: pytest.Item) -> set[str]:
+    """The fixtures of a test, also those that another one asks for by its parameter."""
+    parameters = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    return {*getattr(item, "fixturenames", ()), *(each for each in parameters if isinstance(each, str))}
+
+
 def _unwanted(config: pytest.Config, item: pytest.Item) -> bool:
     if item.get_closest_marker("slow") and not config.getoption("--all"):
         return True
-    if item.get_closest_marker("on_disk") and config.getoption("--on") == Place.S3.value:
+    if item.get_closest_marker("on_disk") and Place(config.getoption("--on")).is_store:
         return True
     if item.get_closest_marker("one_java") and config.getoption("--on") == Place.CLUSTER.value:
         return True
-    return bool(config.getoption("--quick")) and not SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
+    return bool(config.getoption("--quick")) and not SERVERS.isdisjoint(_fixtures(item))
 
 
 def pytest_report_header() -> list[str]:
@@ -483,11 +490,22 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
     store.end()
 
 
+@pytest.fixture(scope="session")
+def google_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleStorage]:
+    """Google's storage for the whole run; built by Go, minutes the first time, so tests that ask for it are slow ones."""
+    from tests.google_storage import GoogleStorage
+
+    store = GoogleStorage(tmp_path_factory.mktemp("google_storage"))
+    yield store
+    store.end()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundings]:
     """Where ``--on`` puts the run's nodes and engines."""
     place = Place(request.config.getoption("--on"))
-    found = Surroundings(place, lambda: request.getfixturevalue("object_store"), lambda: tmp_path_factory.mktemp("cluster"))
+    store = "google_storage" if place is Place.GS else "object_store"
+    found = Surroundings(place, lambda: request.getfixturevalue(store), lambda: tmp_path_factory.mktemp("cluster"))
     NodeServer.surroundings = found
     yield found
     found.end()

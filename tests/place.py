@@ -1,8 +1,8 @@
 """Where the suite's nodes keep their tables and have their tasks run: ``--on`` says it, the tests are the same.
 
 `disk` is what a node does unless it is told otherwise. `tasks` sends every batch through Spark's tasks (`small_batch_rows = 0`), `s3` puts the
-tables of each node at a prefix of its own of the run's object store, `cluster` has the tasks of all run on one standalone cluster of two
-workers, every batch again, on tables that lie on the disk which both see.
+tables of each node at a prefix of its own of the run's object store, `gs` at one of a Google storage, `cluster` has the tasks of all run on one
+standalone cluster of two workers, every batch again, on tables that lie on the disk which both see.
 
 Called by `conftest`: `settings` are of one node, or of one engine of a test without a node. A test that says itself where its tables
 lie keeps what it says; one that looks at their files as those of a disk is marked `on_disk` and left out elsewhere, one of a node
@@ -31,7 +31,13 @@ class Place(Enum):
     DISK = "disk"
     TASKS = "tasks"
     S3 = "s3"
+    GS = "gs"
     CLUSTER = "cluster"
+
+    @property
+    def is_store(self) -> bool:
+        """Whether the tables lie in an object store."""
+        return self in (Place.S3, Place.GS)
 
     @property
     def patience(self) -> int:
@@ -48,7 +54,7 @@ class Surroundings:
 
     def settings(self) -> dict[str, str]:
         """Settings of one more node, as headgate.conf has them."""
-        if self.place is Place.S3:
+        if self.place.is_store:
             return self._store().settings()
         if self.place is Place.CLUSTER:
             return {**self.spark_settings(), "small_batch_rows": "0"}
@@ -56,11 +62,11 @@ class Surroundings:
 
     def path(self, named: str) -> DataPath:
         """Where a table lies, by the path that a node gives for it."""
-        return data_location.at(named, bare(self._store().settings() if self.place is Place.S3 else {}))
+        return data_location.at(named, bare(self._store().settings() if self.place.is_store else {}))
 
     def spark_settings(self) -> dict[str, str]:
         """Those of them that a Spark session is started with, of tests that have no node."""
-        if self.place is Place.S3:
+        if self.place.is_store:
             return self._store().settings()
         if self.place is not Place.CLUSTER:
             return {}

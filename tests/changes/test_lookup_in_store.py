@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.object_store import ObjectStore
+from tests.place import bare
 from tests.storage.tables import DATABASE, INT8, TEXT, made, relation
 
 from headgate.catalog.catalog import Catalog
@@ -20,13 +20,12 @@ from headgate.storage.engine import Engine
 A = relation(21900, "a", id=INT8, v=TEXT)
 
 
-@pytest.fixture
-def remote(spark: Any, catalog_file: Path, tmp_path: Path, object_store: ObjectStore) -> Iterator[Engine]:
+@pytest.fixture(params=["object_store", pytest.param("google_storage", marks=pytest.mark.slow)])
+def remote(spark: Any, catalog_file: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
     """The storage of a node whose tables are in an object store."""
     shutil.copy(catalog_file, tmp_path / "catalog.duckdb")
     catalog = Catalog.open(tmp_path / "catalog.duckdb")
-    settings = {name: value.strip("'") for name, value in object_store.settings().items()}
-    yield Engine(settings, catalog, tmp_path, session=spark)
+    yield Engine(bare(request.getfixturevalue(request.param).settings()), catalog, tmp_path, session=spark)
     catalog.close()
 
 

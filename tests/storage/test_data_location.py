@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import uuid
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from fsspec.asyn import sync_wrapper
+from obstore.store import MemoryStore
 from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
+from tests.place import bare
 
 from headgate.errors import PostgresError
 from headgate.storage import data_location, file_cache, lease
 from headgate.storage import object_store as stores
 from headgate.storage.data_location import DataPath
 from headgate.storage.lease import Lease
+from headgate.storage.object_store import google, s3
 
 
 @pytest.fixture
-def place(object_store: ObjectStore) -> DataPath:
-    settings = {name: value.strip("'") for name, value in object_store.settings().items()}
+def on_s3(object_store: ObjectStore) -> DataPath:
+    return data_location.base(bare(object_store.settings()), Path("unused"))
+
+
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> DataPath:
+    """A path of Google's storage for whose server a map in memory stands."""
+    google._register()
+    monkeypatch.setattr(fsspec.get_filesystem_class("gs"), "_construct_store", lambda _files, _bucket: MemoryStore())
+    settings = {"data_location": f"gs://{BUCKET}/x", "data_location_endpoint": f"http://{uuid.uuid4()}"}  # no client is used twice
     return data_location.base(settings, Path("unused"))
+
+
+@pytest.fixture(params=["object_store", "memory", pytest.param("google_storage", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DataPath:
+    if request.param == "memory":
+        return in_memory(monkeypatch)
+    return data_location.base(bare(request.getfixturevalue(request.param).settings()), Path("unused"))
 
 
 def test_a_file_that_is_there_is_not_written_again(place: DataPath) -> None:
@@ -50,18 +70,23 @@ def test_listings_and_looks_see_what_is_there(place: DataPath) -> None:
 
 
 @pytest.fixture
-def requests(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def requests(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The requests that the store is sent from now on."""
     sent: list[str] = []
-    send = type(place.fs)._call_s3
+    send = type(on_s3.fs)._call_s3
 
     async def counted(store: Any, method: str, *arguments: Any, **named: Any) -> Any:
         sent.append(method)
         return await send(store, method, *arguments, **named)
 
-    monkeypatch.setattr(type(place.fs), "_call_s3", counted)
-    monkeypatch.setattr(type(place.fs), "call_s3", sync_wrapper(counted))
+    monkeypatch.setattr(type(on_s3.fs), "_call_s3", counted)
+    monkeypatch.setattr(type(on_s3.fs), "call_s3", sync_wrapper(counted))
     return sent
+
+
+def marks(place: DataPath) -> list[str]:
+    """The file by which Hadoop marks a folder, where Python's client can name it."""
+    return ["t/_delta_log/"] if place.fs.protocol != "gs" else []
 
 
 def fill(place: DataPath, *names: str) -> None:
@@ -69,44 +94,44 @@ def fill(place: DataPath, *names: str) -> None:
         place.fs.pipe_file(f"{place.path}/{name}", b"x")
 
 
-def test_a_folder_in_which_nothing_is_is_one_request_whatever_lies_beside_it(place: DataPath, requests: list[str]) -> None:
-    fill(place, *(f"t/{number}" for number in range(5)))
+def test_a_folder_in_which_nothing_is_is_one_request_whatever_lies_beside_it(on_s3: DataPath, requests: list[str]) -> None:
+    fill(on_s3, *(f"t/{number}" for number in range(5)))
     requests.clear()
-    assert data_location.names_if_any(place / "t" / "_headgate") == []
-    assert list(data_location.below(place / "t" / "_delta_log")) == []
+    assert data_location.names_if_any(on_s3 / "t" / "_headgate") == []
+    assert list(data_location.below(on_s3 / "t" / "_delta_log")) == []
     assert requests == ["list_objects_v2"] * 2, "what lies beside was listed as well"
 
 
-def test_many_files_are_listed_and_removed_by_thousands(place: DataPath, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_are_listed_and_removed_by_thousands(on_s3: DataPath, requests: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"t/{number:04}" for number in range(1005)]
-    data_location.together(place, lambda name: fill(place, name), names)
-    file_cache.put(place.fs, (place / names[0]).path, b"x")
+    data_location.together(on_s3, lambda name: fill(on_s3, name), names)
+    file_cache.put(on_s3.fs, (on_s3 / names[0]).path, b"x")
     requests.clear()
-    assert [file.name for file in data_location.below(place)] == names
-    assert len(data_location.names(place / "t")) == 1005
-    data_location.remove_all(place / name for name in names[:1003])
+    assert [file.name for file in data_location.below(on_s3)] == names
+    assert len(data_location.names(on_s3 / "t")) == 1005
+    data_location.remove_all(on_s3 / name for name in names[:1003])
     assert requests == ["list_objects_v2"] * 4 + ["delete_objects"] * 2
-    assert not data_location.is_near(place / names[0])
-    assert data_location.remove_tree(place / "t")
-    assert not data_location.has_any(place / "t")
-    assert data_location.remove_tree(place / "t"), "nothing is left"
+    assert not data_location.is_near(on_s3 / names[0])
+    assert data_location.remove_tree(on_s3 / "t")
+    assert not data_location.has_any(on_s3 / "t")
+    assert data_location.remove_tree(on_s3 / "t"), "nothing is left"
 
 
-def test_what_the_store_does_not_remove_is_told(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(place, "t/a", "t/b", "t/_delta_log/0.json")
-    send = type(place.fs).call_s3
+def test_what_the_store_does_not_remove_is_told(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(on_s3, "t/a", "t/b", "t/_delta_log/0.json")
+    send = type(on_s3.fs).call_s3
     refused = {"Errors": [{"Key": "t/a", "Code": "InternalError", "Message": "We encountered an internal error"}]}
     monkeypatch.setattr(
-        type(place.fs), "call_s3", lambda store, method, **named: refused if method == "delete_objects" else send(store, method, **named)
+        type(on_s3.fs), "call_s3", lambda store, method, **named: refused if method == "delete_objects" else send(store, method, **named)
     )
     with pytest.raises(OSError, match="internal error"):
-        data_location.remove_all([place / "t" / "a", place / "t" / "b"])
-    assert not data_location.remove_tree(place / "t", last="_delta_log")
+        data_location.remove_all([on_s3 / "t" / "a", on_s3 / "t" / "b"])
+    assert not data_location.remove_tree(on_s3 / "t", last="_delta_log")
 
 
 def test_of_a_table_that_is_removed_the_log_goes_last(place: DataPath, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A start that finds data without a log does not know that nobody has committed it, and keeps it for ever."""
-    fill(place, "t/_change_data/c", "t/_delta_log/0.json", "t/part-0.parquet", "t/_delta_log/")
+    fill(place, "t/_change_data/c", "t/_delta_log/0.json", "t/part-0.parquet", *marks(place))
     removed: list[list[str]] = []
     send = data_location._remove_keys
     monkeypatch.setattr(data_location, "_remove_keys", lambda near, keys: (removed.append(list(keys)), send(near, keys)))
@@ -125,7 +150,7 @@ def test_of_a_table_that_is_removed_the_log_goes_last(place: DataPath, monkeypat
 
 
 def test_a_folder_that_is_moved_is_whole_at_one_place_at_every_moment(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(place, "t/_delta_log/0.json", "t/part-0.parquet", "t/part-1.parquet", "t/_delta_log/")
+    fill(place, "t/_delta_log/0.json", "t/part-0.parquet", "t/part-1.parquet", *marks(place))
 
     def fail(*_: Any) -> bool:
         assert len(list(data_location.below(place / "t"))) == len(list(data_location.below(place / "unknown" / "t"))) == 3
@@ -172,9 +197,7 @@ def test_a_file_is_asked_for_once_and_old_copies_go(place: DataPath, tmp_path: P
 
 
 def test_a_store_that_does_not_answer_is_an_error_that_names_the_place(object_store: ObjectStore) -> None:
-    settings = {name: value.strip("'") for name, value in object_store.settings().items()} | {
-        "data_location_endpoint": "http://127.0.0.1:9"
-    }
+    settings = bare(object_store.settings()) | {"data_location_endpoint": "http://127.0.0.1:9"}
     with pytest.raises(PostgresError) as error:
         data_location.names(data_location.base(settings, Path("unused")))
     assert error.value.sqlstate == "58030"
@@ -214,30 +237,116 @@ def test_a_lease_that_is_renewed_is_refused_and_one_that_was_left_is_taken(place
     other.release()
 
 
+def test_a_store_that_takes_no_notice_of_conditions_is_refused(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stores.of(place)
+    put = type(store).put_if
+
+    def careless(own: Any, path: DataPath, content: bytes, before: str | None) -> str:
+        with contextlib.suppress(FileExistsError):
+            return put(own, path, content, before)
+        return put(own, path, content, own.tag(path))
+
+    monkeypatch.setattr(type(store), "put_if", careless)
+    with pytest.raises(PostgresError, match="does not enforce conditional writes") as error:
+        Lease(place, "1", print).take()
+    assert error.value.sqlstate == "0A000"
+
+
+def test_what_has_been_changed_since_is_not_written_over(place: DataPath) -> None:
+    store, path = stores.of(place), place / "x"
+    with pytest.raises(FileNotFoundError):
+        store.tag(path)
+    first = store.put_if(path, b"1", None)
+    assert first == store.tag(path)
+    second = store.put_if(path, b"2", first)
+    for before in (None, first):
+        with pytest.raises(FileExistsError):
+            store.put_if(path, b"3", before)
+    assert data_location.read_text(path) == "2"
+    assert store.tag(path) == second != first
+
+
 # ---- credentials -------------------------------------------------------------------------------------------------------
 
 
 def test_credentials_come_from_where_the_setting_says(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = stores.credentials({"data_location_credentials": f"file:{object_store.credentials}"})
-    assert found == stores.Credentials(KEY, SECRET)
+    found = s3.credentials({"data_location_credentials": f"file:{object_store.credentials}"})
+    assert found == s3.Credentials(KEY, SECRET)
     assert SECRET not in repr(found)
     monkeypatch.setenv("LAKE_KEY", "k")
     monkeypatch.setenv("LAKE_SECRET", "s")
-    assert stores.credentials({"data_location_credentials": "env:LAKE_KEY,LAKE_SECRET"}) == stores.Credentials("k", "s")
-    assert stores.credentials({}) is None
+    assert s3.credentials({"data_location_credentials": "env:LAKE_KEY,LAKE_SECRET"}) == s3.Credentials("k", "s")
+    assert s3.credentials({}) is None
     file = tmp_path / "credentials"
     file.write_text(f"[default]\naws_access_key_id = {KEY}\naws_secret = {SECRET}\n")
     for mode, where in ((0o644, f"file:{file}"), (0o600, f"file:{file}"), (0o600, "env:LAKE_KEY"), (0o600, f"{KEY}:{SECRET}")):
         file.chmod(mode)
         with pytest.raises(PostgresError) as error:
-            stores.credentials({"data_location_credentials": where})
+            s3.credentials({"data_location_credentials": where})
         assert SECRET not in f"{error.value} {error.value.detail} {error.value.hint}"
 
 
+JSON_KEY = json.dumps({"type": "service_account", "client_email": "node@tests", "private_key": SECRET})
+
+
+def test_the_key_of_a_service_account_comes_from_where_the_setting_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    store, file = google.GoogleStorage(), tmp_path / "key.json"
+    file.write_text(JSON_KEY)
+    file.chmod(0o600)
+    monkeypatch.setenv("LAKE_KEY", JSON_KEY)
+    given = {"data_location_credentials": f"file:{file}"}
+    assert google._key(given) == google._key({"data_location_credentials": "env:LAKE_KEY"}) == JSON_KEY
+    assert google._key({}) is None
+    named = "spark.hadoop.fs.gs.auth.service.account.json.keyfile"
+    assert store.spark_settings(given, tmp_path)[named] == str(file)
+    written = Path(store.spark_settings({"data_location_credentials": "env:LAKE_KEY"}, tmp_path)[named])
+    assert (written.read_text(), written.stat().st_mode & 0o777, written.parent) == (JSON_KEY, 0o600, tmp_path)
+    assert named not in store.spark_settings({}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["", SECRET, f'{{"private_key": "{SECRET}"', f'["{SECRET}"]', f'{{"private_key": "{SECRET}"}}', "\udcff"]
+)
+@pytest.mark.parametrize("kind", ["file", "env"])
+def test_of_a_key_that_is_none_nothing_is_shown(content: str, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "key.json"
+    file.write_bytes(content.encode(errors="surrogateescape"))
+    file.chmod(0o600)
+    monkeypatch.setenv("LAKE_KEY", content)
+    with pytest.raises(PostgresError) as error:
+        google._key({"data_location_credentials": f"file:{file}" if kind == "file" else "env:LAKE_KEY"})
+    assert error.value.__context__ is None or SECRET not in str(error.value.__context__)
+    assert SECRET not in f"{error.value} {error.value.detail} {error.value.hint}"
+
+
+def test_a_key_that_others_can_read_or_that_no_client_can_use_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "key.json"
+    file.write_text(JSON_KEY)
+    settings = {"data_location": f"gs://{BUCKET}/x", "data_location_credentials": f"file:{file}"}
+    file.chmod(0o640)
+    with pytest.raises(PostgresError, match="group or world access"):
+        data_location.base(settings, tmp_path)
+    file.chmod(0o600)
+    with pytest.raises(PostgresError) as error:
+        data_location.names(data_location.base(settings, tmp_path))
+    assert error.value.sqlstate == "58030"
+    assert SECRET not in str(error.value)
+
+
 def test_only_folders_and_stores_that_are_known_are_locations() -> None:
-    for given in ("gs://bucket/x", "s3a://", "s3://bucket/x"):
+    for given in ("abfss://c@a.dfs.core.windows.net/x", "hdfs://name/x", "s3a://", "s3://bucket/x", "gcs://bucket/x"):
         with pytest.raises(PostgresError) as error:
             stores.is_named({"data_location": given})
         assert error.value.sqlstate == "22023"
     assert stores.is_named({"data_location": f"s3a://{BUCKET}/{uuid.uuid4()}"})
+    assert stores.is_named({"data_location": f"gs://{BUCKET}/a/b.c=1/"})
     assert not stores.is_named({"data_location": os.sep + "lake"})
+
+
+@pytest.mark.parametrize(
+    "place", ["", "b", "bucket", "bucket/", "/x", "bucket//x", "bucket/../x", "bucket/.", "B/x", "u:p@bucket/x", "bucket/x?y", "bucket/x#y",
+              "bucket/%2e", "bucket/a b", "bucket/a\nb", "bucket/*", "bucket/ü", "bucket/x\n", "bucket/x'y"],
+)  # fmt: skip
+def test_a_prefix_that_a_client_would_read_as_something_else_is_refused(place: str) -> None:
+    with pytest.raises(PostgresError, match="invalid value"):
+        stores.is_named({"data_location": f"gs://{place}"})

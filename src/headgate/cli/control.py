@@ -22,6 +22,7 @@ from headgate.cli.message import err, fail, out
 from headgate.errors import PostgresError
 from headgate.settings import Settings
 from headgate.storage import object_store
+from headgate.storage.object_store.store import Store
 from headgate.storage.spark import jars
 
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
@@ -69,8 +70,9 @@ def start(call: Start) -> None:
     if pidfile.alive(call.data_dir):
         err("headgate: another node might be running; trying to start node anyway")
     fetch_jars()
-    if _names_store(call.data_dir):
-        fetch_jars(jars.S3_JARS, "S3")
+    store = _named_store(call.data_dir)
+    if store is not None:
+        fetch_jars(jars.STORE_JARS[store.name], store.title)
     command = [sys.executable, "-m", "headgate.cli.main", "run", "-D", str(call.data_dir), *call.options]
     child, said_before = _spawn(call, command)
     if not call.wait:
@@ -108,12 +110,12 @@ def fetch_jars(wanted: Sequence[jars.Jar] = jars.JARS, what: str = "Delta") -> N
         out("ok")
 
 
-def _names_store(data_dir: Path) -> bool:
-    """Whether data_location names an object store; what is wrong with the settings the node itself says."""
+def _named_store(data_dir: Path) -> Store | None:
+    """The object store that data_location names; what is wrong with the settings the node itself says."""
     try:
-        return object_store.is_named(Settings(data_dir, {}).load())
+        return object_store.named(Settings(data_dir, {}).load())
     except PostgresError:
-        return False
+        return None
 
 
 def _with_bar(wanted: Sequence[jars.Jar], what: str) -> None:

@@ -305,17 +305,17 @@ def demo(
 
 @app.command(name="fetch-jars", help="Fetch what Spark needs beside its own jars, before a node asks for it.")
 def fetch_jars(
-    what: Annotated[str | None, typer.Argument(metavar="[s3]", help="Also what an object store needs.", show_default=False)] = None,
+    what: Annotated[str | None, typer.Argument(metavar="[s3|gs]", help="Also what an object store needs.", show_default=False)] = None,
 ) -> None:
     """Does nothing where they are there."""
     from headgate.cli import control
     from headgate.storage.spark import jars
 
-    if what not in (None, "s3"):
-        raise typer.BadParameter(f"{what} is none of: s3")
+    if what is not None and what not in jars.STORE_JARS:
+        raise typer.BadParameter(f"{what} is none of: {', '.join(jars.STORE_JARS)}")
     control.fetch_jars()
-    if what == "s3":
-        control.fetch_jars(jars.S3_JARS, "S3")
+    if what is not None:
+        control.fetch_jars(jars.STORE_JARS[what], what.upper())
 
 
 @app.callback(invoke_without_command=True)

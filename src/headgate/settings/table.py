@@ -182,7 +182,7 @@ _OWN = (
         "",
         SettingContext.POSTMASTER,
         "Sets the folder of a file system, or the prefix of an object store, under which the tables are kept.",
-        extra="Empty means base/ in the data directory. Each node needs a place of its own, such as s3a://bucket/prefix.",
+        extra="Empty means base/ in the data directory. Each node needs a place of its own, such as s3a://bucket/prefix or gs://bucket/prefix.",
     ),
     _own(
         "data_location_endpoint",
@@ -205,7 +205,7 @@ _OWN = (
         "",
         SettingContext.POSTMASTER,
         "Names where the credentials for the object store are.",
-        extra="env:ACCESS_KEY,SECRET_KEY[,SESSION_TOKEN] names environment variables, file:/path a file. Empty means the usual chain.",
+        extra="env:NAME[,NAME...] names environment variables that hold them, file:/path a file. Empty means the usual chain.",
     ),
     _own(
         "data_location_cache_size",

@@ -38,6 +38,7 @@ from headgate.storage import data_location
 from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_checkpoint, delta_log, file_action
 from headgate.storage.lock import Key
+from headgate.storage.object_store.store import StoredFile
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
@@ -224,7 +225,7 @@ def named_files(path: DataPath, upto: int) -> set[str]:
     return named
 
 
-def unnamed_files(path: DataPath, named: Container[str]) -> list[data_location.StoredFile]:
+def unnamed_files(path: DataPath, named: Container[str]) -> list[StoredFile]:
     """Data, change and vector files of a table that are not among these."""
     return [file for file in data_location.below(path) if _FILES.fullmatch(file.name) and file.name not in named]
 

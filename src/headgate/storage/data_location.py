@@ -23,13 +23,13 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headgate.errors import PostgresError
 from headgate.settings.table import find
 from headgate.storage import file_cache, object_store
+from headgate.storage.object_store.store import StoredFile
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,15 +52,6 @@ A_REQUEST = 1_000
 """Files that an object store removes with one."""
 
 
-@dataclass(frozen=True)
-class StoredFile:
-    """A file of a listing: its name below the folder that was listed, its size, and when it was written (seconds of the Unix epoch)."""
-
-    name: str
-    size: int
-    modified: float
-
-
 def is_local(path: DataPath) -> bool:
     """Whether a path is one of the local file system: what is synchronized, linked and renamed."""
     return isinstance(path, Path)
@@ -78,9 +69,8 @@ def base(settings: Mapping[str, str], data_dir: Path) -> DataPath:
 
 def at(given: str, settings: Mapping[str, str]) -> DataPath:
     """A path as the settings, or a running node, name it."""
-    if object_store.is_named({"data_location": given}):
-        return object_store.path(given, settings)
-    return Path(given)
+    store = object_store.named({"data_location": given})
+    return Path(given) if store is None else store.path(given, settings)
 
 
 def guard(path: DataPath, check: Callable[[], None]) -> None:
@@ -144,7 +134,10 @@ def is_near(path: DataPath) -> bool:
 
 def register_with(database: duckdb.DuckDBPyConnection, path: DataPath) -> None:
     """Has DuckDB read files of a path's object store in parts, by their URIs."""
-    if not isinstance(path, Path) and not database.filesystem_is_registered(path.fs.protocol[0]):
+    if isinstance(path, Path):
+        return
+    protocol = path.fs.protocol
+    if not database.filesystem_is_registered(protocol if isinstance(protocol, str) else protocol[0]):
         database.register_filesystem(path.fs)
 
 
@@ -201,7 +194,7 @@ def names(folder: DataPath) -> list[str]:
     """The names of what lies in a folder, in no order. FileNotFoundError where there is none."""
     if isinstance(folder, Path):
         return os.listdir(folder)  # noqa: PTH208 (a tenth of the time of iterdir)
-    found = [file.name.rstrip("/") for file in _listed(folder, "/") if file.name]
+    found = [file.name.rstrip("/") for file in _listed(folder, folders=True) if file.name]
     if not found:
         raise FileNotFoundError(2, "No such file or directory", str(folder))
     return found
@@ -233,31 +226,10 @@ def below(folder: DataPath) -> Iterator[StoredFile]:
     yield from (file for file in _listed(folder) if file.name and not file.name.endswith("/"))
 
 
-def _listed(folder: UPath, delimiter: str = "") -> Iterator[StoredFile]:
-    """What an object store has below a folder, 1,000 names a request; with a delimiter the folders in it too, whose names end with it.
-
-    So do the files by which Hadoop marks folders; that of the folder itself has no name. The client's own listing of a folder in which
-    nothing is lists the one above as well, however much there is.
-    """
-    bucket, key = _place(folder)
-    asked = {"Bucket": bucket, "Prefix": f"{key}/" if key else "", "Delimiter": delimiter}
-    skipped = len(asked["Prefix"])
-    while True:
-        with _told(folder):
-            page = folder.fs.call_s3("list_objects_v2", **asked)
-        for found in page.get("Contents", ()):
-            yield StoredFile(found["Key"][skipped:], int(found["Size"]), found["LastModified"].timestamp())
-        for found in page.get("CommonPrefixes", ()):
-            yield StoredFile(found["Prefix"][skipped:], 0, 0.0)
-        if not page.get("IsTruncated"):
-            return
-        asked["ContinuationToken"] = page["NextContinuationToken"]
-
-
-def _place(path: UPath) -> tuple[str, str]:
-    """A path as the store's requests name it: bucket and key."""
-    bucket, key, _ = path.fs.split_path(path.path)
-    return bucket, key.rstrip("/")
+def _listed(folder: UPath, *, folders: bool = False) -> Iterator[StoredFile]:
+    """What an object store has below a folder; with `folders` only what is in it, the folders too, whose names end with a slash."""
+    with _told(folder):
+        yield from object_store.of(folder).listed(folder, folders=folders)
 
 
 def modified(path: DataPath) -> float:
@@ -331,12 +303,20 @@ def write_new(path: DataPath, text: str, *, synced: bool = False) -> None:
     _may_write(path)
     with _told(path):
         try:
-            path.fs.pipe_file(path.path, content, mode="create")
+            object_store.of(path).put_if(path, content, None)
         except FileExistsError:
             # a request that was answered too late is sent again, and meets what it has written itself
-            if path.fs.cat_file(path.path) != content:
+            if _content(path) != content:
                 raise
     file_cache.put(path.fs, path.path, content)
+
+
+def _content(path: UPath) -> bytes:
+    """The content of a file that the store has just said to be there."""
+    try:
+        return bytes(path.fs.cat_file(path.path))
+    except FileNotFoundError as error:  # it refuses what comes while another request is under way, too
+        raise OSError(errno.EAGAIN, "file was removed while it was written", str(path)) from error
 
 
 def write_whole(path: DataPath, text: str, modified: float | None = None) -> None:
@@ -401,23 +381,28 @@ def remove_all(paths: Iterable[DataPath]) -> None:
     if len(remote) == 1:
         remove(remote[0])
     elif remote:
-        _remove_keys(remote[0], [_place(path)[1] for path in remote])
+        _remove_keys(remote[0], [_key(path) for path in remote])
 
 
 def _remove_keys(near: UPath, keys: Sequence[str]) -> None:
     """Removes files of a path's store by their keys."""
-    bucket, _ = _place(near)
+    store = object_store.of(near)
+    bucket, _ = store.split(near)
 
     def some(wanted: Sequence[str]) -> None:
         _may_write(near)
-        with _told(near):
-            answer = near.fs.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": [{"Key": key} for key in wanted], "Quiet": True})
-        for key in wanted:
-            file_cache.forget(near.fs, f"{bucket}/{key}")
-        for error in answer.get("Errors", ()):  # the request as a whole has gone well
-            raise OSError(errno.EIO, f"could not remove file: {error.get('Message') or error.get('Code')}", error.get("Key"))
+        try:
+            with _told(near):
+                store.remove(near, wanted)
+        finally:
+            for key in wanted:
+                file_cache.forget(near.fs, f"{bucket}/{key}")
 
     together(near, some, [keys[first : first + A_REQUEST] for first in range(0, len(keys), A_REQUEST)])
+
+
+def _key(path: UPath) -> str:
+    return object_store.of(path).split(path)[1]
 
 
 def remove_tree(folder: DataPath, last: str = "") -> bool:
@@ -433,7 +418,7 @@ def remove_tree(folder: DataPath, last: str = "") -> bool:
         return not os.path.lexists(folder)
     _may_write(folder)
     try:
-        found, key = [file.name for file in _listed(folder)], _place(folder)[1]
+        found, key = [file.name for file in _listed(folder)], _key(folder)
         later = [name for name in found if last and name.startswith(f"{last}/")]
         for names in ([name for name in found if name not in set(later)], later):
             _remove_keys(folder, [f"{key}/{name}" for name in names])
@@ -493,4 +478,5 @@ def _told(path: DataPath) -> Iterator[None]:
     except (OSError, PostgresError):
         raise
     except Exception as error:
-        raise PostgresError("58030", f'could not reach "{path}": {error}') from error
+        first = str(error).partition("\n")[0]  # obstore's go on with what it looks like inside
+        raise PostgresError("58030", f'could not reach "{path}": {first}') from error

@@ -2,7 +2,7 @@
 
 A local folder has its node's pid file; an object store is reached from many machines, and a node that is paused or cut off does not know
 that another has taken its place. So the location bears a lease, the file `headgate.lease`, that its holder writes anew every RENEW_SECONDS,
-each time on condition that it is as he has left it (If-Match).
+each time on condition that it is as he has left it.
 
     free         no lease, one that its holder gave back, or one whose process this machine knows to be gone: taken at once
     held         it changes within LEASE_SECONDS: 55006, the node does not start
@@ -23,6 +23,7 @@ Made by `engine`, started before anything is written.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError
+from headgate.storage import object_store
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -91,8 +93,9 @@ class Lease:
     def __init__(self, location: UPath, node: str, on_lost: Callable[[str], None]) -> None:
         self._path = location / FILE
         self._location = location
+        self._store = object_store.of(location)
         self._mine = Holder.here(node)
-        self._etag = ""
+        self._tag = ""
         self._until = 0.0
         self._lost = ""
         self._on_lost = on_lost
@@ -100,21 +103,25 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def take(self) -> bool:
-        """Takes the lease, and renews it from now on; whether its last holder may still live. 55006 where another holds it."""
+        """Takes the lease, and renews it from now on; whether its last holder may still live.
+
+        55006 where another holds it, 0A000 where the store enforces no conditions.
+        """
         while True:
             begun = time.monotonic()
             found = self._read()
             if found is None:
                 taken, left = self._write(None, begun), False
             else:
-                etag, holder = found
+                tag, holder = found
                 left = not holder.is_gone
                 if left:
-                    self._wait(etag, holder)
+                    self._wait(tag, holder)
                     begun = time.monotonic()
-                taken = self._write(etag, begun)
+                taken = self._write(tag, begun)
             if taken:
                 break
+        self._check_conditions()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
         return left
@@ -130,11 +137,11 @@ class Lease:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(RENEW_SECONDS)
-        if not self._lost and self._etag:
+        if not self._lost and self._tag:
             self._mine = replace(self._mine, released=True)
-            self._write(self._etag, 0.0)
+            self._write(self._tag, 0.0)
 
-    def _wait(self, etag: str, holder: Holder) -> None:
+    def _wait(self, tag: str, holder: Holder) -> None:
         """Waits until a lease has been left; 55006 where it is renewed."""
         _log.info(
             'waiting whether the lease of data location "%s" is renewed by node %s on host "%s"', self._location, holder.node, holder.host
@@ -143,7 +150,7 @@ class Lease:
         while time.monotonic() < until:
             time.sleep(_POLL)
             found = self._read()
-            if found is None or found[0] != etag:
+            if found is None or found[0] != tag:
                 raise PostgresError(
                     "55006",
                     f'data location "{self._location}" is being used by another node',
@@ -156,7 +163,7 @@ class Lease:
             try:
                 begun = time.monotonic()
                 self._mine = replace(self._mine, renewals=self._mine.renewals + 1)
-                if not self._write(self._etag, begun):
+                if not self._write(self._tag, begun):
                     found = self._read()
                     whose = "It is gone." if found is None else f'It is held by PID {found[1].pid} on host "{found[1].host}".'
                     self._lost = whose
@@ -168,34 +175,34 @@ class Lease:
     def _read(self) -> tuple[str, Holder] | None:
         """The lease and the tag of its content; the tag is the older of the two where it changes meanwhile."""
         try:
-            etag = str(self._path.fs.info(self._path.path)["ETag"])
-            return etag, Holder(**json.loads(self._path.fs.cat_file(self._path.path)))
+            tag = self._store.tag(self._path)
+            return tag, Holder(**json.loads(self._path.fs.cat_file(self._path.path)))
         except FileNotFoundError:
             return None
 
     def _write(self, before: str | None, begun: float) -> bool:
         """Writes the lease in place of the one with this tag, or of none; False where another has been there."""
         content = json.dumps(asdict(self._mine)).encode()
-        on_condition = {"mode": "create"} if before is None else {"IfMatch": before}
         try:
-            answer = self._path.fs.pipe_file(self._path.path, content, **on_condition)
-            self._etag = str(answer["ETag"])
+            self._tag = self._store.put_if(self._path, content, before)
         except FileNotFoundError:
             return False
-        except OSError as error:
-            if not _is_refused(error):
-                raise
+        except FileExistsError:
             # a request that was answered too late is sent again, and meets what it has written itself
             found = self._read()
             if found is None or found[1] != self._mine:
                 return False
-            self._etag = found[0]
+            self._tag = found[0]
         self._until = begun + LEASE_SECONDS - MARGIN
         return True
 
-
-def _is_refused(error: OSError) -> bool:
-    """Whether the store has refused a write for its condition."""
-    cause = error.__cause__
-    told = getattr(cause, "response", {}).get("Error", {}).get("Code", "") if cause is not None else ""
-    return isinstance(error, FileExistsError) or told in ("PreconditionFailed", "ConditionalRequestConflict")
+    def _check_conditions(self) -> None:
+        """0A000 where the store writes a file that must not be there over one that is: neither a lease nor a version would be one there."""
+        with contextlib.suppress(FileExistsError):
+            self._store.put_if(self._path, json.dumps(asdict(self._mine)).encode(), None)
+            raise PostgresError(
+                "0A000",
+                f'object store of data location "{self._location}" does not enforce conditional writes',
+                detail=f'It has written "{FILE}", on condition that it is not there, over the one that was.',
+                hint="Tables would lose commits in it. Use a store that enforces them.",
+            )

@@ -1,10 +1,10 @@
-"""The jars that Spark needs beside its own: Delta Lake, a local file system that starts no process for each file, and Hadoop's S3A.
+"""The jars that Spark needs beside its own: Delta Lake, a local file system that starts no process for each file, those of object stores.
 
-The last are needed where data_location names an object store, and fetched when it first does, by ``make setup S3=1`` or by ``headgate
+The last are needed where data_location names an object store, and fetched when it first does, by ``make setup S3=1 GS=1`` or by ``headgate
 fetch-jars s3``. `find_jars` is called when Spark is started (`spark_session`), `ensure` before that by the command line, `resolve` by
-``make setup`` (``python -m headgate.storage.spark.jars``, with ``s3`` for those of S3A too). Spark's own dependency resolver (Ivy,
-through ``spark-submit --packages``) fetches them from Maven Central, or from wherever ``spark.jars.ivySettings`` of SPARK_CONF_DIR points
-to; what it finds is compared with the digests below.
+``make setup`` (``python -m headgate.storage.spark.jars``, with ``s3 gs`` for those of these stores too). Spark's own dependency resolver
+(Ivy, through ``spark-submit --packages``) fetches them from Maven Central, or from wherever ``spark.jars.ivySettings`` of SPARK_CONF_DIR
+points to; what it finds is compared with the digests below.
 
 Only these go on the class path: what else they name comes with Spark already, in versions that must not be mixed with others.
 """
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headgate.errors import PostgresError
@@ -28,12 +28,13 @@ from headgate.errors import PostgresError
 
 @dataclass(frozen=True)
 class Jar:
-    """One jar by its Maven coordinates; `sha256` is the digest of the file."""
+    """One jar by its Maven coordinates; `sha256` is the digest of the file, `classifier` what stands behind the version in its name."""
 
     group: str
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
 
     @property
     def coordinate(self) -> str:
@@ -43,7 +44,7 @@ class Jar:
     @property
     def file(self) -> str:
         """The file's name in Maven's repositories and in our folder."""
-        return f"{self.artifact}-{self.version}.jar"
+        return f"{self.artifact}-{self.version}{self.classifier and f'-{self.classifier}'}.jar"
 
     def places(self, folder: Path) -> Iterator[Path]:
         """Where the jar is in a folder of ours, in an Ivy cache's jars, in a Maven repository."""
@@ -102,7 +103,12 @@ S3_JARS = (
     Jar(_AWS_GROUP, "utils", AWS, "f150a38f2fec14ced2de6459bfe804f647c88baa573b218646ef89b436a29d42"),
     Jar("software.amazon.eventstream", "eventstream", "1.0.1", "0c37d8e696117f02c302191b8110b0d0eb20fa412fce34c3a269ec73c16ce822"),
 )
-"""What an object store needs beside these: Hadoop's S3A and the modules of the AWS SDK that it calls, which has 600 MB."""
+"""What S3 needs beside these: Hadoop's S3A and the modules of the AWS SDK that it calls, which has 600 MB."""
+_CONNECTOR_DIGEST = "dfb5832738686436e597026a8e4bab01aa22e75ebfb15d37d096981f6599d73c"
+GS_JARS = (Jar("com.google.cloud.bigdataoss", "gcs-connector", "4.0.4", _CONNECTOR_DIGEST, "shaded"),)
+"""What Google's storage needs: its connector for Hadoop, with the libraries that it calls under names of its own."""
+STORE_JARS = {"s3": S3_JARS, "gs": GS_JARS}
+"""By the name of an object store (`object_store.Store`)."""
 # What the jars' own descriptions ask for and Spark has already (Ivy's patterns of group:artifact).
 _WITH_SPARK = (
     "com.fasterxml.*:*",
@@ -186,8 +192,7 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
             f"spark.jars.ivy={folder / 'ivy'}",
             "--packages",
             ",".join(jar.coordinate for jar in jars),
-            "--exclude-packages",
-            ",".join(_ALONE if jars is S3_JARS else _WITH_SPARK),
+            *(_with_classifier(folder, jars) or ("--exclude-packages", ",".join(_ALONE if jars is S3_JARS else _WITH_SPARK))),
             str(program),
         ]
         # a home of its own: a half-filled ~/.m2 makes Ivy fail rather than ask Maven Central
@@ -209,11 +214,31 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
         _take(folder / "ivy" / "jars", target, jars)
 
 
+def _with_classifier(folder: Path, jars: Sequence[Jar]) -> list[str]:
+    """Options by which Ivy finds jars with a classifier, which Spark's coordinates cannot name, and nothing that they call.
+
+    They come from Maven Central then, whatever SPARK_CONF_DIR says; where that cannot be reached HEADGATE_JARS is the way.
+    """
+    classifiers = {jar.classifier for jar in jars} - {""}
+    if not classifiers:
+        return []
+    [classifier] = classifiers
+    settings = folder / "ivysettings.xml"
+    pattern = f"[organisation]/[module]/[revision]/[artifact]-[revision]-{classifier}.[ext]"
+    resolver = f'<ibiblio name="central" m2compatible="true" usepoms="false" pattern="{pattern}"/>'
+    settings.write_text(
+        f'<ivysettings><settings defaultResolver="central"/><resolvers>{resolver}</resolvers></ivysettings>', encoding="utf-8"
+    )
+    return ["--conf", f"spark.jars.ivySettings={settings}"]
+
+
 def _take(fetched: Path, target: Path, jars: Sequence[Jar]) -> None:
     """Checks each jar's digest and moves it to its place."""
     target.mkdir(parents=True, exist_ok=True)
     for jar in jars:
-        path = next((place for place in jar.places(fetched) if place.is_file()), None)
+        # one with a classifier bears the name that it would have without
+        fetched_as = replace(jar, classifier="")
+        path = next((place for place in fetched_as.places(fetched) if place.is_file()), None)
         if path is None:
             raise PostgresError("58000", f'Maven Central gave no "{jar.file}"')
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -233,9 +258,9 @@ def _spark_home() -> Path:
 
 
 def main() -> None:
-    """``python -m headgate.storage.spark.jars [s3]``: fetches what is not in `own_folder` yet; says why it cannot."""
+    """``python -m headgate.storage.spark.jars [s3] [gs]``: fetches what is not in `own_folder` yet; says why it cannot."""
     try:
-        for jars in (JARS, S3_JARS) if sys.argv[1:] == ["s3"] else (JARS,):
+        for jars in (JARS, *(STORE_JARS[name] for name in sys.argv[1:])):
             if not all((own_folder() / jar.file).is_file() for jar in jars):
                 resolve(jars=jars)
     except PostgresError as error:

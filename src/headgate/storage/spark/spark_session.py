@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from headgate.errors import PostgresError
 from headgate.storage import object_store
 from headgate.storage.spark import class_archive, executor_archive
-from headgate.storage.spark.jars import S3_JARS, ensure, find_jars
+from headgate.storage.spark.jars import STORE_JARS, ensure, find_jars
 
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
 
@@ -140,10 +140,11 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     jars = [str(jar) for jar in find_jars()]
     configured = _defaults(jars, scratch)
     behind: list[str] = []
-    if object_store.is_named(settings or {}):
-        behind = [str(jar) for jar in ensure(S3_JARS)]
-        configured |= object_store.spark_settings(settings or {}, scratch)
-        configured["spark.executorEnv.HEADGATE_WORKER_MODULES"] = object_store.MODULES  # for `worker_daemon`
+    store = object_store.named(settings or {})
+    if store is not None:
+        behind = [str(jar) for jar in ensure(STORE_JARS[store.name])]
+        configured |= store.spark_settings(settings or {}, scratch)
+        configured["spark.executorEnv.HEADGATE_WORKER_MODULES"] = store.modules  # for `worker_daemon`
     given = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
     if extra := given.pop("spark.driver.extraJavaOptions", None):
         configured["spark.driver.extraJavaOptions"] += " " + extra

@@ -1,0 +1,74 @@
+"""A node whose tables lie in Google's storage: what Spark and Python write there, a second node on the prefix, the key that is nowhere seen.
+
+The server takes minutes to build (`google_storage`), so all of it is slow; the data path's tests run there with ``--on gs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.conftest import NodeServer, Server, until
+from tests.google_storage import GoogleStorage
+from tests.system.test_object_store import command_lines, twin
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_a_node_keeps_its_tables_in_googles_storage(
+    own_node: Callable[..., Server], google_storage: GoogleStorage, postgres: Server
+) -> None:
+    node = own_node(**google_storage.settings())
+    assert isinstance(node, NodeServer)
+    source = postgres.new_database()
+    postgres.psql(source, "CREATE TABLE p (id int PRIMARY KEY, v text); INSERT INTO p SELECT i, 'copied' FROM generate_series(1, 500) i")
+    postgres.psql(source, "CREATE PUBLICATION pub FOR TABLE p")
+    node.psql("postgres", "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, 3000) i")
+    node.psql("postgres", "UPDATE t SET v = 'y' WHERE id = 7; DELETE FROM t WHERE id = 8; UPDATE t SET v = 'z' WHERE id > 2990")
+    node.psql("postgres", "CREATE TABLE p (id int PRIMARY KEY, v text)")
+    node.psql("postgres", f"CREATE SUBSCRIPTION gs CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
+    until(lambda: node.psql("postgres", "SELECT count(*) FROM p") == "500", "the table is not copied", 120)
+    assert list((node.data / "base").iterdir()) == []
+
+    refused = twin(node, own_node)
+    with pytest.raises(AssertionError):
+        refused.start()
+    assert "is being used by another node" in refused.log()
+
+    node.kill()
+    node.start()
+    seen = "SELECT count(*), min(v), max(v) FROM t"
+    assert node.psql("postgres", seen) == "2999|x|z"
+    postgres.psql(source, "UPDATE p SET v = 'streamed' WHERE id <= 10; DELETE FROM p WHERE id = 11")
+    streamed = "SELECT count(*) FILTER (WHERE v = 'streamed'), count(*) FROM p"
+    until(lambda: node.psql("postgres", streamed) == "10|499", "no change comes", 60)
+    node.psql("postgres", ";".join(f"INSERT INTO t VALUES ({number}, 'more')" for number in range(4000, 4110)))
+    until(lambda: any("checkpoint.parquet" in name for name in names(node, google_storage)), "Delta writes no checkpoint", 60)
+    node.psql("postgres", "CHECKPOINT")
+    node.headgate("check", "--online", "-U", "postgres")
+
+    shown = node.psql("postgres", "SHOW ALL; SELECT * FROM pg_settings")
+    assert all(google_storage.secret not in text for text in (shown, node.log(), command_lines()))
+    node.psql("postgres", "DROP SUBSCRIPTION gs; DROP TABLE t")
+    node.restart()
+    assert node.psql("postgres", "SELECT count(*) FROM p") == "499"
+
+
+def names(node: NodeServer, store: GoogleStorage) -> list[str]:
+    """The files below a node's location."""
+    return list(store.files.find(node.conf["data_location"].strip("'").removeprefix("gs://")))
+
+
+def test_a_store_that_takes_no_notice_of_conditions_is_refused_at_the_start(
+    own_node: Callable[..., Server], tmp_path: Path, google_storage: GoogleStorage
+) -> None:
+    careless = GoogleStorage(tmp_path, "-careless")
+    try:
+        node = own_node(start=False, **careless.settings())
+        with pytest.raises(AssertionError):
+            node.start()
+        assert isinstance(node, NodeServer)
+        assert "does not enforce conditional writes" in node.log()
+    finally:
+        careless.end()
