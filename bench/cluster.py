@@ -41,7 +41,7 @@ FAR = 30
 """Milliseconds that each request waits for a store that is far."""
 RATES = ((1, 30.0), (100, 15.0))
 """Transactions a second, and for how many seconds."""
-LONGEST = 420
+LONGEST = 900
 """Seconds that one copy with its batch may take, or one run of transactions."""
 TOTALS = "SELECT count(*), sum(abalance::bigint) FROM accounts"
 
@@ -64,8 +64,8 @@ class Size:
     updates: int
 
 
-WARM = Size(450_000, 30_000)
-"""Rows of 128 bytes: just enough for a copy by tasks (48 MB)."""
+WARM = Size(450_000, 250_000)
+"""Rows of 128 bytes: just enough for a copy by tasks (48 MB), and for a batch whose keys are too many to be sent to the stored rows."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def by_executors(report: Report, source: DemoServer, store: ObjectStore, root: P
                     join(spark, quotas, count, limited=limited)
                     until(lambda: len(spark.executors()) == len(spark.workers), "the executors do not start", 120)
                     for _ in range(WARM_EXECUTORS):  # enough for a range for each
-                        work(source, driver, Size(WARM.rows * count, WARM.updates * count))
+                        work(source, driver, Size(WARM.rows * count, WARM.updates))
                     taken = Taken([], [])
                     with shares(quotas):
                         for _ in range(runs):

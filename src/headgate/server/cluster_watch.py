@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from headgate.server import reinitialize
 from headgate.storage.spark import cluster
-from headgate.storage.spark.cluster import Application
+from headgate.storage.spark.cluster import SPREAD, Application
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class ClusterWatch:
         if not found.alive:
             return f'Spark application on "{found.master}" has ended'
         if found.executors:
+            if SPREAD not in self.node.settings.spark():
+                cluster.spread(self.node.engine.spark)
             if not before.executors and self._told > self._without:
                 _log.info("Spark has %d executors again", found.executors)
             self._without = self._told = now

@@ -17,6 +17,9 @@ from headgate.errors import PostgresError
 _STANDALONE = "spark://"
 _PORT = 7077
 CONNECT_SECONDS = 5.0
+SPREAD = "spark.sql.shuffle.partitions"
+PARTITIONS = 2
+"""Of what tasks exchange, for each core of the executors: one that takes longer is not waited for alone."""
 
 
 @dataclass(frozen=True)
@@ -71,3 +74,8 @@ def application(session: SparkSession) -> Application:
         return Application(context.master, alive=False, executors=0, ui=None)
     executors = len(java.statusTracker().getExecutorInfos()) - 1  # the driver is among them
     return Application(context.master, alive=True, executors=executors, ui=context.uiWebUrl)
+
+
+def spread(session: SparkSession) -> None:
+    """Has statements and batches from here on exchange rows in as many partitions as the executors that there are now have work for."""
+    session.conf.set(SPREAD, str(PARTITIONS * session.sparkContext.defaultParallelism))

@@ -34,7 +34,7 @@ from headgate.subscriber.apply.relation_map import Mapping
 from headgate.types import registry
 from headgate.walreceiver.segment import Segment, SegmentPart
 
-PART_BYTES = 8 << 20
+PART_BYTES = 4 << 20
 """Bytes of a segment that a task decodes at a time."""
 FRAME_ROWS = 20_000
 """Changes of a record batch."""
