@@ -33,8 +33,12 @@ class Summary:
     """What one pass over a batch tells: `truncated` is the place of the last TRUNCATE; the key's first column lies between two values."""
 
     changes: int
+    keys: int
+    """How many it names, within some hundredths; where rows get other keys, up to twice as many."""
     inserts: int
     moves: int
+    unsent: int
+    """Changes that lack TOAST values."""
     truncated: Column | None
     least: pa.Scalar
     most: pa.Scalar
@@ -43,18 +47,23 @@ class Summary:
 def summary_of(frame: DataFrame, relation: Relation, key: RowKey) -> Summary:
     """One pass over the batch: how many changes of which kind, the last TRUNCATE, the range of the key's first column."""
     first = quoted(key.names[0]) if key.names else None
+    named = F.when(F.col("op") == "D", key.value("old")).when(F.col("new").isNotNull(), key.value("new"))
+    unsent = F.col("unchanged").isNotNull() if "unchanged" in frame.columns else F.lit(False)
     of_new = F.col(f"new.{first}") if first and key.exact[0] else F.lit(None).cast("string")
     row = frame.agg(
         F.count("*").alias("changes"),
+        F.approx_count_distinct(named).alias("keys"),
         F.count_if(F.col("op") == "I").alias("inserts"),
         F.count_if(net.moved(key)).alias("moves"),
+        F.count_if(unsent).alias("unsent"),
         F.max(F.when(F.col("op") == "T", net.order())).alias("truncated"),
         F.min(of_new).alias("least"),
         F.max(of_new).alias("most"),
     ).toArrow()
     truncated = row["truncated"][0].as_py()
     at = None if truncated is None else _order_literal(truncated)
-    return Summary(row["changes"][0].as_py(), row["inserts"][0].as_py(), row["moves"][0].as_py(), at, row["least"][0], row["most"][0])
+    counts = {name: row[name][0].as_py() for name in ("changes", "keys", "inserts", "moves", "unsent")}
+    return Summary(**counts, truncated=at, least=row["least"][0], most=row["most"][0])
 
 
 def _order_literal(at: dict[str, int]) -> Column:
@@ -81,7 +90,7 @@ def merge_large(
             return Merged(transaction.append(relation, frame.select("new.*")), strategy=MergeStrategy.APPEND)
     with ExitStack() as behind:
         stored = transaction.positions(relation, by_tasks=by_tasks)
-        resolved = behind.enter_context(persisted(_resolved(relation, key, frame, stored, behind, moves=bool(summary.moves))))
+        resolved = behind.enter_context(persisted(_resolved(relation, key, frame, stored, behind, summary)))
         counted = (F.count(name).alias(name) for name in ("file", "absent"))
         totals = resolved.agg(*counted, F.min("conflict").alias("conflict")).toArrow()
         if (conflict := totals["conflict"][0].as_py()) is not None:
@@ -94,7 +103,7 @@ def merge_large(
             added = transaction.append(relation, resolved.where("new IS NOT NULL").select("new.*"))
             return Merged(added, missing, strategy=MergeStrategy.APPEND)
         changed = resolved.where("old IS NOT NULL OR new IS NOT NULL").drop("absent")
-        return Merged(transaction.rewrite(relation, changed, by_tasks=by_tasks), missing, strategy=MergeStrategy.POSITIONS)
+        return Merged(transaction.rewrite(relation, changed, by_tasks=by_tasks, is_kept=True), missing, strategy=MergeStrategy.POSITIONS)
 
 
 def _outside(transaction: Transaction, relation: Relation, key: RowKey, summary: Summary) -> bool:
@@ -108,27 +117,33 @@ def _outside(transaction: Transaction, relation: Relation, key: RowKey, summary:
     return not any(file_statistics.can_hold(state, key.names[0], summary.least, summary.most, kind) for state in states)
 
 
-def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFrame, behind: ExitStack, *, moves: bool) -> DataFrame:
+def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFrame, behind: ExitStack, summary: Summary) -> DataFrame:
     """What becomes of each key: old, new, file, row as for `rewrite`, and `conflict` (order of the change, NULL: none).
 
     `absent`: the key, where the batch changes a row that should be stored under it and is not.
+
+    A few keys go to the stored rows, and the rows that have them come to the batch; with many, the batch and all stored rows meet by their
+    keys. Keys are structs, never NULL themselves and equal where they hold the same NULLs, so that ``=`` is right; by ``<=>`` Spark
+    would distribute anew what is by the key already. It may not guess from the size of files that the stored rows are few, and have the
+    driver gather them.
     """
-    row = columns(relation)
-    state = behind.enter_context(persisted(net.net(net.widened(frame, row), relation, key, behind, moves=moves)))
+    row, moves, few = columns(relation), bool(summary.moves), summary.keys <= BROADCAST_KEYS
+    state = net.net(net.widened(frame, row), relation, key, behind, moves=moves, unsent=bool(summary.unsent))
     stored = stored.select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
     stored = stored.select(key.value("old").alias("s_key"), "old", F.col(FILE).alias("file"), F.col(ROW).alias("row"))
-    count = state.count()
-    named = (
-        state.select("key").union(state.where("origin IS NOT NULL AND NOT (origin <=> key)").select("origin"))
-        if moves
-        else state.select("key")
-    )
-    wanted = F.broadcast(named) if count <= BROADCAST_KEYS else named
-    held = stored.join(wanted, F.col("s_key").eqNullSafe(F.col("key")), "left_semi")
-    joined = state.join(held, F.col("key").eqNullSafe(F.col("s_key")), "left").drop("s_key")
+    if few or moves:
+        state = behind.enter_context(persisted(state))
+    if few:
+        named = state.select("key")
+        if moves:
+            named = named.union(state.where("origin IS NOT NULL AND NOT (origin <=> key)").select("origin"))
+        stored = stored.join(F.broadcast(named), F.col("s_key") == F.col("key"), "left_semi")
+    else:
+        stored = stored.hint("merge")
+    joined = state.join(stored, F.col("key") == F.col("s_key"), "left").drop("s_key")
     if moves:
-        source = held.select(F.col("s_key").alias("o_key"), F.col("old").alias("origin_row"))
-        joined = joined.join(source, F.col("origin").eqNullSafe(F.col("o_key")) & F.col("origin").isNotNull(), "left")
+        source = stored.select(F.col("s_key").alias("o_key"), F.col("old").alias("origin_row"))
+        joined = joined.join(source if few else source.hint("merge"), F.col("origin") == F.col("o_key"), "left")
     else:
         joined = joined.withColumn("origin_row", F.when(F.col("origin").isNotNull(), F.col("old")))
     known = F.col("origin").isNull() | F.col("origin_row").isNotNull()

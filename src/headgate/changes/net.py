@@ -49,10 +49,13 @@ def moved(key: RowKey) -> Column:
     return (F.col("op") == "U") & F.col("old").isNotNull() & ~key.value("old").eqNullSafe(key.value("new"))
 
 
-def net(frame: DataFrame, relation: Relation, key: RowKey, behind: ExitStack, *, moves: bool) -> DataFrame:
-    """The net effect of a changes frame without TRUNCATE; `moves`: whether it has key-changing UPDATEs. Good until `behind` ends."""
+def net(frame: DataFrame, relation: Relation, key: RowKey, behind: ExitStack, *, moves: bool, unsent: bool) -> DataFrame:
+    """The net effect of a changes frame without TRUNCATE. Good until `behind` ends.
+
+    `moves`: whether it has key-changing UPDATEs; `unsent`: whether it lacks TOAST values, which costs two aggregates for each column.
+    """
     frame, row = _with_unchanged(frame), columns(relation)
-    return _with_moves(frame, row, key, behind) if moves else _by_key(frame, row, key)
+    return _with_moves(frame, row, key, behind) if moves else _by_key(frame, row, key, unsent=unsent)
 
 
 def _with_unchanged(frame: DataFrame) -> DataFrame:
@@ -63,15 +66,13 @@ def missing(frame: DataFrame, relation: Relation, key: RowKey, absent: DataFrame
     """How many changes are of rows that are not there, under whatever key; `absent`: the keys under which they should be stored."""
     row = columns(relation)
     with persisted(_segments(_with_unchanged(frame), row, key)) as segments:
-        lost = _resolve(segments, row).join(absent.toDF("absent"), F.col("root").eqNullSafe(F.col("absent")), "left_semi")
+        lost = _resolve(segments, row).join(absent.toDF("absent"), F.col("root") == F.col("absent"), "left_semi")
         return int(lost.agg(F.coalesce(F.sum("changes"), F.lit(0)).alias("n")).toArrow()["n"][0].as_py())
 
 
-def _last_values(row: StructType, of: Column, *, toast: bool) -> list[Column]:
-    """Aggregates: the last state `new`, and of each column the last value that was sent (v0, v1…) and whether one was (s0, s1…)."""
-    found = [F.max_by(F.when(of, F.col("new")), F.when(of, F.col("o"))).alias("new")]
-    if not toast:
-        return found
+def _last_values(row: StructType, of: Column) -> list[Column]:
+    """Aggregates: of each column the last value that was sent (v0, v1…) and whether one was (s0, s1…)."""
+    found = []
     for i, name in enumerate(row.fieldNames()):
         sent = of & ~F.coalesce(F.array_contains("unchanged", name), F.lit(False))
         found.append(F.max_by(F.col(f"new.{quoted(name)}"), F.when(sent, F.col("o"))).alias(f"v{i}"))
@@ -79,38 +80,35 @@ def _last_values(row: StructType, of: Column, *, toast: bool) -> list[Column]:
     return found
 
 
-def _assembled(row: StructType, *, toast: bool) -> tuple[Column, Column]:
-    """`new` and `unknown` of the aggregates."""
-    if not toast:
-        return F.col("new"), F.lit(None).cast("array<string>")
+def _assembled(row: StructType) -> tuple[Column, Column]:
+    """`new` and `unknown` of these aggregates."""
     new = F.struct(*[F.col(f"v{i}").alias(n) for i, n in enumerate(row.fieldNames())])
     unknown = F.array_compact(F.array(*[F.when(~F.col(f"s{i}"), F.lit(n)) for i, n in enumerate(row.fieldNames())]))
     return new, unknown
 
 
-def _by_key(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
+def _by_key(frame: DataFrame, row: StructType, key: RowKey, *, unsent: bool) -> DataFrame:
     named = frame.withColumns({"o": order(), "key": F.when(F.col("op") == "D", key.value("old")).otherwise(key.value("new"))})
     inserts, deletes = F.count_if(F.col("op") == "I"), F.count_if(F.col("op") == "D")
     state = named.groupBy("key").agg(
-        F.max_by("op", "o").alias("last"),
-        F.min_by("op", "o").alias("first_op"),
-        F.min("o").alias("first"),
+        F.max_by(F.struct("op", "new"), "o").alias("last"),
+        F.min_by(F.struct("op", "o"), "o").alias("first"),
         inserts.alias("inserts"),
         deletes.alias("deletes"),
         F.max(F.when(F.col("op") == "I", F.col("o"))).alias("last_insert"),
-        *_last_values(row, F.col("op") != "D", toast=True),
+        *(_last_values(row, F.col("op") != "D") if unsent else ()),
     )
-    new, unknown = _assembled(row, toast=True)
-    alive = F.col("last") != "D"
-    there = F.when(F.col("first_op") == "I", 0).otherwise(1)
+    new, unknown = _assembled(row) if unsent else (F.col("last.new"), F.lit(None).cast("array<string>"))
+    alive, fresh = F.col("last.op") != "D", F.col("first.op") == "I"
+    there = F.when(fresh, 0).otherwise(1)
     return state.select(
         "key",
         alive.alias("alive"),
         F.when(alive & (F.col("inserts") == 0), F.col("key")).alias("origin"),
         F.when(alive, new).alias("new"),
         F.when(alive, unknown).alias("unknown"),
-        (F.col("first_op") == "I").alias("fresh"),
-        "first",
+        fresh.alias("fresh"),
+        F.col("first.o").alias("first"),
         F.when(there + F.col("inserts") - F.col("deletes") > 1, F.col("last_insert")).alias("clash"),
     )
 
@@ -123,7 +121,7 @@ def _with_moves(frame: DataFrame, row: StructType, key: RowKey, behind: ExitStac
     heads = segments.groupBy("key").agg(
         F.min("begin").alias("first"), F.min_by("start", "begin").alias("first_start"), F.min("clash").alias("clash")
     )
-    new, unknown = _assembled(row, toast=True)
+    new, unknown = _assembled(row)
     return newest.join(heads, "key").select(
         "key",
         "alive",
@@ -167,7 +165,7 @@ def _segments(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
         F.max(F.when(F.col("leaves"), F.col("o"))).alias("finish"),
         F.count_if(F.col("start").isNull() | (F.col("start") != "move")).alias("changes"),
         F.min(F.when(F.col("start").isNotNull() & ~F.col("before"), F.col("o"))).alias("clash"),
-        *_last_values(row, ~F.col("leaves"), toast=True),
+        *_last_values(row, ~F.col("leaves")),
     )
 
 
