@@ -10,6 +10,7 @@ import pytest
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, relation
 
 from headgate.changes import merge as merge_module
+from headgate.changes import net
 from headgate.changes.merge import FEW_CHANGES, merge
 from headgate.changes.merged import Merged, MergeStrategy
 from headgate.storage import feed, rows, write
@@ -47,6 +48,7 @@ WAYS = [
     pytest.param({}, id="small"),
     pytest.param({"few": -1}, id="by column"),
     pytest.param({"small": 0}, id="large"),
+    pytest.param({"small": 0, "broadcast": -1}, id="many keys"),
 ]
 
 
@@ -57,6 +59,7 @@ def applied(
     transaction = engine.begin(DATABASE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
+        patch.setattr(net, "BROADCAST_KEYS", way.pop("broadcast", net.BROADCAST_KEYS))
         done = merge(transaction, table, key, changes, **way)
     found = contents(transaction, table)
     if commit and not done.conflict:
@@ -168,16 +171,16 @@ def test_the_driver_read_and_wrote_the_rows_of_batches_that_tasks_were_to_have(e
     assert contents(engine, T) == [(1, "changed", 1), (3, "three", 3), (4, "four", 4)]
 
 
-@pytest.mark.parametrize("small", [20_000, 0])
-def test_without_a_key_each_change_takes_one_equal_row(engine: Engine, small: int) -> None:
+@pytest.mark.parametrize("way", [{"small": 20_000}, {"small": 0}, {"small": 0, "broadcast": -1}], ids=["small", "large", "many keys"])
+def test_without_a_key_each_change_takes_one_equal_row(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, None, 1), (1, None, 1), (2, "two", 2))
     changes = batch(
         (1, "D", row(1, None, 1), None),
         (2, "U", row(2, "two", 2), row(3, "three", 3)),
         (3, "I", None, row(3, "three", 3)),
-        (4, "D", row(8, "not there", 1), None) if small else (4, "I", None, row(1, None, None)),
+        (4, "D", row(8, "not there", 1), None) if way["small"] else (4, "I", None, row(1, None, None)),
     )
-    found = applied(engine, changes, key=None, small=small)[1]
+    found = applied(engine, changes, key=None, **way)[1]
     assert found[-2:] == [(3, "three", 3), (3, "three", 3)]
     assert found.count((1, None, 1)) == 1
 
@@ -197,13 +200,16 @@ def test_numbers_that_are_equal_name_one_row_whatever_their_scale(engine: Engine
     assert applied(engine, changes, table=numbers, small=small)[1] == [("1.5", "changed")]
 
 
-def stream(rng: random.Random, stored: list[int], length: int) -> tuple[list[tuple[Any, ...]], dict[int, Row]]:
-    """A random stream of valid changes on rows with these keys (v of a key is its name), and the rows after it."""
+def stream(rng: random.Random, stored: list[int], length: int, kinds: str) -> tuple[list[tuple[Any, ...]], dict[int, Row]]:
+    """A random stream of valid changes on rows with these keys (v of a key is its name), and the rows after it.
+
+    Where `kinds` has M, updates that give rows other keys, some of the updates do not send v.
+    """
     rows: dict[int, Row] = {key: row(key, f"v{key}", key) for key in stored}
     changes: list[tuple[Any, ...]] = []
     for number in range(length):
         lsn, free = number // 3, [k for k in range(12) if k not in rows]
-        kind = rng.choice("IUUUMD")
+        kind = rng.choice(kinds)
         if kind == "I" and free:
             key = rng.choice(free)
             rows[key] = row(key, f"n{number}", number)
@@ -216,32 +222,37 @@ def stream(rng: random.Random, stored: list[int], length: int) -> tuple[list[tup
             key = rng.choice(list(rows))
             to = rng.choice(free) if kind == "M" and free else key
             before = rows.pop(key)
-            unsent = rng.random() < 0.4
+            unsent = "M" in kinds and rng.random() < 0.4
             rows[to] = row(to, before["v"] if unsent else f"u{number}", number)
             sent = {**rows[to], "v": None if unsent else rows[to]["v"]}
             changes.append((lsn, "U", row(key, None, None) if to != key else None, sent, ["v"] if unsent else None))
     return changes, rows
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int, monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    ("seed", "kinds"),
+    [(0, "IUUUMD"), (0, "IUUUD"), pytest.param(1, "IUUUMD", marks=pytest.mark.slow)],
+    ids=["moves", "no moves", "more moves"],
+)
+def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Engine, seed: int, kinds: str, monkeypatch: Any) -> None:
     rng = random.Random(seed)
     stored = sorted(rng.sample(range(12), 6))
     made(engine, T, *[(key, f"v{key}", key) for key in stored])
     for _ in range(2):
         current = {key: (v, w) for key, v, w in contents(engine, T)}
-        changes, _ = stream(rng, list(current), 30)
+        changes, _ = stream(rng, list(current), 30, kinds)
         expected = _by_model(current, changes)
         feeds = []
-        for way in ({}, {"few": -1}, {"small": 0}):
+        for way in ({}, {"few": -1}, {"small": 0}, {"small": 0, "broadcast": -1}):
             monkeypatch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
+            monkeypatch.setattr(net, "BROADCAST_KEYS", way.pop("broadcast", net.BROADCAST_KEYS))
             transaction = engine.begin(DATABASE)
             done = merge(transaction, T, KEY, batch(*changes), **way)  # type: ignore[arg-type]
             assert done.conflict is None
             assert contents(transaction, T) == expected
             feeds.append(feed_of(engine, transaction))
             transaction.rollback()
-        assert feeds[0] == feeds[1] == feeds[2]
+        assert all(each == feeds[0] for each in feeds)
         applied(engine, batch(*changes))
 
 

@@ -53,16 +53,17 @@ def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: Da
     whole = F.struct(*[F.col(quoted(n)) for n in row.fieldNames()])
     stored = transaction.positions(relation, by_tasks=by_tasks).select(whole.alias("old"), FILE, ROW)
     rank = Window.partitionBy("s_key").orderBy(FILE, ROW)
-    ranked = stored.withColumn("s_key", key.value("old")).join(
-        F.broadcast(sums.where("lowest < 0").select("key")), F.col("s_key").eqNullSafe(F.col("key")), "left_semi"
-    )
+    wanted = sums.where("lowest < 0").select("key")
+    wanted = F.broadcast(wanted) if wanted.count() <= net.BROADCAST_KEYS else wanted.hint("merge")
+    # a key is a struct, never NULL itself, so that = is right
+    ranked = stored.withColumn("s_key", key.value("old")).join(wanted, F.col("s_key") == F.col("key"), "left_semi")
     ranked = ranked.withColumn("n", F.row_number().over(rank)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         counted = ranked.groupBy("s_key").agg(F.max("n").alias("held"))
-        needed = sums.where("lowest < 0").join(counted, F.col("key").eqNullSafe(F.col("s_key")), "left")
+        needed = sums.where("lowest < 0").join(counted, F.col("key") == F.col("s_key"), "left")
         if not needed.where(F.coalesce("held", F.lit(0)) + F.col("lowest") < 0).isEmpty():
             return None
-        fewer = ranked.join(sums.where("sum < 0"), F.col("s_key").eqNullSafe(F.col("key"))).where("n <= -sum")
+        fewer = ranked.join(sums.where("sum < 0"), F.col("s_key") == F.col("key")).where("n <= -sum")
         removed = fewer.select(
             F.col("old").cast(row).alias("old"),
             F.lit(None).cast(row).alias("new"),

@@ -25,8 +25,6 @@ from headgate.storage.write import arrow_row, columns
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
-BROADCAST_KEYS = 200_000
-
 
 @dataclass(frozen=True)
 class Summary:
@@ -127,7 +125,7 @@ def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFra
     would distribute anew what is by the key already. It may not guess from the size of files that the stored rows are few, and have the
     driver gather them.
     """
-    row, moves, few = columns(relation), bool(summary.moves), summary.keys <= BROADCAST_KEYS
+    row, moves, few = columns(relation), bool(summary.moves), summary.keys <= net.BROADCAST_KEYS
     state = net.net(net.widened(frame, row), relation, key, behind, moves=moves, unsent=bool(summary.unsent))
     stored = stored.select(F.struct(*[F.col(quoted(n)) for n in row.fieldNames()]).alias("old"), FILE, ROW)
     stored = stored.select(key.value("old").alias("s_key"), "old", F.col(FILE).alias("file"), F.col(ROW).alias("row"))

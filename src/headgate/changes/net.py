@@ -36,6 +36,8 @@ from headgate.storage.write import columns
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
+BROADCAST_KEYS = 200_000
+"""Up to so many keys go to all tasks that read the stored rows; they pass through the driver."""
 _MOST_STEPS = 64
 
 

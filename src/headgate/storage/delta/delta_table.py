@@ -294,6 +294,8 @@ class DeltaTable:
         """The actions that delete rows (columns FILE, ROW) of these files (URIs) by deletion vectors: one Spark job."""
         d = self.delta
         adds = self.touched(state, files)
+        if not adds:
+            return []
         marked = any("deletionVector" in add for add in adds.values())
         found = d.list(
             d.bitmaps.buildRowIndexSetsForFilesMatchingCondition(
