@@ -190,7 +190,7 @@ _OWN = (
         "",
         SettingContext.POSTMASTER,
         "Sets the address of the object store that data_location names.",
-        extra="Empty means the provider's own for the region.",
+        extra="Empty means the provider's own.",
     ),
     _own(
         "data_location_region",
