@@ -64,10 +64,10 @@ class AzureStorage:
         urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers)).close()
 
     def token(self) -> str:
-        """A shared access signature for all of the account's blobs."""
-        given = {"sp": "rwdlac", "ss": "b", "srt": "sco", "st": "", "se": "2100-01-01T00:00:00Z", "sip": "", "spr": "", "sv": VERSION}
-        given["sig"] = self._signature("\n".join([ACCOUNT, *given.values(), "", ""]))
-        return urllib.parse.urlencode({name: value for name, value in given.items() if value})
+        """A shared access signature for the container."""
+        given = {"sp": "racwdl", "se": "2100-01-01T00:00:00Z", "sv": VERSION, "sr": "c"}
+        signed = [given["sp"], "", given["se"], f"/blob/{ACCOUNT}/{CONTAINER}", "", "", "", given["sv"], given["sr"], *[""] * 7]
+        return urllib.parse.urlencode({**given, "sig": self._signature("\n".join(signed))})
 
     def _signature(self, text: str) -> str:
         return base64.b64encode(hmac.digest(base64.b64decode(self.secret), text.encode(), hashlib.sha256)).decode()

@@ -15,7 +15,7 @@ import fsspec
 import pytest
 from fsspec.asyn import sync_wrapper
 from obstore.store import MemoryStore
-from tests.azure_storage import PLACE
+from tests.azure_storage import PLACE, AzureStorage
 from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
 from tests.place import bare
 
@@ -433,6 +433,22 @@ def test_an_endpoint_of_azures_is_an_emulators_address_and_nothing_else(tmp_path
     assert "spark.hadoop.fs.abfss.impl" not in azure.AzureStorage().spark_settings(
         settings | {"data_location_endpoint": "https://host:1"}, tmp_path
     )
+
+
+@pytest.mark.slow
+def test_a_signature_of_the_container_is_enough_and_one_that_is_refused_is_not_shown(azure_storage: AzureStorage, tmp_path: Path) -> None:
+    endpoint = {"data_location_endpoint": azure_storage.endpoint}
+    place = data_location.base(in_file(tmp_path, sas_token=azure_storage.token()) | endpoint, tmp_path) / str(uuid.uuid4())
+    data_location.write_new(place / "a", "one")
+    fill(place, "b")
+    assert sorted(data_location.names(place)) == ["a", "b"]
+    assert data_location.remove_tree(place)
+    assert not data_location.has_any(place)
+    refused = data_location.base(in_file(tmp_path, sas_token=TOKEN) | endpoint, tmp_path)
+    with pytest.raises(PostgresError) as error:
+        data_location.names(refused)
+    assert error.value.sqlstate == "58030"
+    assert SECRET not in f"{error.value} {error.value.detail}"
 
 
 @pytest.mark.parametrize("kind", ["account_key", "sas_token"])
