@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -377,6 +378,10 @@ def test_both_clients_get_the_credentials_of_azure_that_the_setting_names(monkey
         "account.oauth2.client.secret": SECRET,
     }
     assert for_java(in_file(tmp_path, sas_token=f"?{TOKEN}"), tmp_path) == {"account.auth.type": "SAS", "sas.fixed.token": TOKEN}
+    for settings in (azure_settings("env:LAKE_KEY"), service, in_file(tmp_path, sas_token=TOKEN)):
+        found = azure.AzureStorage().spark_settings(settings, tmp_path)
+        shown = {name: value for name, value in found.items() if not re.search(found["spark.redaction.regex"], name)}
+        assert not any(secret in shown.values() for secret in (ACCOUNT_KEY, TOKEN, SECRET)), "Spark would show it"
     assert SECRET not in repr(azure.credentials(service))
     assert ACCOUNT_KEY not in repr(key)
 

@@ -39,6 +39,8 @@ _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2."
 _AUTHORITY = "https://login.microsoftonline.com"
 _PLAIN_HTTP = "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem"
 """The client of ``abfs://``, which need not use TLS."""
+_REDACTED = "(?i)secret|password|token|access[.]?key|credential|account[.]?key"
+"""Settings whose values Spark shows nowhere (an event log, a web interface): its own pattern, which passes over an account's key."""
 _HINT = (
     "It names environment variables, env:ACCOUNT_KEY or env:TENANT_ID,CLIENT_ID,CLIENT_SECRET, or a file, file:/path, "
     "with a section [default] that has account_key, or sas_token, or tenant_id, client_id and client_secret."
@@ -116,6 +118,7 @@ class AzureStorage(ObstoreRequests):
             "account_name": account,
             # variables of the environment count for neither
             "use_emulator": "false",
+            "skip_signature": "false",
             "endpoint": f"{endpoint}/{account}" if endpoint else f"https://{account}.blob.core.windows.net",
         }
         return self._reached(given, config | credentials(settings).of_python(), endpoint)
@@ -136,7 +139,7 @@ class AzureStorage(ObstoreRequests):
                 found |= {"fs.abfss.impl": _PLAIN_HTTP, "fs.azure.always.use.https": "false"}
         for name, value in credentials(settings).of_java().items():
             found[f"fs.azure.{name}.{account}.dfs.core.windows.net"] = value
-        return {f"spark.hadoop.{name}": value for name, value in found.items()}
+        return {"spark.redaction.regex": _REDACTED} | {f"spark.hadoop.{name}": value for name, value in found.items()}
 
 
 def _parts(given: str) -> tuple[str, str]:
