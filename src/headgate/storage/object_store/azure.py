@@ -7,9 +7,9 @@ Made by `object_store`. The setting `data_location_credentials` names where the 
 (AZURE_CLIENT_ID says which): the two ways that both have. Java gets them with its other settings (`spark_session`).
 
 What must hold: both clients are told which kind of credentials they have, so that a variable of the environment that only obstore reads
-does not part them. Both ask the Blob endpoint: an account's other one, DFS, knows no folder that nobody has made, and Hadoop's client
-refuses an account with a hierarchical namespace at the Blob endpoint. Java marks folders by empty files with the folders' names: they
-are listed with a slash behind, so that they go with a folder that is removed.
+does not part them. Both ask the Blob endpoint, which Hadoop's authors want for a flat namespace (an account's other one is DFS); their
+client refuses an account with a hierarchical namespace there. Java marks folders by empty files with the folders' names: they are listed
+with a slash behind, so that they go with a folder that is removed.
 """
 
 from __future__ import annotations
