@@ -13,7 +13,7 @@ DATA_PATH := tests/storage tests/changes tests/subscriber tests/publisher tests/
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, the Delta jars (S3=1, GS=1: those for the store too)
+setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, the Delta jars (S3=1, GS=1, AZURE=1: those for the store too)
 	@bash scripts/setup.sh
 
 demo: setup  ## The main job: one filtered table PostgreSQL → node → node → PostgreSQL (KEEP=1 leaves the servers running)

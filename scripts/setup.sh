@@ -3,8 +3,9 @@
 #
 #   1. Debian packages that are missing: Python 3.11 and up with venv, a Java 17 runtime, PostgreSQL 15 (needs root)
 #   2. .venv with the locked packages (requirements-dev.txt, hashes checked) and headgate itself, editable
-#   3. the Delta jars from Maven Central into .venv/share/headgate/jars (Spark's own resolver, digests checked); with S3=1 or GS=1 also
-#      those that a data location in S3, in Google's storage needs, which a node fetches itself when it is first started with one
+#   3. the Delta jars from Maven Central into .venv/share/headgate/jars (Spark's own resolver, digests checked); with S3=1, GS=1,
+#      AZURE=1 also those that a data location in S3, in Google's, in Azure's storage needs, which a node fetches itself when it is first
+#      started with one
 #   4. the archive of Java's classes with which a node starts in half the time (.venv/share/headgate, 190 MB)
 #
 # Each step is left out when it has been done; when nothing has changed since the last run the whole script takes some milliseconds.
@@ -27,7 +28,7 @@ has_java() { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] || command 
 has_postgresql() { [ -x "$postgresql_bin/initdb" ] && [ -x "$postgresql_bin/psql" ] && command -v psql >/dev/null; }
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted $PWD" ] && [ -x "$venv/bin/headgate" ] && "$venv/bin/python" -c '' 2>/dev/null \
     && has_java && has_postgresql; then
-    [ -z "${S3:-}${GS:-}" ] || "$venv/bin/python" -m headgate.storage.spark.jars ${S3:+s3} ${GS:+gs}
+    [ -z "${S3:-}${GS:-}${AZURE:-}" ] || "$venv/bin/python" -m headgate.storage.spark.jars ${S3:+s3} ${GS:+gs} ${AZURE:+azure}
     exit 0
 fi
 
@@ -99,7 +100,7 @@ say "installing the locked packages (a few minutes the first time: Spark is 450 
 
 # ---- 3. the Delta jars -------------------------------------------------------------------------------------------
 say "fetching the Delta jars"
-"$venv/bin/python" -m headgate.storage.spark.jars ${S3:+s3} ${GS:+gs}
+"$venv/bin/python" -m headgate.storage.spark.jars ${S3:+s3} ${GS:+gs} ${AZURE:+azure}
 
 # ---- 4. the class archive ----------------------------------------------------------------------------------------
 say "making the archive of Java's classes (half a minute)"

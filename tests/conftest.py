@@ -38,6 +38,7 @@ from headgate.cli.demo.servers import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.azure_storage import AzureStorage
     from tests.google_storage import GoogleStorage
     from tests.object_store import ObjectStore
 
@@ -51,7 +52,7 @@ settings.register_profile("long", parent=settings.get_profile("headgate"), max_e
 
 SPARE = {"spare_node", "_farm"}
 """Fixtures of tests that stop and start servers."""
-SERVERS = {"_session_farm", "google_storage", "object_store", "spark", "node", "recorded", "fresh_data", *SPARE}
+SERVERS = {"_session_farm", "azure_storage", "google_storage", "object_store", "spark", "node", "recorded", "fresh_data", *SPARE}
 """What a quick test does without; `fresh_data` is of tests that start a process in a node's place, again and again."""
 
 
@@ -500,11 +501,21 @@ def google_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoogleS
     store.end()
 
 
+@pytest.fixture(scope="session")
+def azure_storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureStorage]:
+    """Azure's storage for the whole run, where its emulator is installed."""
+    from tests.azure_storage import AzureStorage
+
+    store = AzureStorage(tmp_path_factory.mktemp("azure_storage"))
+    yield store
+    store.end()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def surroundings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Surroundings]:
     """Where ``--on`` puts the run's nodes and engines."""
     place = Place(request.config.getoption("--on"))
-    store = "google_storage" if place is Place.GS else "object_store"
+    store = {Place.GS: "google_storage", Place.AZURE: "azure_storage"}.get(place, "object_store")
     found = Surroundings(place, lambda: request.getfixturevalue(store), lambda: tmp_path_factory.mktemp("cluster"))
     NodeServer.surroundings = found
     yield found

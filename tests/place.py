@@ -1,8 +1,8 @@
 """Where the suite's nodes keep their tables and have their tasks run: ``--on`` says it, the tests are the same.
 
 `disk` is what a node does unless it is told otherwise. `tasks` sends every batch through Spark's tasks (`small_batch_rows = 0`), `s3` puts the
-tables of each node at a prefix of its own of the run's object store, `gs` at one of a Google storage, `cluster` has the tasks of all run on one
-standalone cluster of two workers, every batch again, on tables that lie on the disk which both see.
+tables of each node at a prefix of its own of the run's object store, `gs` and `azure` at one of a storage that speaks as theirs, `cluster`
+has the tasks of all run on one standalone cluster of two workers, every batch again, on tables that lie on the disk which both see.
 
 Called by `conftest`: `settings` are of one node, or of one engine of a test without a node. A test that says itself where its tables
 lie keeps what it says; one that looks at their files as those of a disk is marked `on_disk` and left out elsewhere, one of a node
@@ -32,12 +32,13 @@ class Place(Enum):
     TASKS = "tasks"
     S3 = "s3"
     GS = "gs"
+    AZURE = "azure"
     CLUSTER = "cluster"
 
     @property
     def is_store(self) -> bool:
         """Whether the tables lie in an object store."""
-        return self in (Place.S3, Place.GS)
+        return self in (Place.S3, Place.GS, Place.AZURE)
 
     @property
     def patience(self) -> int:

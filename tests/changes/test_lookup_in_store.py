@@ -20,7 +20,7 @@ from headgate.storage.engine import Engine
 A = relation(21900, "a", id=INT8, v=TEXT)
 
 
-@pytest.fixture(params=["object_store", pytest.param("google_storage", marks=pytest.mark.slow)])
+@pytest.fixture(params=["object_store", *(pytest.param(name, marks=pytest.mark.slow) for name in ("google_storage", "azure_storage"))])
 def remote(spark: Any, catalog_file: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
     """The storage of a node whose tables are in an object store."""
     shutil.copy(catalog_file, tmp_path / "catalog.duckdb")

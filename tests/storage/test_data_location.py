@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import uuid
 from pathlib import Path
@@ -14,6 +16,7 @@ import fsspec
 import pytest
 from fsspec.asyn import sync_wrapper
 from obstore.store import MemoryStore
+from tests.azure_storage import PLACE, AzureStorage
 from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
 from tests.place import bare
 
@@ -22,7 +25,7 @@ from headgate.storage import data_location, file_cache, lease
 from headgate.storage import object_store as stores
 from headgate.storage.data_location import DataPath
 from headgate.storage.lease import Lease
-from headgate.storage.object_store import google, s3
+from headgate.storage.object_store import azure, google, obstore_requests, s3
 
 
 @pytest.fixture
@@ -30,18 +33,21 @@ def on_s3(object_store: ObjectStore) -> DataPath:
     return data_location.base(bare(object_store.settings()), Path("unused"))
 
 
-def in_memory(monkeypatch: pytest.MonkeyPatch) -> DataPath:
-    """A path of Google's storage for whose server a map in memory stands."""
-    google._register()
-    monkeypatch.setattr(fsspec.get_filesystem_class("gs"), "_construct_store", lambda _files, _bucket: MemoryStore())
-    settings = {"data_location": f"gs://{BUCKET}/x", "data_location_endpoint": f"http://{uuid.uuid4()}"}  # no client is used twice
+def in_memory(scheme: str, monkeypatch: pytest.MonkeyPatch) -> DataPath:
+    """A path of Google's or Azure's storage for whose server a map in memory stands."""
+    obstore_requests.register(scheme)
+    monkeypatch.setattr(fsspec.get_filesystem_class(scheme), "_construct_store", lambda _files, _bucket: MemoryStore())
+    bucket = BUCKET if scheme == "gs" else PLACE
+    settings = {"data_location": f"{scheme}://{bucket}/x", "data_location_endpoint": f"http://{uuid.uuid4()}:1"}  # no client is used twice
     return data_location.base(settings, Path("unused"))
 
 
-@pytest.fixture(params=["object_store", "memory", pytest.param("google_storage", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=["object_store", "gs", "abfss", *(pytest.param(name, marks=pytest.mark.slow) for name in ("google_storage", "azure_storage"))]
+)
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> DataPath:
-    if request.param == "memory":
-        return in_memory(monkeypatch)
+    if request.param in ("gs", "abfss"):
+        return in_memory(request.param, monkeypatch)
     return data_location.base(bare(request.getfixturevalue(request.param).settings()), Path("unused"))
 
 
@@ -86,12 +92,12 @@ def requests(on_s3: DataPath, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def marks(place: DataPath) -> list[str]:
     """The file by which Hadoop marks a folder, where Python's client can name it."""
-    return ["t/_delta_log/"] if place.fs.protocol != "gs" else []
+    return {"gs": [], "abfss": ["t/_delta_log"]}.get(place.fs.protocol, ["t/_delta_log/"])
 
 
 def fill(place: DataPath, *names: str) -> None:
     for name in names:
-        place.fs.pipe_file(f"{place.path}/{name}", b"x")
+        place.fs.pipe_file(f"{place.path}/{name}", b"" if name in marks(place) else b"x")
 
 
 def test_a_folder_in_which_nothing_is_is_one_request_whatever_lies_beside_it(on_s3: DataPath, requests: list[str]) -> None:
@@ -333,13 +339,141 @@ def test_a_key_that_others_can_read_or_that_no_client_can_use_is_refused(tmp_pat
     assert SECRET not in str(error.value)
 
 
+ACCOUNT_KEY = base64.b64encode(b"a key of tests that is seen nowhere").decode()
+TOKEN = f"sv=2021-12-02&sp=rl&sig={SECRET}%3D"
+SERVICE = {"tenant_id": "ten-ant", "client_id": "client", "client_secret": SECRET}
+
+
+def azure_settings(where: str) -> dict[str, str]:
+    return {"data_location": f"abfss://{PLACE}/x", "data_location_credentials": where}
+
+
+def in_file(tmp_path: Path, **fields: str) -> dict[str, str]:
+    file = tmp_path / "azure"
+    file.write_text("\n".join(["[default]", *(f"{name} = {value}" for name, value in fields.items())]))
+    file.chmod(0o600)
+    return azure_settings(f"file:{file}")
+
+
+def for_java(settings: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """What Java is told of credentials, without the account at the end of each name."""
+    found = azure.AzureStorage().spark_settings(settings, tmp_path)
+    account = f".{PLACE.partition('@')[2]}"
+    return {name.removeprefix("spark.hadoop.fs.azure.").removesuffix(account): found[name] for name in found if name.endswith(account)}
+
+
+def test_both_clients_get_the_credentials_of_azure_that_the_setting_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {"KEY": ACCOUNT_KEY, "TENANT": "ten-ant", "CLIENT": "client", "SECRET": SECRET}.items():
+        monkeypatch.setenv(f"LAKE_{name}", value)
+    key = azure.Credentials(account_key=ACCOUNT_KEY)
+    assert azure.credentials(azure_settings("env:LAKE_KEY")) == azure.credentials(in_file(tmp_path, account_key=ACCOUNT_KEY)) == key
+    assert for_java(azure_settings("env:LAKE_KEY"), tmp_path) == {"account.auth.type": "SharedKey", "account.key": ACCOUNT_KEY}
+    service = azure_settings("env:LAKE_TENANT,LAKE_CLIENT,LAKE_SECRET")
+    assert azure.credentials(service) == azure.credentials(in_file(tmp_path, **SERVICE)) == azure.Credentials(**SERVICE)
+    assert for_java(service, tmp_path) == {
+        "account.auth.type": "OAuth",
+        "account.oauth.provider.type": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
+        "account.oauth2.client.endpoint": "https://login.microsoftonline.com/ten-ant/oauth2/token",
+        "account.oauth2.client.id": "client",
+        "account.oauth2.client.secret": SECRET,
+    }
+    assert for_java(in_file(tmp_path, sas_token=f"?{TOKEN}"), tmp_path) == {"account.auth.type": "SAS", "sas.fixed.token": TOKEN}
+    for settings in (azure_settings("env:LAKE_KEY"), service, in_file(tmp_path, sas_token=TOKEN)):
+        found = azure.AzureStorage().spark_settings(settings, tmp_path)
+        shown = {name: value for name, value in found.items() if not re.search(found["spark.redaction.regex"], name)}
+        assert not any(secret in shown.values() for secret in (ACCOUNT_KEY, TOKEN, SECRET)), "Spark would show it"
+    assert SECRET not in repr(azure.credentials(service))
+    assert ACCOUNT_KEY not in repr(key)
+
+
+def test_without_credentials_both_clients_take_the_workloads_or_the_machines_identity(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_FEDERATED_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY)  # which Java would not see
+    providers = "org.apache.hadoop.fs.azurebfs.oauth2."
+    assert azure.credentials({}).of_python() == {"credential_type": "managed_identity"}
+    assert for_java(azure_settings(""), tmp_path) == {
+        "account.auth.type": "OAuth",
+        "account.oauth.provider.type": f"{providers}MsiTokenProvider",
+    }
+    monkeypatch.setenv("AZURE_CLIENT_ID", "client")
+    monkeypatch.setenv("AZURE_TENANT_ID", "ten-ant")
+    monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", "/token")
+    assert azure.credentials({}).of_python()["credential_type"] == "workload_identity"
+    assert for_java(azure_settings(""), tmp_path) == {
+        "account.auth.type": "OAuth",
+        "account.oauth.provider.type": f"{providers}WorkloadIdentityTokenProvider",
+        "account.oauth2.client.id": "client",
+        "account.oauth2.msi.tenant": "ten-ant",
+        "account.oauth2.token.file": "/token",
+    }
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"account_key": SECRET}, {"account_key": f"{ACCOUNT_KEY}\n x"}, {"sas_token": SECRET}, {"sas_token": f"{TOKEN} x"},
+               {"account_key": ACCOUNT_KEY, "sas_token": TOKEN}, {"tenant_id": "t", "client_secret": SECRET}, {"password": SECRET},
+               {**SERVICE, "tenant_id": f"a/{SECRET}"}, {**SERVICE, "client_id": "ü"}, {**SERVICE, "client_secret": f"{SECRET}\n x"}],
+)  # fmt: skip
+def test_of_credentials_of_azure_that_are_none_nothing_is_shown(fields: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(PostgresError) as error:
+        azure.credentials(in_file(tmp_path, **fields))
+    assert error.value.sqlstate == "F0000"
+    shown = f"{error.value} {error.value.detail} {error.value.hint}"
+    assert SECRET not in shown
+    assert ACCOUNT_KEY not in shown
+
+
+def test_an_endpoint_of_azures_is_an_emulators_address_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_KEY", ACCOUNT_KEY)
+    settings = azure_settings("env:LAKE_KEY")
+    for given in ("http://host", "ftp://host:1", "host:1", "http://u:p@host:1", "http://host:1/account", "http://host:1?x"):
+        with pytest.raises(PostgresError) as error:
+            data_location.base(settings | {"data_location_endpoint": given}, tmp_path)
+        assert error.value.sqlstate == "22023"
+    found = azure.AzureStorage().spark_settings(settings | {"data_location_endpoint": "http://host:1/"}, tmp_path)
+    assert found["spark.hadoop.fs.azure.abfs.endpoint"] == "host:1"
+    assert found["spark.hadoop.fs.azure.always.use.https"] == "false"
+    assert "spark.hadoop.fs.abfss.impl" not in azure.AzureStorage().spark_settings(
+        settings | {"data_location_endpoint": "https://host:1"}, tmp_path
+    )
+
+
+@pytest.mark.slow
+def test_a_signature_of_the_container_is_enough_and_one_that_is_refused_is_not_shown(azure_storage: AzureStorage, tmp_path: Path) -> None:
+    endpoint = {"data_location_endpoint": azure_storage.endpoint}
+    place = data_location.base(in_file(tmp_path, sas_token=azure_storage.token()) | endpoint, tmp_path) / str(uuid.uuid4())
+    data_location.write_new(place / "a", "one")
+    fill(place, "b")
+    assert sorted(data_location.names(place)) == ["a", "b"]
+    assert data_location.remove_tree(place)
+    assert not data_location.has_any(place)
+    refused = data_location.base(in_file(tmp_path, sas_token=TOKEN) | endpoint, tmp_path)
+    with pytest.raises(PostgresError) as error:
+        data_location.names(refused)
+    assert error.value.sqlstate == "58030"
+    assert SECRET not in f"{error.value} {error.value.detail}"
+
+
+@pytest.mark.parametrize("kind", ["account_key", "sas_token"])
+def test_a_storage_that_does_not_answer_shows_no_credentials(kind: str, tmp_path: Path) -> None:
+    settings = in_file(tmp_path, **{kind: {"account_key": ACCOUNT_KEY, "sas_token": TOKEN}[kind]})
+    with pytest.raises(PostgresError) as error:
+        data_location.names(data_location.base(settings | {"data_location_endpoint": "http://127.0.0.1:9"}, tmp_path))
+    assert error.value.sqlstate == "58030"
+    assert SECRET not in f"{error.value} {error.value.detail}"
+    assert ACCOUNT_KEY not in f"{error.value} {error.value.detail}"
+
+
 def test_only_folders_and_stores_that_are_known_are_locations() -> None:
-    for given in ("abfss://c@a.dfs.core.windows.net/x", "hdfs://name/x", "s3a://", "s3://bucket/x", "gcs://bucket/x"):
+    for given in ("abfs://lake@account.dfs.core.windows.net/x", "hdfs://name/x", "s3a://", "s3://bucket/x", "gcs://bucket/x"):
         with pytest.raises(PostgresError) as error:
             stores.is_named({"data_location": given})
         assert error.value.sqlstate == "22023"
     assert stores.is_named({"data_location": f"s3a://{BUCKET}/{uuid.uuid4()}"})
     assert stores.is_named({"data_location": f"gs://{BUCKET}/a/b.c=1/"})
+    assert stores.is_named({"data_location": f"abfss://{PLACE}/a/b.c=1/"})
     assert not stores.is_named({"data_location": os.sep + "lake"})
 
 
@@ -350,3 +484,31 @@ def test_only_folders_and_stores_that_are_known_are_locations() -> None:
 def test_a_prefix_that_a_client_would_read_as_something_else_is_refused(place: str) -> None:
     with pytest.raises(PostgresError, match="invalid value"):
         stores.is_named({"data_location": f"gs://{place}"})
+    with pytest.raises(PostgresError, match="invalid value"):
+        stores.is_named({"data_location": f"abfss://{place.replace('bucket', PLACE)}"})
+
+
+@pytest.mark.parametrize(
+    "place", ["lake/x", "lake@account/x", "@account.dfs.core.windows.net/x", "lake@account.blob.core.windows.net/x",
+              "lake@account.dfs.core.windows.net.example/x", "la--ke@account.dfs.core.windows.net/x", "lake:p@account.dfs.core.windows.net/x",
+              "lake@account.dfs.core.windows.net:80/x", "lake@account.dfs.core.windows.net/x.", "lake@account.dfs.core.windows.net/x+y"],
+)  # fmt: skip
+def test_a_container_and_an_account_are_named_as_azure_has_them(place: str) -> None:
+    with pytest.raises(PostgresError, match="invalid value"):
+        stores.is_named({"data_location": f"abfss://{place}"})
+
+
+def test_a_path_of_an_object_store_has_one_name_for_all_that_read_it(place: DataPath) -> None:
+    path = place / "t" / "a b%20+#ü.parquet"
+    with data_location.written(path, kept=False) as draft:
+        draft.write_bytes(b"12345")
+    assert [file.name for file in data_location.below(place)] == ["t/a b%20+#ü.parquet"]
+    assert data_location.names(place / "t") == ["a b%20+#ü.parquet"]
+    assert data_location.root(path) == str(place).removesuffix(f"/{place.name}")
+    again = data_location.absolute(place, str(place / "t"))
+    assert (str(again / path.name), (again / path.name).fs) == (str(path), place.fs)
+    assert data_location.far_name(path).endswith(f"{place.path}/t/{path.name}")
+    assert data_location.has_file(path)
+    assert data_location.read_text(path) == "12345"
+    data_location.remove_all([path, place / "t" / "other"])
+    assert not data_location.has_any(place / "t")

@@ -305,7 +305,9 @@ def demo(
 
 @app.command(name="fetch-jars", help="Fetch what Spark needs beside its own jars, before a node asks for it.")
 def fetch_jars(
-    what: Annotated[str | None, typer.Argument(metavar="[s3|gs]", help="Also what an object store needs.", show_default=False)] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="[s3|gs|azure]", help="Also what an object store needs.", show_default=False)
+    ] = None,
 ) -> None:
     """Does nothing where they are there."""
     from headgate.cli import control

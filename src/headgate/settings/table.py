@@ -182,7 +182,7 @@ _OWN = (
         "",
         SettingContext.POSTMASTER,
         "Sets the folder of a file system, or the prefix of an object store, under which the tables are kept.",
-        extra="Empty means base/ in the data directory. Each node needs a place of its own, such as s3a://bucket/prefix or gs://bucket/prefix.",
+        extra="Empty means base/ in the data directory. Each node needs a place of its own, such as s3a://bucket/prefix.",
     ),
     _own(
         "data_location_endpoint",
@@ -190,7 +190,7 @@ _OWN = (
         "",
         SettingContext.POSTMASTER,
         "Sets the address of the object store that data_location names.",
-        extra="Empty means the provider's own for the region.",
+        extra="Empty means the provider's own.",
     ),
     _own(
         "data_location_region",

@@ -1,8 +1,8 @@
 """The object stores in which a node can keep its tables: which one `data_location` names, and how it is reached.
 
 `data_location` makes paths of it and asks it for files, `lease` and `data_location` write on condition through it, `spark_session` gives
-Java what its file system takes. What the stores do differently is behind `store.Store`, a module for each: `s3`, `google`. What must
-hold: a client is imported when a path of its store is made, never before, so that a node on local disk pays for none.
+Java what its file system takes. What the stores do differently is behind `store.Store`, a module for each: `s3`, `google`, `azure`. What
+must hold: a client is imported when a path of its store is made, never before, so that a node on local disk pays for none.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError
+from headgate.storage.object_store.azure import AzureStorage
 from headgate.storage.object_store.google import GoogleStorage
 from headgate.storage.object_store.s3 import S3
 from headgate.storage.object_store.store import Store
@@ -18,9 +19,8 @@ from headgate.storage.object_store.store import Store
 if TYPE_CHECKING:
     from upath import UPath
 
-STORES: tuple[Store, ...] = (S3(), GoogleStorage())
+STORES: tuple[Store, ...] = (S3(), GoogleStorage(), AzureStorage())
 _REFUSED = {
-    "abfss": "Hadoop's client asks an endpoint that no store for tests has, so a node has not been tried there.",
     "hdfs": "It has no write on condition that a file is as it was left, which the lease of a data location needs.",
 }
 
@@ -34,7 +34,7 @@ def named(settings: Mapping[str, str]) -> Store | None:
     for store in STORES:
         if scheme == store.scheme and store.is_place(place):
             return store
-    examples = " or ".join(f'"{store.scheme}://bucket/prefix"' for store in STORES)
+    examples = " or ".join(f'"{store.example}"' for store in STORES)
     raise PostgresError(
         "22023",
         f'invalid value for parameter "data_location": "{given}"',

@@ -49,6 +49,7 @@ class S3:
     name = "s3"
     title = "S3"
     scheme = "s3a"
+    example = "s3a://bucket/prefix"
     modules = "upath.implementations.cloud,s3fs"  # a quarter of a second
 
     def is_place(self, place: str) -> bool:

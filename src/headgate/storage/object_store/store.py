@@ -1,8 +1,8 @@
 """What an object store must do for a node, and each does its own way.
 
-Implemented by `s3` and `google`, called by `data_location`, `lease` and `spark_session`. Everything else (whole files, parts of them,
-copies) goes through fsspec's names, which the paths' file systems have in common. What must hold: a write on condition is refused by the
-store itself, whoever else writes at that moment; a file appears whole.
+Implemented by `s3`, `google` and `azure`, called by `data_location`, `lease` and `spark_session`. Everything else (whole files, parts of
+them, copies) goes through fsspec's names, which the paths' file systems have in common. What must hold: a write on condition is refused by
+the store itself, whoever else writes at that moment; a file appears whole.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Store(Protocol):
     title: str
     """What people call it."""
     scheme: str
+    example: str
+    """A location in it."""
     modules: str
     """What a process imports that asks the store for something, comma-separated."""
 

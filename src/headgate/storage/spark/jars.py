@@ -1,10 +1,10 @@
 """The jars that Spark needs beside its own: Delta Lake, a local file system that starts no process for each file, those of object stores.
 
-The last are needed where data_location names an object store, and fetched when it first does, by ``make setup S3=1 GS=1`` or by ``headgate
-fetch-jars s3``. `find_jars` is called when Spark is started (`spark_session`), `ensure` before that by the command line, `resolve` by
-``make setup`` (``python -m headgate.storage.spark.jars``, with ``s3 gs`` for those of these stores too). Spark's own dependency resolver
-(Ivy, through ``spark-submit --packages``) fetches them from Maven Central, or from wherever ``spark.jars.ivySettings`` of SPARK_CONF_DIR
-points to; what it finds is compared with the digests below.
+The last are needed where data_location names an object store, and fetched when it first does, by ``make setup S3=1 GS=1 AZURE=1`` or by
+``headgate fetch-jars s3``. `find_jars` is called when Spark is started (`spark_session`), `ensure` before that by the command line,
+`resolve` by ``make setup`` (``python -m headgate.storage.spark.jars``, with ``s3 gs azure`` for those of these stores too). Spark's own
+dependency resolver (Ivy, through ``spark-submit --packages``) fetches them from Maven Central, or from wherever ``spark.jars.ivySettings``
+of SPARK_CONF_DIR points to; what it finds is compared with the digests below.
 
 Only these go on the class path: what else they name comes with Spark already, in versions that must not be mixed with others.
 """
@@ -107,7 +107,9 @@ S3_JARS = (
 _CONNECTOR_DIGEST = "dfb5832738686436e597026a8e4bab01aa22e75ebfb15d37d096981f6599d73c"
 GS_JARS = (Jar("com.google.cloud.bigdataoss", "gcs-connector", "4.0.4", _CONNECTOR_DIGEST, "shaded"),)
 """What Google's storage needs: its connector for Hadoop, with the libraries that it calls under names of its own."""
-STORE_JARS = {"s3": S3_JARS, "gs": GS_JARS}
+AZURE_JARS = (Jar("org.apache.hadoop", "hadoop-azure", "3.4.2", "f02ab756037abaecc45ea1869144ad3a69e25ccd84062bc37805837ca254e21c"),)
+"""What Azure's storage needs: Hadoop's client; of what its description names only its older one, WASB, calls what Spark lacks."""
+STORE_JARS = {"s3": S3_JARS, "gs": GS_JARS, "azure": AZURE_JARS}
 """By the name of an object store (`object_store.Store`)."""
 # What the jars' own descriptions ask for and Spark has already (Ivy's patterns of group:artifact).
 _WITH_SPARK = (
@@ -120,9 +122,20 @@ _WITH_SPARK = (
     "org.roaringbitmap:*",
     "org.slf4j:*",
 )
-# Those of S3A are all named; nothing comes along.
-_ALONE = ("commons-*:*", "io.netty:*", "org.apache.httpcomponents:*", "org.slf4j:*", "org.wildfly.openssl:*", "software.amazon.s3.*:*",
-          "software.amazon.awssdk:bundle", "software.amazon.awssdk:netty-nio-client")  # fmt: skip
+# Those of Hadoop's clients are all named; nothing comes along.
+_ALONE = (
+    "com.microsoft.azure:*",
+    "commons-*:*",
+    "io.netty:*",
+    "org.apache.hadoop.thirdparty:*",
+    "org.apache.httpcomponents:*",
+    "org.eclipse.jetty:*",
+    "org.slf4j:*",
+    "org.wildfly.openssl:*",
+    "software.amazon.s3.*:*",
+    "software.amazon.awssdk:bundle",
+    "software.amazon.awssdk:netty-nio-client",
+)
 
 
 def own_folder() -> Path:
@@ -192,7 +205,7 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
             f"spark.jars.ivy={folder / 'ivy'}",
             "--packages",
             ",".join(jar.coordinate for jar in jars),
-            *(_with_classifier(folder, jars) or ("--exclude-packages", ",".join(_ALONE if jars is S3_JARS else _WITH_SPARK))),
+            *(_with_classifier(folder, jars) or ("--exclude-packages", ",".join(_ALONE if jars in (S3_JARS, AZURE_JARS) else _WITH_SPARK))),
             str(program),
         ]
         # a home of its own: a half-filled ~/.m2 makes Ivy fail rather than ask Maven Central
@@ -258,7 +271,7 @@ def _spark_home() -> Path:
 
 
 def main() -> None:
-    """``python -m headgate.storage.spark.jars [s3] [gs]``: fetches what is not in `own_folder` yet; says why it cannot."""
+    """``python -m headgate.storage.spark.jars [s3] [gs] [azure]``: fetches what is not in `own_folder` yet; says why it cannot."""
     try:
         for jars in (JARS, *(STORE_JARS[name] for name in sys.argv[1:])):
             if not all((own_folder() / jar.file).is_file() for jar in jars):

@@ -1,6 +1,7 @@
-"""A node whose tables lie in Google's storage: what Spark and Python write there, a second node on the prefix, the key that is nowhere seen.
+"""A node whose tables lie in Google's or in Azure's storage: what Spark and Python write there, a second node, the key that is nowhere seen.
 
-The server takes minutes to build (`google_storage`), so all of it is slow; the data path's tests run there with ``--on gs``.
+Google's server takes minutes to build (`google_storage`), Azure's is started where it is installed (`azure_storage`), so all of it is slow;
+the data path's tests run there with ``--on gs``, ``--on azure``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.azure_storage import AzureStorage
 from tests.conftest import NodeServer, Server, until
 from tests.google_storage import GoogleStorage
 from tests.system.test_object_store import command_lines, twin
@@ -16,10 +18,14 @@ from tests.system.test_object_store import command_lines, twin
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_a_node_keeps_its_tables_in_googles_storage(
-    own_node: Callable[..., Server], google_storage: GoogleStorage, postgres: Server
-) -> None:
-    node = own_node(**google_storage.settings())
+@pytest.fixture(params=["google_storage", "azure_storage"])
+def store(request: pytest.FixtureRequest) -> GoogleStorage | AzureStorage:
+    found: GoogleStorage | AzureStorage = request.getfixturevalue(request.param)
+    return found
+
+
+def test_a_node_keeps_its_tables_in_a_store(own_node: Callable[..., Server], store: GoogleStorage | AzureStorage, postgres: Server) -> None:
+    node = own_node(**store.settings())
     assert isinstance(node, NodeServer)
     source = postgres.new_database()
     postgres.psql(source, "CREATE TABLE p (id int PRIMARY KEY, v text); INSERT INTO p SELECT i, 'copied' FROM generate_series(1, 500) i")
@@ -27,7 +33,7 @@ def test_a_node_keeps_its_tables_in_googles_storage(
     node.psql("postgres", "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, 3000) i")
     node.psql("postgres", "UPDATE t SET v = 'y' WHERE id = 7; DELETE FROM t WHERE id = 8; UPDATE t SET v = 'z' WHERE id > 2990")
     node.psql("postgres", "CREATE TABLE p (id int PRIMARY KEY, v text)")
-    node.psql("postgres", f"CREATE SUBSCRIPTION gs CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
+    node.psql("postgres", f"CREATE SUBSCRIPTION far CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
     until(lambda: node.psql("postgres", "SELECT count(*) FROM p") == "500", "the table is not copied", 120)
     assert list((node.data / "base").iterdir()) == []
 
@@ -44,20 +50,20 @@ def test_a_node_keeps_its_tables_in_googles_storage(
     streamed = "SELECT count(*) FILTER (WHERE v = 'streamed'), count(*) FROM p"
     until(lambda: node.psql("postgres", streamed) == "10|499", "no change comes", 60)
     node.psql("postgres", ";".join(f"INSERT INTO t VALUES ({number}, 'more')" for number in range(4000, 4110)))
-    until(lambda: any("checkpoint.parquet" in name for name in names(node, google_storage)), "Delta writes no checkpoint", 60)
+    until(lambda: any("checkpoint.parquet" in name for name in names(node, store)), "Delta writes no checkpoint", 60)
     node.psql("postgres", "CHECKPOINT")
     node.headgate("check", "--online", "-U", "postgres")
 
     shown = node.psql("postgres", "SHOW ALL; SELECT * FROM pg_settings")
-    assert all(google_storage.secret not in text for text in (shown, node.log(), command_lines()))
-    node.psql("postgres", "DROP SUBSCRIPTION gs; DROP TABLE t")
+    assert all(store.secret not in text for text in (shown, node.log(), command_lines()))
+    node.psql("postgres", "DROP SUBSCRIPTION far; DROP TABLE t")
     node.restart()
     assert node.psql("postgres", "SELECT count(*) FROM p") == "499"
 
 
-def names(node: NodeServer, store: GoogleStorage) -> list[str]:
+def names(node: NodeServer, store: GoogleStorage | AzureStorage) -> list[str]:
     """The files below a node's location."""
-    return list(store.files.find(node.conf["data_location"].strip("'").removeprefix("gs://")))
+    return list(store.files.find(node.conf["data_location"].strip("'").partition("://")[2]))
 
 
 def test_a_store_that_takes_no_notice_of_conditions_is_refused_at_the_start(

@@ -1,0 +1,92 @@
+"""Azure Blob Storage for tests: Azurite, Microsoft's emulator, which speaks as the Blob endpoint of an account with a flat namespace does.
+
+It is a program of npm (``npm install --global azurite``), started where it is installed; elsewhere its tests are skipped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fsspec
+import pytest
+from tests.conftest import free_port, until
+
+from headgate.storage.object_store import azure
+
+CONTAINER, ACCOUNT = "lake", "headgatetests"
+VERSION = "2021-12-02"
+PLACE = f"{CONTAINER}@{ACCOUNT}.dfs.core.windows.net"
+
+
+class AzureStorage:
+    """The server; `secret` is the account's key, and is to be seen nowhere."""
+
+    def __init__(self, folder: Path) -> None:
+        program = shutil.which("azurite-blob")
+        if program is None:
+            pytest.skip("azurite-blob is not installed (npm's package azurite)")
+        self.port = free_port()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.secret = base64.b64encode(secrets.token_bytes(64)).decode()
+        self.log = folder / "azurite.log"
+        self.credentials = folder / "azure-credentials"
+        self.credentials.write_text(f"[default]\naccount_key = {self.secret}\n")
+        self.credentials.chmod(0o600)
+        command = [program, "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry", "--blobPort", str(self.port)]
+        environment = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.secret}"}
+        with self.log.open("wb") as said:
+            self._process = subprocess.Popen(command, stdout=said, stderr=said, env=environment, cwd=folder)
+        until(self._is_up, f"no storage:\n{self.log.read_text()}", 60)
+        self._make_container()
+
+    def _is_up(self) -> bool:
+        assert self._process.poll() is None, self.log.read_text()
+        return "successfully listens" in self.log.read_text()
+
+    def _make_container(self) -> None:
+        """The two clients of a node make none."""
+        headers = {"x-ms-date": datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"), "x-ms-version": VERSION}
+        named = "".join(f"{name}:{value}\n" for name, value in headers.items())
+        signed = self._signature("PUT" + "\n" * 12 + f"{named}/{ACCOUNT}/{ACCOUNT}/{CONTAINER}\nrestype:container")
+        headers["Authorization"] = f"SharedKey {ACCOUNT}:{signed}"
+        url = f"{self.endpoint}/{ACCOUNT}/{CONTAINER}?restype=container"
+        urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers)).close()
+
+    def token(self) -> str:
+        """A shared access signature for the container."""
+        given = {"sp": "racwdl", "se": "2100-01-01T00:00:00Z", "sv": VERSION, "sr": "c"}
+        signed = [given["sp"], "", given["se"], f"/blob/{ACCOUNT}/{CONTAINER}", "", "", "", given["sv"], given["sr"], *[""] * 7]
+        return urllib.parse.urlencode({**given, "sig": self._signature("\n".join(signed))})
+
+    def _signature(self, text: str) -> str:
+        return base64.b64encode(hmac.digest(base64.b64decode(self.secret), text.encode(), hashlib.sha256)).decode()
+
+    @property
+    def files(self) -> fsspec.AbstractFileSystem:
+        """The store, for tests that look into it."""
+        settings = {name: value.strip("'") for name, value in self.settings().items()}
+        return azure.AzureStorage().path(settings["data_location"], settings).fs
+
+    def settings(self, location: str | None = None) -> dict[str, str]:
+        """Settings of a node; `location`: another node's, to be shared."""
+        return {
+            "data_location": f"'{location or f'abfss://{PLACE}/{uuid.uuid4().hex[:8]}'}'",
+            "data_location_endpoint": f"'{self.endpoint}'",
+            "data_location_credentials": f"'file:{self.credentials}'",
+        }
+
+    def end(self) -> None:
+        """Ends the server."""
+        self._process.kill()
+        self._process.wait()
