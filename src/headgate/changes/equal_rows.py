@@ -6,9 +6,9 @@ there (each value's lowest running sum says how many must be); such a batch is f
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -17,6 +17,7 @@ from headgate.changes import net
 from headgate.changes.lookup import RowKey
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import columns
 
@@ -49,16 +50,16 @@ def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: Da
             F.any_value(F.when(F.col("by") > 0, F.col("value")), F.lit(True)).alias("value"),
         )
     )
-    sums = sums.persist(StorageLevel.MEMORY_AND_DISK)
     whole = F.struct(*[F.col(quoted(n)) for n in row.fieldNames()])
-    stored = transaction.positions(relation, by_tasks=by_tasks).select(whole.alias("old"), FILE, ROW)
     rank = Window.partitionBy("s_key").orderBy(FILE, ROW)
-    wanted = sums.where("lowest < 0").select("key")
-    wanted = F.broadcast(wanted) if wanted.count() <= net.BROADCAST_KEYS else wanted.hint("merge")
-    # a key is a struct, never NULL itself, so that = is right
-    ranked = stored.withColumn("s_key", key.value("old")).join(wanted, F.col("s_key") == F.col("key"), "left_semi")
-    ranked = ranked.withColumn("n", F.row_number().over(rank)).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with ExitStack() as behind:
+        sums = behind.enter_context(persisted(sums))
+        stored = transaction.positions(relation, by_tasks=by_tasks).select(whole.alias("old"), FILE, ROW)
+        wanted = sums.where("lowest < 0").select("key")
+        wanted = F.broadcast(wanted) if wanted.count() <= net.BROADCAST_KEYS else wanted.hint("merge")
+        # a key is a struct, never NULL itself, so that = is right
+        ranked = stored.withColumn("s_key", key.value("old")).join(wanted, F.col("s_key") == F.col("key"), "left_semi")
+        ranked = behind.enter_context(persisted(ranked.withColumn("n", F.row_number().over(rank))))
         counted = ranked.groupBy("s_key").agg(F.max("n").alias("held"))
         needed = sums.where("lowest < 0").join(counted, F.col("key") == F.col("s_key"), "left")
         if not needed.where(F.coalesce("held", F.lit(0)) + F.col("lowest") < 0).isEmpty():
@@ -74,9 +75,6 @@ def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: Da
         nothing = F.lit(None).cast(row).alias("old"), F.col("value").cast(row).alias("new"), F.lit(None).cast("string").alias("file")
         added = copies.select(*nothing, F.lit(None).cast("bigint").alias("row"))
         return transaction.rewrite(relation, removed.unionByName(added), by_tasks=by_tasks)
-    finally:
-        ranked.unpersist()
-        sums.unpersist()
 
 
 def _resent(frame: DataFrame, row: StructType) -> DataFrame:

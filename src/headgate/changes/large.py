@@ -45,12 +45,11 @@ class Summary:
 def summary_of(frame: DataFrame, relation: Relation, key: RowKey) -> Summary:
     """One pass over the batch: how many changes of which kind, the last TRUNCATE, the range of the key's first column."""
     first = quoted(key.names[0]) if key.names else None
-    named = F.when(F.col("op") == "D", key.value("old")).when(F.col("new").isNotNull(), key.value("new"))
     unsent = F.col("unchanged").isNotNull() if "unchanged" in frame.columns else F.lit(False)
     of_new = F.col(f"new.{first}") if first and key.exact[0] else F.lit(None).cast("string")
     row = frame.agg(
         F.count("*").alias("changes"),
-        F.approx_count_distinct(named).alias("keys"),
+        F.approx_count_distinct(net.named(key)).alias("keys"),
         F.count_if(F.col("op") == "I").alias("inserts"),
         F.count_if(net.moved(key)).alias("moves"),
         F.count_if(unsent).alias("unsent"),
@@ -141,7 +140,7 @@ def _resolved(relation: Relation, key: RowKey, frame: DataFrame, stored: DataFra
     joined = state.join(stored, F.col("key") == F.col("s_key"), "left").drop("s_key")
     if moves:
         source = stored.select(F.col("s_key").alias("o_key"), F.col("old").alias("origin_row"))
-        joined = joined.join(source if few else source.hint("merge"), F.col("origin") == F.col("o_key"), "left")
+        joined = joined.join(source, F.col("origin") == F.col("o_key"), "left")
     else:
         joined = joined.withColumn("origin_row", F.when(F.col("origin").isNotNull(), F.col("old")))
     known = F.col("origin").isNull() | F.col("origin_row").isNotNull()

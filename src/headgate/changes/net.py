@@ -51,6 +51,11 @@ def moved(key: RowKey) -> Column:
     return (F.col("op") == "U") & F.col("old").isNotNull() & ~key.value("old").eqNullSafe(key.value("new"))
 
 
+def named(key: RowKey) -> Column:
+    """The key under which a change leaves its row, or finds the one that it deletes."""
+    return F.when(F.col("op") == "D", key.value("old")).otherwise(key.value("new"))
+
+
 def net(frame: DataFrame, relation: Relation, key: RowKey, behind: ExitStack, *, moves: bool, unsent: bool) -> DataFrame:
     """The net effect of a changes frame without TRUNCATE. Good until `behind` ends.
 
@@ -90,9 +95,9 @@ def _assembled(row: StructType) -> tuple[Column, Column]:
 
 
 def _by_key(frame: DataFrame, row: StructType, key: RowKey, *, unsent: bool) -> DataFrame:
-    named = frame.withColumns({"o": order(), "key": F.when(F.col("op") == "D", key.value("old")).otherwise(key.value("new"))})
+    keyed = frame.withColumns({"o": order(), "key": named(key)})
     inserts, deletes = F.count_if(F.col("op") == "I"), F.count_if(F.col("op") == "D")
-    state = named.groupBy("key").agg(
+    state = keyed.groupBy("key").agg(
         F.max_by(F.struct("op", "new"), "o").alias("last"),
         F.min_by(F.struct("op", "o"), "o").alias("first"),
         inserts.alias("inserts"),

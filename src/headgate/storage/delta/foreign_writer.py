@@ -183,8 +183,11 @@ class ForeignWriters:
             raise self._block(key, versions[-1], steps)
         self._blocked.pop(key, None)
         for version, actions in steps:
-            after = table.state(version) if actions is None else table_state.advance(before, version, actions)
-            after = replace(after, files=parquet.counted(table.path, after.files))
+            if actions is None:
+                after = table.state(version)
+            else:
+                after = table_state.advance(before, version, actions)
+                after = replace(after, files=parquet.counted(table.path, after.files))
             self._adopt(key, before, after, actions, visible)
             before = after
 

@@ -49,11 +49,7 @@ def opened(path: DataPath) -> Iterator[pq.ParquetFile]:
     except (pa.ArrowInvalid, OSError) as error:
         if disk_full(error) is not None:
             raise  # of what is written meanwhile
-        raise _damaged(path) from error
-
-
-def _damaged(path: DataPath) -> PostgresError:
-    return PostgresError("XX001", f'file "{path}" is damaged or cannot be read')
+        raise PostgresError("XX001", f'file "{path}" is damaged or cannot be read') from error
 
 
 def counted(table: DataPath, files: Mapping[str, Action]) -> Mapping[str, Action]:
@@ -65,7 +61,7 @@ def counted(table: DataPath, files: Mapping[str, Action]) -> Mapping[str, Action
     for path, add in files.items():
         if file_action.is_counted(add):
             continue
-        with contextlib.suppress(FileNotFoundError, PostgresError):
+        with contextlib.suppress(FileNotFoundError, pa.ArrowInvalid):
             statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": _rows(table / unquote(path))}
             found[path] = {**add, "stats": json.dumps(statistics)}
     return {**files, **found} if found else files
@@ -73,12 +69,9 @@ def counted(table: DataPath, files: Mapping[str, Action]) -> Mapping[str, Action
 
 @functools.lru_cache(maxsize=1 << 14)
 def _rows(path: DataPath) -> int:
-    """The number of rows in a file, from its footer. FileNotFoundError, XX001."""
+    """The number of rows in a file, from its footer. FileNotFoundError, ArrowInvalid where it is damaged."""
     with data_location.opened(path) as file:
-        try:
-            return int(pq.read_metadata(file).num_rows)
-        except pa.ArrowInvalid as error:
-            raise _damaged(path) from error
+        return int(pq.read_metadata(file).num_rows)
 
 
 @functools.lru_cache(maxsize=1 << 14)

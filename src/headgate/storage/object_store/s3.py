@@ -31,6 +31,7 @@ BLOCK = 1 << 20
 RETRIES = {"mode": "standard", "max_attempts": 2}
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 """How long the store may take to take a connection, and to answer."""
+_HINT = "It names environment variables, env:ACCESS_KEY,SECRET_KEY[,SESSION_TOKEN], or a file, file:/path."
 _REFUSED = ("PreconditionFailed", "ConditionalRequestConflict")
 
 
@@ -153,9 +154,6 @@ def credentials(settings: Mapping[str, str]) -> Credentials | None:
     if found is None:
         return None
     return Credentials(*found.variables) if found.file is None else named_credentials.read(found.file, _of_file)
-
-
-_HINT = "It names environment variables, env:ACCESS_KEY,SECRET_KEY[,SESSION_TOKEN], or a file, file:/path."
 
 
 def _of_file(text: str) -> Credentials:
