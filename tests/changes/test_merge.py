@@ -48,7 +48,7 @@ WAYS = [
     pytest.param({}, id="small"),
     pytest.param({"few": -1}, id="by column"),
     pytest.param({"small": 0}, id="large"),
-    pytest.param({"small": 0, "broadcast": -1}, id="many keys"),
+    pytest.param({"small": 0, "broadcast": -1}, id="many keys", marks=pytest.mark.slow),
 ]
 
 
