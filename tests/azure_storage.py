@@ -22,7 +22,7 @@ import fsspec
 import pytest
 from tests.conftest import free_port, until
 
-from headgate.storage.object_store import azure
+from headgate.storage.location.object_store import azure
 
 CONTAINER, ACCOUNT = "lake", "headgatetests"
 VERSION = "2021-12-02"

@@ -18,7 +18,7 @@ import pytest
 from tests.clients import installation
 from tests.object_store import BUCKET, ObjectStore
 
-from headgate.storage.object_store import google
+from headgate.storage.location.object_store import google
 
 MODULE = Path(__file__).parent / "googlestorage"
 

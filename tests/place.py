@@ -16,13 +16,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.storage import data_location
+from headgate.storage.location import data_location
 
 if TYPE_CHECKING:
     from tests.object_store import ObjectStore
     from tests.spark_cluster import SparkCluster
 
-    from headgate.storage.data_location import DataPath
+    from headgate.storage.location.data_location import DataPath
 
 
 class Place(Enum):

@@ -14,8 +14,8 @@ from tests.storage.tables import DATABASE, INT8, TEXT, made, relation
 
 from headgate.catalog.catalog import Catalog
 from headgate.changes import lookup
-from headgate.storage import file_cache
 from headgate.storage.engine import Engine
+from headgate.storage.location import file_cache
 
 A = relation(21900, "a", id=INT8, v=TEXT)
 

@@ -14,8 +14,8 @@ DURABLE = {"fsync", "write_whole", "commit_version", "put_copy_data"}
 INSIDE = {
     "catalog/catalog.py:_name_log": "called behind each commit of the catalog",
     "storage/delta/fsync.py:_sync": "called by `Transaction._sync` and `Intents._write`, each in the step sync, and by `ForeignWriters.recover`",
-    "storage/data_location.py:write_whole": "each call of it is looked at",
-    "storage/data_location.py:write_new": "called by `delta_log.create` in the step staged, by `commit_version`, and by `directory_owner`",
+    "storage/location/data_location.py:write_whole": "each call of it is looked at",
+    "storage/location/data_location.py:write_new": "called by `delta_log.create` in the step staged, by `commit_version`, and by `directory_owner`",
     "storage/delta/delta_table.py:undo": "called by `ForeignWriters.recover`, in the step taken back and at a start",
     "storage/log_table.py:_commit": "called by `catch_up` in the step log table, and by `_tidied`, which changes no row",
     "storage/warmup.py:warm_up": "a table of its own, that nobody else knows",
@@ -26,7 +26,7 @@ INSIDE = {
 BEFORE = {
     "cli/initdb.py": "there is no node yet",
     "cli/upgrade.py": "no node works while a directory is upgraded, and the command can be given again",
-    "storage/directory_owner.py": "the first start of a node, before it serves",
+    "storage/location/directory_owner.py": "the first start of a node, before it serves",
     "backup/beside.py": "a copy is one when its last file is there",
     "backup/target.py": "a node starts in the folder of a backup only when all of it is there",
     "catalog/wal.py": "a start that mends the catalog's log before anything reads it",

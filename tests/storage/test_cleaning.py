@@ -10,11 +10,12 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from tests.storage.test_recovery import again
 
 from headgate.lsn import Lsn
-from headgate.storage import data_location, feed
+from headgate.storage import feed
 from headgate.storage.cleaning import Cleaner, forget_versions
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 from headgate.storage.transaction.transaction import Transaction
 
 A = relation(20000, "a", id=INT8, v=TEXT)

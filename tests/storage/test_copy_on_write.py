@@ -12,9 +12,10 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, m
 
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
-from headgate.storage import data_location, feed, write
+from headgate.storage import feed, write
 from headgate.storage.delta import compaction, copy_on_write, delta_log
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 
 PLAIN = replace(relation(26000, "plain", id=INT8, v=TEXT), options=("deletion_vectors=off",))
 VECTORS = replace(PLAIN, options=())

@@ -21,11 +21,11 @@ from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
 from tests.place import bare
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location, file_cache, lease
-from headgate.storage import object_store as stores
-from headgate.storage.data_location import DataPath
-from headgate.storage.lease import Lease
-from headgate.storage.object_store import azure, google, obstore_requests, s3
+from headgate.storage.location import data_location, file_cache, lease
+from headgate.storage.location import object_store as stores
+from headgate.storage.location.data_location import DataPath
+from headgate.storage.location.lease import Lease
+from headgate.storage.location.object_store import azure, google, obstore_requests, s3
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from tests.storage.test_cleaning import KEY, A, add, by_path, ids
 from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location
 from headgate.storage.delta import delta_checkpoint, fsync
 from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 
 
 def written(engine: Engine) -> list[int]:

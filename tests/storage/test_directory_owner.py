@@ -11,8 +11,8 @@ from tests.storage.test_recovery import again
 
 from headgate.catalog.catalog import Catalog
 from headgate.errors import PostgresError
-from headgate.storage import data_location, directory_owner
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location, directory_owner
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 

@@ -13,10 +13,11 @@ from headgate.catalog.replication import subscription
 from headgate.catalog.replication.subscription import SubscriptionRel, SyncState
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import data_location, feed
+from headgate.storage import feed
 from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 from headgate.storage.transaction.intent import Intents
 from headgate.storage.transaction.transaction import Transaction
 

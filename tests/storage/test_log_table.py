@@ -13,10 +13,11 @@ from tests.conftest import until
 from tests.storage.tables import DATABASE, INT8, TEXT, made, relation, rows
 
 from headgate.lsn import Lsn
-from headgate.storage import cleaning, data_location, inventory
+from headgate.storage import cleaning, inventory
 from headgate.storage.delta import delta_log, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 from headgate.storage.log_table import LogTable
 
 A = relation(20900, "a", id=INT8, v=TEXT)

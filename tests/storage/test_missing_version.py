@@ -7,11 +7,11 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 from tests.storage.test_recovery import again
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location
 from headgate.storage.cleaning import Cleaner
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT8, v=TEXT)

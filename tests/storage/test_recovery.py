@@ -17,9 +17,9 @@ from tests.storage.crash import A, B
 from tests.storage.tables import DATABASE, change, contents, made, rows
 
 from headgate.catalog.catalog import Catalog
-from headgate.storage import data_location
 from headgate.storage.delta.delta_log import newest_version
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 
 
 def again(engine: Engine) -> Engine:

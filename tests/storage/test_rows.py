@@ -13,9 +13,9 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, m
 
 from headgate.catalog.relation.relation import Column
 from headgate.errors import PostgresError
-from headgate.storage import data_location
 from headgate.storage.delta import delta_table
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 from headgate.storage.spark.local_relation import in_one_piece, local_frame
 
 T = relation(25000, "t", a=INT8, b=TEXT)

@@ -15,9 +15,9 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, made, relation, r
 from tests.storage.test_recovery import again
 
 from headgate.catalog.catalog import Catalog
-from headgate.storage import file_cache
 from headgate.storage.cleaning import Cleaner
 from headgate.storage.engine import Engine
+from headgate.storage.location import file_cache
 
 A = relation(27000, "a", id=INT8, v=TEXT)
 LIST, GET, PUT, DELETE = "list_objects_v2", "get_object", "put_object", "delete_objects"

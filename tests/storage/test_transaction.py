@@ -10,8 +10,8 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, m
 from headgate.catalog import history
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import data_location
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT4)

@@ -12,9 +12,9 @@ import pytest
 from tests.place import Surroundings
 from tests.subscriber.conftest import READY
 
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 COLUMNS = """id int PRIMARY KEY, b boolean[], i int[], n numeric(8,2)[], f float8[], t text[], d date[], z timestamptz[], y bytea[], u uuid[],
     j jsonb[], v varchar(5)[]"""

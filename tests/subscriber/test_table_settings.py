@@ -11,9 +11,9 @@ import pytest
 from tests.place import Surroundings
 from tests.subscriber.conftest import READY
 
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 
 def plainly(path: DataPath) -> list[str]:

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from tests.system.chain import Database, arrived, subscribe
 
-from headgate.storage import data_location
 from headgate.storage.delta import delta_log
+from headgate.storage.location import data_location
 
 TABLE = "CREATE TABLE orders (id int, region text, amount numeric(10,2), placed timestamptz, {more} PRIMARY KEY (id, region))"
 ROWS = """INSERT INTO orders SELECT g, (ARRAY['eu','us','ap'])[1 + g % 3], g * 0.5, timestamptz '2026-01-01 00:00:00+00' + g * interval '1 minute', 'n' || g

@@ -13,8 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.lsn import Lsn
-from headgate.storage import data_location, inventory
-from headgate.storage.data_location import DataPath
+from headgate.storage import inventory
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 COMPLETE = "headgate.complete"
 KEPT = 2

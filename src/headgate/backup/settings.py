@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headgate.backup import catalog, target
 from headgate.settings import Settings
-from headgate.storage.data_location import DataPath
+from headgate.storage.location.data_location import DataPath
 
 LOCATION = "data_location"
 _LEFT = {

@@ -20,10 +20,10 @@ from headgate.backup import target
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.physical import rows
 from headgate.errors import PostgresError
-from headgate.storage import data_location, directory_owner
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import deletion_vector, delta_log, file_action
 from headgate.storage.inventory import folder as _path
+from headgate.storage.location import data_location, directory_owner
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction import prepared
 from headgate.storage.transaction.log import TransactionLog

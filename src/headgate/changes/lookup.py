@@ -30,11 +30,11 @@ from pyspark.sql.types import BinaryType
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.changes import held_file
 from headgate.expression.spark.value import arrow_function
-from headgate.storage import data_location
 from headgate.storage import rows as stored_rows
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
 from headgate.storage.partitioned import ordered
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction

@@ -20,9 +20,9 @@ from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import deletion_vector, delta_log, file_action, foreign_writer, parquet
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction.log import TableWrite
 

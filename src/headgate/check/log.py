@@ -17,9 +17,10 @@ from headgate.catalog.physical import rows
 from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import data_location, lost_commits
+from headgate.storage import lost_commits
 from headgate.storage.delta import delta_log, file_action
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark, undone_to
+from headgate.storage.location import data_location
 from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
 from headgate.storage.transaction import prepared

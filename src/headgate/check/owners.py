@@ -17,9 +17,10 @@ from headgate.check.finding import Finding, error, notice, warning
 from headgate.check.log import OLDER
 from headgate.check.subject import Subject
 from headgate.errors import PostgresError
-from headgate.storage import data_location, directory_owner, inventory, lease, lost_commits
-from headgate.storage.data_location import DataPath
+from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_log, file_action
+from headgate.storage.location import data_location, directory_owner, lease
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
 

@@ -24,10 +24,10 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.file_action import Action
 from headgate.storage.engine import Engine
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.spark import spark_session
 from headgate.storage.transaction.log import TableVersion

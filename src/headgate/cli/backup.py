@@ -20,8 +20,8 @@ from headgate.cli import control, initdb, pidfile, session
 from headgate.cli.message import err, out
 from headgate.cli.run import read_settings
 from headgate.errors import disk_full
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
 

@@ -21,8 +21,8 @@ from headgate.cli import initdb, pidfile
 from headgate.cli.message import err, fail, out
 from headgate.errors import PostgresError
 from headgate.settings import Settings
-from headgate.storage import object_store
-from headgate.storage.object_store.store import Store
+from headgate.storage.location import object_store
+from headgate.storage.location.object_store.store import Store
 from headgate.storage.spark import jars
 
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}

@@ -27,7 +27,7 @@ from headgate.cli import initdb, message
 from headgate.cli.pidfile import OPTIONS_FILE, PidFile
 from headgate.errors import PostgresError, Severity, disk_full
 from headgate.settings import Settings
-from headgate.storage import disk_reserve as reserve
+from headgate.storage.location import disk_reserve as reserve
 from headgate.storage.spark import jars
 
 JAVA = 17

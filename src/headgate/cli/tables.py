@@ -18,9 +18,10 @@ from headgate.cli import control, initdb, pidfile, registration, session
 from headgate.cli.message import out
 from headgate.cli.run import read_settings
 from headgate.errors import PostgresError
-from headgate.storage import data_location, inventory
-from headgate.storage.data_location import DataPath
+from headgate.storage import inventory
 from headgate.storage.delta import delta_log
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.transaction.log import TransactionLog
 from headgate.walreceiver.connection import literal
 

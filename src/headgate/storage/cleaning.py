@@ -34,11 +34,11 @@ from headgate.catalog import history
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_checkpoint, delta_log, file_action
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
+from headgate.storage.location.object_store.store import StoredFile
 from headgate.storage.lock import Key
-from headgate.storage.object_store.store import StoredFile
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor

@@ -32,15 +32,16 @@ from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import Lsn
-from headgate.storage import data_location, directory_owner, inventory, lost_commits
-from headgate.storage.data_location import DataPath
+from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
 from headgate.storage.delta.delta_table import Delta, DeltaTable
 from headgate.storage.delta.foreign_writer import ForeignWriters
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
-from headgate.storage.disk_reserve import Reserve
-from headgate.storage.lease import Lease
+from headgate.storage.location import data_location, directory_owner
+from headgate.storage.location.data_location import DataPath
+from headgate.storage.location.disk_reserve import Reserve
+from headgate.storage.location.lease import Lease
 from headgate.storage.lock import Key, TableLocks
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.column_name import quoted

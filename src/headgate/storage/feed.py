@@ -30,10 +30,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import array_column, delta_log, file_action, foreign_writer, parquet
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.log import TableWrite

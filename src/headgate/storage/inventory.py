@@ -14,10 +14,10 @@ from headgate.catalog import user_type
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction.log import TableVersion
 

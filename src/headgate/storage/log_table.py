@@ -34,11 +34,12 @@ from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import cleaning, data_location, inventory, lost_commits
+from headgate.storage import cleaning, inventory, lost_commits
 from headgate.storage.delta import compaction, delta_checkpoint, delta_log, fsync, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
 from headgate.storage.spark.failure import used_up
 from headgate.storage.transaction.log import POSTGRES_EPOCH
 from headgate.supervision import Supervised

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
-from headgate.storage import data_location, inventory
-from headgate.storage.data_location import DataPath
+from headgate.storage import inventory
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.commit_mark import marked_with, transaction_of, undone_to
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import array_column, deletion_vector, file_action, parquet
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 PIECE_ROWS = 16_384
 

@@ -22,13 +22,13 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import array_column, copy_on_write, deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_log import PLACEHOLDER
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.log import WrittenFile

@@ -27,8 +27,8 @@ from headgate.catalog.relation.relation import Column
 from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.session import NodeParts
 from headgate.sql.names import quote_ident
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conversion import old_columns

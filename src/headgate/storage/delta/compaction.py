@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
-from headgate.storage import data_location
 from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:

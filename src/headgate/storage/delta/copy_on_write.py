@@ -16,11 +16,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headgate.storage import data_location
 from headgate.storage.delta import deletion_vector, file_action, parquet
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import KEPT, Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
 from headgate.storage.spark.column_name import quoted
 
 FILE_BYTES = 64 << 20

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 Rows = npt.NDArray[np.int64]
 

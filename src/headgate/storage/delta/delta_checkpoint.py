@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, fsync, parquet
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:

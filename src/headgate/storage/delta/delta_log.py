@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 
 from headgate.errors import PostgresError, not_supported
 from headgate.failpoint import Step, step
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import parquet
 from headgate.storage.delta.file_action import Action, files_after
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 PLACEHOLDER = "__headgate_row"
 """The one column of the Delta table of a relation without columns: a Delta table must have one."""

@@ -24,12 +24,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location, rows
-from headgate.storage.data_location import DataPath
+from headgate.storage import rows
 from headgate.storage.delta import alteration, array_column, delta_log, file_action, parquet
 from headgate.storage.delta.commit_mark import marked_with, transaction_of
 from headgate.storage.delta.file_action import Action, records
 from headgate.storage.delta.table_state import TableState, advance, after, difference
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.types.storage import own_name
 

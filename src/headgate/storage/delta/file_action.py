@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import deletion_vector as vector
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 Action = dict[str, Any]
 

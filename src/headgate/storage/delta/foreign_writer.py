@@ -31,12 +31,12 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, file_action, fsync, parquet, table_state, version_difference
 from headgate.storage.delta.commit_mark import marked_with, undo_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 
 if TYPE_CHECKING:

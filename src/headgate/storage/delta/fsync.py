@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import file_action
 from headgate.storage.delta.file_action import Action
+from headgate.storage.location.data_location import DataPath
 
 FEW, AT_ONCE = 8, 16
 """From FEW files on they are synchronized by several threads; never more than AT_ONCE."""

@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.errors import PostgresError, disk_full
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import file_action
 from headgate.storage.delta.file_action import Action
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 _STATS_COLUMNS = 32
 _STATS_LENGTH = 32

@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headgate.storage import data_location
 from headgate.storage.delta import array_column
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.write import CHANGE, columns
 from headgate.types.storage import own_name

@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import NullType
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 
 SMALL_ROWS = 20_000
 SMALL_BYTES = 2 << 20

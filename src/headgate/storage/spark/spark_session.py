@@ -30,7 +30,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
-from headgate.storage import object_store
+from headgate.storage.location import object_store
 from headgate.storage.spark import class_archive, executor_archive
 from headgate.storage.spark.jars import STORE_JARS, ensure, find_jars
 

@@ -34,12 +34,12 @@ from headgate.catalog.replication import origin as origins
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import INVALID, Lsn
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import delta_log, file_action, fsync
 from headgate.storage.delta.commit_mark import marked_with, transaction_mark
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction import stored_body
 from headgate.storage.transaction.catalog_transaction import repeat

@@ -33,13 +33,14 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
-from headgate.storage import data_location, write
-from headgate.storage.data_location import DataPath
+from headgate.storage import write
 from headgate.storage.delta import alteration, array_column, compaction, copy_on_write, delta_log, file_action, fsync
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.delta.visible_state import Visible
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key, Keys
 from headgate.storage.partitioned import PartitionedTable
 from headgate.storage.spark.column_name import quoted

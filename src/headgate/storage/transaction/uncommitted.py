@@ -23,12 +23,13 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.unique import CatalogKey
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
-from headgate.storage import data_location, write
-from headgate.storage.data_location import DataPath
+from headgate.storage import write
 from headgate.storage.delta import compaction, delta_table, file_action, parquet
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction.catalog_transaction import RecordedCatalog
 from headgate.storage.transaction.change_file import HeldChanges

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
-from headgate.storage.data_location import DataPath
 from headgate.storage.delta import array_column, parquet
 from headgate.storage.delta.array_column import Lists
+from headgate.storage.location.data_location import DataPath
 from headgate.subscriber.apply import conflict, conversion, row_completion
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings

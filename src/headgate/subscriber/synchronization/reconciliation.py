@@ -29,8 +29,8 @@ from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.pgoutput import message as m
-from headgate.storage import data_location
-from headgate.storage.data_location import DataPath
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark import job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, row_completion

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError
-from headgate.storage import object_store
+from headgate.storage.location import object_store
 
 if TYPE_CHECKING:
     from upath import UPath

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from headgate.errors import PostgresError
 from headgate.settings.table import find
-from headgate.storage import file_cache, object_store
-from headgate.storage.object_store.store import StoredFile
+from headgate.storage.location import file_cache, object_store
+from headgate.storage.location.object_store.store import StoredFile
 
 if TYPE_CHECKING:
     import duckdb

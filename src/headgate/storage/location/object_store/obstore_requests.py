@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from headgate.storage.object_store.store import StoredFile
+from headgate.storage.location.object_store.store import StoredFile
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headgate.errors import PostgresError
-from headgate.storage.object_store import credentials as named_credentials
-from headgate.storage.object_store.credentials import NoCredentialsError
-from headgate.storage.object_store.obstore_requests import ObstoreRequests
+from headgate.storage.location.object_store import credentials as named_credentials
+from headgate.storage.location.object_store.credentials import NoCredentialsError
+from headgate.storage.location.object_store.obstore_requests import ObstoreRequests
 
 if TYPE_CHECKING:
     from upath import UPath

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.errors import PostgresError
-from headgate.storage.object_store.azure import AzureStorage
-from headgate.storage.object_store.google import GoogleStorage
-from headgate.storage.object_store.s3 import S3
-from headgate.storage.object_store.store import Store
+from headgate.storage.location.object_store.azure import AzureStorage
+from headgate.storage.location.object_store.google import GoogleStorage
+from headgate.storage.location.object_store.s3 import S3
+from headgate.storage.location.object_store.store import Store
 
 if TYPE_CHECKING:
     from upath import UPath

@@ -8,8 +8,8 @@ knows none of its tables.
 from __future__ import annotations
 
 from headgate.errors import PostgresError
-from headgate.storage import data_location, lease
-from headgate.storage.data_location import DataPath
+from headgate.storage.location import data_location, lease
+from headgate.storage.location.data_location import DataPath
 
 FILE = "headgate.owner"
 UNKNOWN = "unknown"

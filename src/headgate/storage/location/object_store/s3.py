@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.storage.object_store import credentials as named_credentials
-from headgate.storage.object_store.credentials import NoCredentialsError
-from headgate.storage.object_store.store import StoredFile
+from headgate.storage.location.object_store import credentials as named_credentials
+from headgate.storage.location.object_store.credentials import NoCredentialsError
+from headgate.storage.location.object_store.store import StoredFile
 
 if TYPE_CHECKING:
     from upath import UPath

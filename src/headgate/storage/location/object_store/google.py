@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.storage.object_store import credentials
-from headgate.storage.object_store.credentials import NoCredentialsError
-from headgate.storage.object_store.obstore_requests import ObstoreRequests
+from headgate.storage.location.object_store import credentials
+from headgate.storage.location.object_store.credentials import NoCredentialsError
+from headgate.storage.location.object_store.obstore_requests import ObstoreRequests
 
 if TYPE_CHECKING:
     from upath import UPath
