@@ -69,10 +69,7 @@ def start(call: Start) -> None:
     check_directory(call.data_dir)
     if pidfile.alive(call.data_dir):
         err("headgate: another node might be running; trying to start node anyway")
-    fetch_jars()
-    store = _named_store(call.data_dir)
-    if store is not None:
-        fetch_jars(jars.STORE_JARS[store.name], store.title)
+    fetch_jars(_named_store(call.data_dir))
     command = [sys.executable, "-m", "headgate.cli.main", "run", "-D", str(call.data_dir), *call.options]
     child, said_before = _spawn(call, command)
     if not call.wait:
@@ -96,8 +93,14 @@ def start(call: Start) -> None:
     out(" done\nnode started")
 
 
-def fetch_jars(wanted: Sequence[jars.Jar] = jars.JARS, what: str = "Delta") -> None:
+def fetch_jars(store: Store | None = None) -> None:
     """Before the first start of a node that was installed by pip, the jars are fetched; that is not the start's time."""
+    _fetch(jars.JARS, "Delta")
+    if store is not None:
+        _fetch(jars.STORE_JARS[store.name], store.title)
+
+
+def _fetch(wanted: Sequence[jars.Jar], what: str) -> None:
     try:
         jars.find_jars(wanted)
     except PostgresError:

@@ -310,14 +310,13 @@ def fetch_jars(
     ] = None,
 ) -> None:
     """Does nothing where they are there."""
-    from headgate.cli import control
-    from headgate.storage.spark import jars
+    from headgate.cli.control import fetch_jars as fetch
+    from headgate.storage.location.object_store import STORES
 
-    if what is not None and what not in jars.STORE_JARS:
-        raise typer.BadParameter(f"{what} is none of: {', '.join(jars.STORE_JARS)}")
-    control.fetch_jars()
-    if what is not None:
-        control.fetch_jars(jars.STORE_JARS[what], what.upper())
+    stores = {store.name: store for store in STORES}
+    if what is not None and what not in stores:
+        raise typer.BadParameter(f"{what} is none of: {', '.join(stores)}")
+    fetch(stores[what] if what is not None else None)
 
 
 @app.callback(invoke_without_command=True)
