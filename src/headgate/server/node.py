@@ -111,6 +111,8 @@ class Node:
         self._accepting = False
         self.cluster: ClusterWatch | None = None
         """Where tasks run on a cluster."""
+        self.spark_pages: str | None = None
+        """As `cluster.pages`."""
 
     # ---- start ------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -151,7 +153,7 @@ class Node:
     def _open_parts(self) -> None:
         from headgate.storage.engine import Engine
         from headgate.storage.log_table import LogTable
-        from headgate.storage.spark import result_spool
+        from headgate.storage.spark import cluster, result_spool
         from headgate.storage.spark import spark_session as spark
 
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
@@ -170,6 +172,7 @@ class Node:
                 raise
         self._jvm_watch = None if self._given_spark is not None else reinitialize.watch(self, session)
         reinitialize.watch_directory(self)
+        self.spark_pages = cluster.pages(self.engine.spark)
         if self.engine.on_cluster:
             self.cluster = ClusterWatch(self)
             self.cluster.start()

@@ -113,7 +113,7 @@ def _spark(node: Node) -> SparkReport:
     return {
         "master": node.settings.text("spark_master"),
         "executors": None if found is None else found.executors,
-        "ui": None if found is None else found.ui,
+        "ui": node.spark_pages,
         "driver_batches": node.engine.statistics.batches.driver,
         "spark_batches": node.engine.statistics.batches.spark,
         "driver_segments": node.engine.statistics.segments.driver,

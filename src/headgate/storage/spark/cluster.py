@@ -1,7 +1,7 @@
 """The Spark cluster that runs a node's tasks: whether its master answers, whether the node's application lives, which executors it has.
 
-Asked by the node before Spark starts, and by `server.cluster_watch` from then on. Only a standalone master (``spark://``) has an address
-that can be asked; of YARN and Kubernetes it is known whether the application lives.
+Asked by the node before Spark starts and once it has, and by `server.cluster_watch` from then on. Only a standalone master (``spark://``)
+has an address that can be asked; of YARN and Kubernetes it is known whether the application lives.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ PARTITIONS = 2
 
 @dataclass(frozen=True)
 class Application:
-    """The node's application: `executors` that it has now; `ui`: the address of Spark's own pages, where they are switched on."""
+    """The node's application: `executors` that it has now."""
 
     master: str
     alive: bool
     executors: int
-    ui: str | None
 
 
 def addresses(master: str) -> list[tuple[str, int]]:
@@ -71,9 +70,15 @@ def application(session: SparkSession) -> Application:
     context: Any = session.sparkContext
     java = context._jsc.sc()
     if java.isStopped():
-        return Application(context.master, alive=False, executors=0, ui=None)
+        return Application(context.master, alive=False, executors=0)
     executors = len(java.statusTracker().getExecutorInfos()) - 1  # the driver is among them
-    return Application(context.master, alive=True, executors=executors, ui=context.uiWebUrl)
+    return Application(context.master, alive=True, executors=executors)
+
+
+def pages(session: SparkSession) -> str | None:
+    """The address of Spark's own pages; None where they are switched off. On a cluster or not."""
+    found: str | None = session.sparkContext.uiWebUrl
+    return found
 
 
 def spread(session: SparkSession) -> None:
