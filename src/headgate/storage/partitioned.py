@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
@@ -33,6 +32,7 @@ from headgate.storage.delta.delta_table import PLACE, RESIDENT_ROWS
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import arrow_row, columns
 from headgate.types import buffers
 from headgate.types.storage import arrow_type, own_name
@@ -166,14 +166,11 @@ class PartitionedTable:
         if isinstance(rows, pa.Table):
             found = [(leaf, of_leaf(leaf, rows.take(at))) for leaf, at in self.parts(self.places(rows))]
             return sum(self.transaction.append(leaf, part) for leaf, part in found)
-        held = rows.withColumn(TO, self.place_column()).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with persisted(rows.withColumn(TO, self.place_column())) as held:
             numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
             if NOWHERE in numbers:
                 self.refuse_homeless(held, TO)
             return sum(self.transaction.append(self.leaves[number], held.where(F.col(TO) == number).drop(TO)) for number in numbers)
-        finally:
-            held.unpersist()
 
     def rewrite(self, changed: DataFrame | pa.Table, *, by_tasks: bool = False) -> int:
         """`Transaction.rewrite`."""
@@ -204,8 +201,7 @@ class PartitionedTable:
         return placed.withColumn(TO, F.when(F.col("new").isNotNull(), there).otherwise(F.lit(NOWHERE)))
 
     def _rewrite_large(self, changed: DataFrame, *, by_tasks: bool) -> int:
-        held = self.tagged(changed).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with persisted(self.tagged(changed)) as held:
             flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
             if any(each[TO] == NOWHERE for each in flows):
                 self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
@@ -214,8 +210,6 @@ class PartitionedTable:
             for number in sorted({each[TO] for each in flows if each[FROM] != each[TO]} - {NOWHERE}):
                 self.transaction.append(self.leaves[number], self.arriving(held, number))
             return sum(each["n"] for each in flows)
-        finally:
-            held.unpersist()
 
     def leaving(self, tagged: DataFrame, number: int) -> DataFrame:
         """The changes to the rows of one leaf: those that go to another are deleted."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -29,6 +29,7 @@ from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import SMALL_ROWS, arrow_row
 from headgate.storage.write import columns as spark_columns
@@ -159,15 +160,12 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
     if few is not None:
         return _rewrite_few(planner, relation, few, set_columns, keep=keep)
     keyed, referring = touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
-    held = checked.persist(StorageLevel.MEMORY_AND_DISK) if keyed or keep or referring else checked
-    try:
+    with persisted(checked) if keyed or keep or referring else nullcontext(checked) as held:
         if keyed:
             refuse_clash(planner, relation, held)
         count = transaction.rewrite(relation, held)
         _check_references(planner, relation, held, deleting=False)
         return count, held.select("new.*").toArrow() if keep else None
-    finally:
-        held.unpersist()
 
 
 def rewrite_few(
@@ -198,13 +196,10 @@ def remove(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, 
             _check_references(planner, relation, few, deleting=True)
         return count, _flat(few["old"], relation) if keep else None
     assert isinstance(changed, DataFrame)
-    held = changed.persist(StorageLevel.MEMORY_AND_DISK) if keep or relation.referenced else changed
-    try:
+    with persisted(changed) if keep or relation.referenced else nullcontext(changed) as held:
         count = transaction.rewrite(relation, held)
         _check_references(planner, relation, held, deleting=True)
         return count, held.select("old.*").toArrow() if keep else None
-    finally:
-        held.unpersist()
 
 
 def _check_references(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, *, deleting: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -48,22 +49,22 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
         columns = target_columns(node, relation)
         if node.HasField("on_conflict_clause"):
             on_conflict.permit(node, planner, relation)
-        writer = NewRows(planner, relation)
-        rows = _source(node, planner, writer, columns)
-        if not isinstance(rows, pa.Table):
-            with storage_error.sought(relation.name, lambda: rows):
-                if not node.HasField("returning_clause") and not node.HasField("on_conflict_clause"):
-                    return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
-                rows = rows.toArrow()
-        if node.HasField("on_conflict_clause"):
-            stored = (routed_rows if relation.is_partitioned else on_conflict).insert(node, planner, writer, rows)
-        else:
-            stored = writer.append(rows)
-        writer.check_references()
-        if not node.HasField("returning_clause"):
-            return CommandResult(f"INSERT 0 {stored.num_rows}")
-        alias = node.relation.alias.aliasname
-        return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
+        with closing(NewRows(planner, relation)) as writer:
+            rows = _source(node, planner, writer, columns)
+            if not isinstance(rows, pa.Table):
+                with storage_error.sought(relation.name, lambda: rows):
+                    if not node.HasField("returning_clause") and not node.HasField("on_conflict_clause"):
+                        return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+                    rows = rows.toArrow()
+            if node.HasField("on_conflict_clause"):
+                stored = (routed_rows if relation.is_partitioned else on_conflict).insert(node, planner, writer, rows)
+            else:
+                stored = writer.append(rows)
+            writer.check_references()
+            if not node.HasField("returning_clause"):
+                return CommandResult(f"INSERT 0 {stored.num_rows}")
+            alias = node.relation.alias.aliasname
+            return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
 
 
 def target(node: ParseNode, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:

@@ -8,10 +8,10 @@ clause 0 and become `old`, `new`, `file`, `row`; the others have clause 1 and be
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -32,6 +32,7 @@ from headgate.expression.binding.scope import Scope
 from headgate.expression.node import SetToDefault
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.storage.delta.delta_table import FILE, ROW
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import columns as spark_columns
 from headgate.types.storage import NO_COLUMN, own_name
 
@@ -111,13 +112,10 @@ class _Merge:
         for kind, word in ((_UPDATE, "update"), (_DELETE, "delete")):
             if kind in kinds:
                 replica_identity.check(cursor, self.relation, word)
-        held = self.rows.where(col(_CLAUSE).isNotNull()).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with persisted(self.rows.where(col(_CLAUSE).isNotNull())) as held:
             self._refuse_twice(held)
             self._check_policies(held)
             count = self._changes(held, _UPDATE) + self._changes(held, _DELETE) + self._insertions(held)
-        finally:
-            held.unpersist()
         return CommandResult(f"MERGE {count}")
 
     def _clause(self) -> Column:
@@ -173,10 +171,10 @@ class _Merge:
         count = 0
         for place in self._of(_INSERT):
             clause = self.clauses[place]
-            writer = NewRows(self.planner, self.relation)
             values = self._values(clause, self.source.scope(None))
             rows = held.where(col(_CLAUSE) == place).select(*(values or [F.lit(True).alias(NO_COLUMN)]))
-            count += writer.append_frame(writer.completed_frame(rows))
+            with closing(NewRows(self.planner, self.relation)) as writer:
+                count += writer.append_frame(writer.completed_frame(rows))
         return count
 
     def _values(self, clause: ParseNode, scope: Scope) -> list[Column]:

@@ -7,12 +7,12 @@ generated columns) or as a Spark frame. Both have the table's columns by name, i
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -34,6 +34,7 @@ from headgate.sql.names import quote_ident
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import SMALL_ROWS
 from headgate.storage.write import columns as spark_columns
 from headgate.types import buffers, registry
@@ -61,6 +62,11 @@ class NewRows:
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
         self._new: list[pa.Table] = []
         self._later = False
+        self._kept = ExitStack()
+
+    def close(self) -> None:
+        """The statement has written its rows, or has failed: Spark keeps none of them any longer."""
+        self._kept.close()
 
     # ---- defaults --------------------------------------------------------------------------------------------
 
@@ -107,10 +113,11 @@ class NewRows:
         return pa.table(arrays, names=[each.name for each in self.relation.columns]) if arrays else rows
 
     def completed_frame(self, rows: DataFrame) -> DataFrame:
-        """The same for a frame."""
+        """The same for a frame; where a column takes numbers of a sequence, Spark keeps the rows that were counted until `close`."""
         given = set(rows.columns)
         selected: list[SparkColumn] = []
         numbered: list[SparkColumn] = []
+        count: int | None = None
         for each in self.relation.columns:
             kind = spark_type(each.type_oid, each.typmod)
             if each.name in given:
@@ -119,8 +126,9 @@ class NewRows:
             text = None if each.generated is not None else default_of(each)
             bound = None if text is None else stored_expression.stored(text, self.relation, each)
             if each.identity or (bound is not None and next_value.called(bound)):
-                held = rows.persist(StorageLevel.MEMORY_AND_DISK)
-                value, made = self._numbered_column(each, bound, held.count(), len(numbered))
+                if count is None:
+                    count = self._kept.enter_context(persisted(rows)).count()
+                value, made = self._numbered_column(each, bound, count, len(numbered))
                 numbered += made
                 selected.append(value.cast(kind).alias(each.name))
             elif bound is not None:
@@ -353,16 +361,13 @@ class NewRows:
             return self.transaction.append(self.relation, checked)
         referential_action.lock(self.transaction, self.relation)
         self.transaction.lock(self.relation)
-        held = checked.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with persisted(checked) as held:
             indexes = uniqueness.judged(self.planner.session, self.relation)
             uniqueness.check_new(self.planner.session, self.transaction, self.relation, held, indexes=indexes)
             count = self.transaction.append(self.relation, held)
             uniqueness.put_off(self.planner.session, self.transaction, self.relation)
             referential_action.inserted(self.planner.session, self.transaction, self.relation, held)
             return count
-        finally:
-            held.unpersist()
 
 
 def default_of(column: Column) -> str | None:

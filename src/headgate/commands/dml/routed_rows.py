@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -27,6 +26,7 @@ from headgate.commands.publication import replica_identity
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
 from headgate.storage.routing import NOWHERE
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import arrow_row
 from headgate.types import buffers
 
@@ -97,8 +97,7 @@ def append_frame(writer: NewRows, rows: DataFrame) -> int:
     root = writer.relation
     table = writer.transaction.partitioned(root)
     checked = rows if writer.fence is None else writer.checked_frame(rows)
-    held = checked.withColumn(TO, table.place_column()).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with persisted(checked.withColumn(TO, table.place_column())) as held:
         numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
         if NOWHERE in numbers:
             with disclosure.routing(writer.planner, root, table.router.key_names()):
@@ -111,8 +110,6 @@ def append_frame(writer: NewRows, rows: DataFrame) -> int:
             part = held.where(F.col(TO) == number).select(*[F.col(quoted(each.name)) for each in leaf.columns])
             count += NewRows(writer.planner, leaf, routed_from=root).append_frame(part)
         return count
-    finally:
-        held.unpersist()
 
 
 # ---- UPDATE -----------------------------------------------------------------------------------------------------------
@@ -188,8 +185,7 @@ def _rewrite_many(
     from headgate.commands.dml.new_rows import NewRows
 
     root, transaction = table.root, planner.transaction
-    held = table.tagged(changed, moves=moves).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with persisted(table.tagged(changed, moves=moves)) as held:
         flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
         if any(each[TO] == NOWHERE for each in flows):
             with disclosure.routing(planner, root, table.router.key_names()):
@@ -204,18 +200,13 @@ def _rewrite_many(
             leaf = table.leaves[number]
             part = table.leaving(held, number)
             stays = assignment.checked_changes(planner, leaf, part.where("new IS NOT NULL"), shown=root)
-            whole = stays.unionByName(part.where("new IS NULL")).persist(StorageLevel.MEMORY_AND_DISK)
-            try:
+            with persisted(stays.unionByName(part.where("new IS NULL"))) as whole:
                 if assignment.touched_keys(leaf, set_columns):
                     assignment.refuse_clash(planner, leaf, whole)
                 transaction.rewrite(leaf, whole)
-            finally:
-                whole.unpersist()
         for number in arriving:
             NewRows(planner, table.leaves[number], routed_from=root).append_frame(table.arriving(held, number))
         return sum(each["n"] for each in flows), held.select("new.*").toArrow() if keep else None
-    finally:
-        held.unpersist()
 
 
 def _refuse_outside(planner: Planner, root: Relation, changed: DataFrame) -> None:

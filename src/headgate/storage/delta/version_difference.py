@@ -11,7 +11,6 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -20,6 +19,7 @@ from headgate.storage.delta import array_column
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.write import CHANGE, columns
 from headgate.types.storage import own_name
 
@@ -42,13 +42,10 @@ def write(engine: Engine, relation: Relation, before: TableState, after: TableSt
     target = folder(engine.path(key), after.version)
     data_location.remove_tree(target)
     changed = _paired(relation, _net(relation, _signed(engine, relation, before, after, single=single)))
-    held = changed.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
+    with persisted(changed) as held:
         count = held.count()
         if count:
             _rows(relation, held, after).write.parquet(str(target))
-    finally:
-        held.unpersist()
     size = 0
     for file in data_location.below(target):
         if not file.name.startswith("part-"):

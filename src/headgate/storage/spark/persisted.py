@@ -1,7 +1,7 @@
 """A frame whose rows Spark keeps once it has made them, for as long as it is asked for more than once.
 
-Called by `changes` and by the apply worker. What must hold: whoever has Spark keep something lets it go, however the work on it ends;
-what is forgotten stays in Spark's memory for good, and with it the plan by which it was made.
+Called by statements that write many rows, by `changes` and by the apply worker. What must hold: whoever has Spark keep something lets it
+go, however the work on it ends; what is forgotten stays in Spark's memory for good, and with it the plan by which it was made.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
 from headgate.storage.location import object_store
-from headgate.storage.spark import class_archive, executor_archive
+from headgate.storage.spark import class_archive, executor_archive, worker_daemon
 from headgate.storage.spark.jars import STORE_JARS, ensure, find_jars
 
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
@@ -144,7 +144,7 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     if store is not None:
         behind = [str(jar) for jar in ensure(STORE_JARS[store.name])]
         configured |= store.spark_settings(settings or {}, scratch)
-        configured["spark.executorEnv.HEADGATE_WORKER_MODULES"] = store.modules  # for `worker_daemon`
+        configured[f"spark.executorEnv.{worker_daemon.MORE}"] = store.modules
     given = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
     if extra := given.pop("spark.driver.extraJavaOptions", None):
         configured["spark.driver.extraJavaOptions"] += " " + extra

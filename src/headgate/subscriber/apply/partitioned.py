@@ -25,6 +25,7 @@ from headgate.errors import PostgresError, not_supported
 from headgate.storage.partitioned import Fence, PartitionedTable, of_root, ordered
 from headgate.storage.routing import NOWHERE
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.subscriber.apply import conflict
@@ -91,8 +92,7 @@ def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tup
     ]
     by_old = F.col("old").isNotNull() & (F.col("op") != "I")
     placed = frame.withColumn(_PLACED, F.when(by_old, F.struct(*padded)).otherwise(F.col("new")))
-    placed = placed.withColumn(LEAF, table.place_column(f"{_PLACED}.")).drop(_PLACED).persist()
-    try:
+    with persisted(placed.withColumn(LEAF, table.place_column(f"{_PLACED}.")).drop(_PLACED)) as placed:
         moved = placed.where("op = 'U'").where(table.place_column("new.") != F.col(LEAF))
         if not moved.limit(1).isEmpty():
             raise _no_move(table.root)
@@ -102,8 +102,6 @@ def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tup
             old = F.when(F.col("old").isNotNull(), F.struct(*[F.col(f"old.{quoted(name)}").alias(name) for name in names]))
             new = F.when(F.col("new").isNotNull(), F.struct(*[F.col(f"new.{quoted(c.name)}").alias(c.name) for c in leaf.columns]))
             yield leaf, part.withColumns({"old": old, "new": new})
-    finally:
-        placed.unpersist()
 
 
 def _placed(table: PartitionedTable, rows: pa.StructArray, ops: pa.Array) -> np.ndarray:

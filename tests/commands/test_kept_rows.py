@@ -1,0 +1,67 @@
+"""What Spark keeps for a statement of many rows goes with it: Spark's own pages of a node say what is kept.
+
+Rows that are forgotten there stay for as long as the node runs, in memory or on its disk, and with them the plan by which they were made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.conftest import Server, SqlError, until
+
+MADE = """
+CREATE TABLE source AS SELECT i, md5(i::text) || md5((-i)::text) AS t FROM generate_series(1, 50000) i;
+CREATE TABLE numbered (id bigserial PRIMARY KEY, other bigserial, v int, t text);
+CREATE TABLE parted (id bigint GENERATED ALWAYS AS IDENTITY, v int, t text) PARTITION BY RANGE (v);
+CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (25000);
+CREATE TABLE high PARTITION OF parted FOR VALUES FROM (25000) TO (60000)
+"""  # the source is larger than what the driver takes to itself
+STATEMENTS = (
+    "INSERT INTO numbered (v, t) SELECT i, t FROM source",
+    "INSERT INTO parted (v, t) SELECT i, t FROM source",
+    "INSERT INTO numbered (v, t) SELECT i, t FROM source ON CONFLICT DO NOTHING",
+    "MERGE INTO numbered n USING source s ON n.v = -s.i WHEN NOT MATCHED THEN INSERT (v, t) VALUES (s.i, s.t)",
+    "UPDATE numbered SET v = v + 1, id = -id",
+    "UPDATE parted SET v = 50000 - v",
+    "DELETE FROM numbered WHERE v % 2 = 0",
+)
+REFUSED = (
+    "INSERT INTO numbered (id, v, t) SELECT 7, i, t FROM source",
+    "INSERT INTO parted (v, t) SELECT i + 20000, t FROM source",
+    "INSERT INTO numbered (v, t) SELECT 1 / (40000 - i), t FROM source",
+    "UPDATE numbered SET id = 7",
+    "UPDATE parted SET v = v + 30000",
+)
+
+
+def kept(page: str) -> list[dict[str, Any]]:
+    """What Spark keeps, by its own pages."""
+
+    def answer(of: str) -> Any:
+        with urllib.request.urlopen(f"{page}/api/v1/applications{of}", timeout=20) as found:
+            return json.load(found)
+
+    [application] = answer("")
+    rows: list[dict[str, Any]] = answer(f"/{application['id']}/storage/rdd")
+    return rows
+
+
+@pytest.mark.slow  # each statement is several jobs
+@pytest.mark.timeout(900)
+def test_rows_that_a_statement_had_counted_for_its_sequence_stayed_in_spark_for_good(own_node: Callable[..., Server]) -> None:
+    node = own_node(**{"spark.ui.enabled": "true", "spark.ui.port": "0"})
+    page = json.loads(node.headgate("status", "--json").stdout)["spark"]["ui"]
+    node.psql("postgres", MADE)
+
+    for statement in (*STATEMENTS, *REFUSED):
+        with contextlib.suppress(SqlError) if statement in REFUSED else contextlib.nullcontext():
+            node.psql("postgres", statement)
+            assert statement in STATEMENTS, f"not refused: {statement}"
+        until(lambda: not kept(page), f"kept behind: {statement}", 10)
+
+    assert node.psql("postgres", "SELECT count(*) > 0 FROM numbered") == "t"
