@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -34,7 +34,7 @@ from headgate.sql.names import quote_ident
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
-from headgate.storage.spark.persisted import persisted
+from headgate.storage.spark.persisted import persisted, places
 from headgate.storage.write import SMALL_ROWS
 from headgate.storage.write import columns as spark_columns
 from headgate.types import buffers, registry
@@ -117,7 +117,7 @@ class NewRows:
         given = set(rows.columns)
         selected: list[SparkColumn] = []
         numbered: list[SparkColumn] = []
-        count: int | None = None
+        placed: tuple[SparkColumn, int] | None = None
         for each in self.relation.columns:
             kind = spark_type(each.type_oid, each.typmod)
             if each.name in given:
@@ -126,9 +126,8 @@ class NewRows:
             text = None if each.generated is not None else default_of(each)
             bound = None if text is None else stored_expression.stored(text, self.relation, each)
             if each.identity or (bound is not None and next_value.called(bound)):
-                if count is None:
-                    count = self._kept.enter_context(persisted(rows)).count()
-                value, made = self._numbered_column(each, bound, count, len(numbered))
+                placed = placed or places(self._kept.enter_context(persisted(rows)))
+                value, made = self._numbered_column(each, bound, *placed, len(numbered))
                 numbered += made
                 selected.append(value.cast(kind).alias(each.name))
             elif bound is not None:
@@ -137,9 +136,10 @@ class NewRows:
                 selected.append(F.lit(None).cast(kind).alias(each.name))
         return rows.select("*", *numbered).select(*selected)
 
-    def _numbered_column(self, column: Column, default: Expression | None, rows: int, others: int) -> tuple[SparkColumn, list[SparkColumn]]:
+    def _numbered_column(
+        self, column: Column, default: Expression | None, place: SparkColumn, rows: int, others: int
+    ) -> tuple[SparkColumn, list[SparkColumn]]:
         """The value of a column with numbers, and the columns of the numbers that it is made of; `others` there are already."""
-        place = F.row_number().over(Window.orderBy(F.monotonically_increasing_id())) - 1
         numbers = self._numbers(column, rows)
         if numbers is not None:
             return numbers.column(place), []

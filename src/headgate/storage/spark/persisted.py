@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+_PART_BITS = 33
+"""`monotonically_increasing_id` has the number of the part above, the place in it below."""
 
 
 @contextmanager
@@ -21,3 +26,20 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
         yield frame
     finally:
         frame.unpersist()
+
+
+def places(kept: DataFrame) -> tuple[Column, int]:
+    """The place of each row (bigint, counted from 0, in the frame's order), and how many rows there are.
+
+    Of a frame that is kept, so that its parts stay as they were counted; each part numbers its own rows, where a window over all
+    of them would have one task do it.
+    """
+    found = kept.groupBy(F.spark_partition_id().alias("part")).count().toArrow()
+    parts, counts = found["part"].to_numpy(), found["count"].to_numpy()
+    rows = np.zeros(int(parts.max(initial=0)) + 1, np.int64)
+    rows[parts] = counts
+    before = np.cumsum(rows) - rows
+    number = F.monotonically_increasing_id()
+    offsets = F.split(F.lit(" ".join(map(str, before))), " ").cast("array<bigint>")  # folded to one constant, whatever its length
+    offset = F.get(offsets, F.shiftright(number, _PART_BITS).cast("int"))
+    return offset + number.bitwiseAND((1 << _PART_BITS) - 1), int(rows.sum())
