@@ -65,3 +65,16 @@ def test_rows_that_a_statement_had_counted_for_its_sequence_stayed_in_spark_for_
         until(lambda: not kept(page), f"kept behind: {statement}", 10)
 
     assert node.psql("postgres", "SELECT count(*) > 0 FROM numbered") == "t"
+
+
+def test_each_row_of_a_large_insert_takes_the_next_number_of_each_sequence(server: Server) -> None:
+    database = server.new_database()
+    server.psql(database, MADE)
+
+    server.psql(database, "INSERT INTO numbered (v, t) SELECT i, t FROM source ORDER BY i DESC")
+
+    assert (
+        server.psql(database, "SELECT count(*), min(id), max(id), bool_and(id = other AND id = 50001 - v) FROM numbered")
+        == "50000|1|50000|t"
+    )
+    assert server.psql(database, "INSERT INTO numbered (v) VALUES (0) RETURNING id, other") == "50001|50001"
