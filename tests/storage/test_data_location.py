@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
 import re
 import shutil
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from fsspec.asyn import sync_wrapper
 from obstore.store import MemoryStore
 from tests.azure_storage import PLACE, AzureStorage
+from tests.conftest import until
 from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
 from tests.place import bare
 
@@ -241,6 +244,31 @@ def test_a_lease_that_is_renewed_is_refused_and_one_that_was_left_is_taken(place
         one.check()
     other.check()
     other.release()
+
+
+def test_a_holder_whose_renewal_was_written_and_not_answered_keeps_its_lease(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
+    put, unanswered, lost = type(stores.of(place)).put_if, threading.Event(), list[str]()
+
+    def cut_off_once(own: Any, path: DataPath, content: bytes, before: str | None) -> str:
+        tag = put(own, path, content, before)
+        if path.name == lease.FILE and before is not None and not unanswered.is_set():
+            unanswered.set()
+            raise OSError(errno.ETIMEDOUT, "no answer")
+        return tag
+
+    one = Lease(place, "1", lost.append)
+    one.take()
+    monkeypatch.setattr(type(stores.of(place)), "put_if", cut_off_once)
+    assert unanswered.wait(30)
+    unrenewed = one._until
+    until(lambda: one._until > unrenewed or lost, "the lease is not renewed again")
+    assert lost == []
+    one.check()
+    one.release()
+    found = one._read()
+    assert found is not None
+    assert found[1].released
 
 
 def test_a_store_that_takes_no_notice_of_conditions_is_refused(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
