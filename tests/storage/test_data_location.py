@@ -213,6 +213,41 @@ def test_a_store_that_does_not_answer_is_an_error_that_names_the_place(object_st
     assert SECRET not in str(error.value)
 
 
+def test_what_a_write_that_was_not_answered_had_left_stayed_for_ever(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_location, "ANSWER_SECONDS", 0.0)
+    put, file = place.fs.put_file, place / "part-00000-x.parquet"  # type: ignore[union-attr]
+
+    def unanswered(*arguments: Any, **named: Any) -> None:
+        put(*arguments, **named)
+        raise OSError(errno.ETIMEDOUT, "no answer")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(place.fs, "put_file", unanswered)  # type: ignore[union-attr]
+        with pytest.raises(OSError, match="no answer"), data_location.written(file) as draft:
+            draft.write_bytes(b"x")
+    assert data_location.has_file(file)
+    data_location.remove_forsaken(place)
+    assert not data_location.has_file(file)
+
+
+def test_files_of_a_rollback_that_could_not_be_removed_stayed_for_ever(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_location, "ANSWER_SECONDS", 0.0)
+    files = [place / f"part-00000-{number}.parquet" for number in range(3)]
+    for file in files:
+        with data_location.written(file) as draft:
+            draft.write_bytes(b"xx")
+
+    def refused(*_: Any) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(type(stores.of(place)), "remove", refused)
+        data_location.forsake(files[:2])
+    assert [data_location.has_file(file) for file in files] == [True, True, True]
+    data_location.remove_forsaken(place)
+    assert [data_location.has_file(file) for file in files] == [False, False, True]
+
+
 # ---- the lease ---------------------------------------------------------------------------------------------------------
 
 

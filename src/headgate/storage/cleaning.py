@@ -8,6 +8,7 @@ ask for. Of a table then go
     change files of versions before V                       likewise
     deletion vectors that no kept file has                  likewise
     ``_headgate/<version>`` of versions before V            at once
+    files that transactions which failed could not remove   at once
     files that nothing names, of transactions that were     if they are older than `retention` and every transaction that runs: a look
     killed, or of a Spark job that failed                   at each table's folder once, when all are old that were too young then,
                                                             behind a failed job, after every LOOK_VERSIONS
@@ -78,6 +79,10 @@ class Cleaner:
     def clean(self, oldest: Lsn, retention: float) -> None:
         """Removes what is not needed from `oldest` on, files only when they are older than `retention` seconds."""
         engine = self._engine
+        try:
+            data_location.remove_forsaken(engine.base)
+        except (OSError, PostgresError) as error:
+            _log.warning("could not remove files that transactions have left: %s", error)
         engine.intents.purge()  # while the entries that tell that they are done are there
         trimmed = engine.log.trim(oldest)
         if trimmed:
