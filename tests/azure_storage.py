@@ -20,7 +20,8 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from tests.conftest import free_port, until
+from tests.conftest import free_port
+from tests.object_store import await_start
 
 from headgate.storage.location.object_store import azure
 
@@ -47,11 +48,10 @@ class AzureStorage:
         environment = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{self.secret}"}
         with self.log.open("wb") as said:
             self._process = subprocess.Popen(command, stdout=said, stderr=said, env=environment, cwd=folder)
-        until(self._is_up, f"no storage:\n{self.log.read_text()}", 60)
+        await_start(self._process, self._is_up, self.log)
         self._make_container()
 
     def _is_up(self) -> bool:
-        assert self._process.poll() is None, self.log.read_text()
         return "successfully listens" in self.log.read_text()
 
     def _make_container(self) -> None:

@@ -32,8 +32,8 @@ class GoogleStorage(ObjectStore):
             pytest.skip(reason)
         self._program = installation.built_by_go("googlestorage", MODULE)
         self._options = options
-        super().__init__(folder)
         private = subprocess.run(["openssl", "genpkey", "-algorithm", "RSA"], capture_output=True, text=True, check=True).stdout
+        super().__init__(folder)
         self.secret = private.splitlines()[3]
         self.key = key(private, f"{self.endpoint}/token")
         self.credentials.write_text(self.key)
@@ -42,8 +42,7 @@ class GoogleStorage(ObjectStore):
         return [str(self._program), "-port", str(self.port), "-bucket", BUCKET, *self._options]
 
     def _is_up(self) -> bool:
-        assert self._process.poll() is None, self.log.read_text()
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.endpoint}/_internal/healthcheck"):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.endpoint}/_internal/healthcheck", timeout=10):
             return True
         return False
 

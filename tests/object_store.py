@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.request
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -14,6 +15,22 @@ from tests.conftest import free_port, until
 
 BUCKET = "lake"
 KEY, SECRET = "access-key-of-tests", "secret-of-tests"
+
+
+def await_start(process: subprocess.Popen[bytes], is_up: Callable[[], bool], log: Path, seconds: float = 60) -> None:
+    """Waits until a server answers. One that does not is ended: it belongs to no fixture yet, and nobody else would do it."""
+
+    def answers() -> bool:
+        assert process.poll() is None, "the server has ended"
+        return is_up()
+
+    try:
+        until(answers, "the server does not answer", seconds)
+    except BaseException as error:
+        process.kill()
+        process.wait()
+        error.add_note(log.read_text(errors="replace"))
+        raise
 
 
 class ObjectStore:
@@ -28,14 +45,14 @@ class ObjectStore:
         self.credentials.chmod(0o600)
         with self.log.open("wb") as said:
             self._process = subprocess.Popen(self._command(folder), stdout=said, stderr=said)
-        until(self._is_up, f"no object store:\n{self.log.read_text()}", 60)
+        await_start(self._process, self._is_up, self.log)
 
     def _command(self, _: Path) -> list[str]:
         return [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
 
     def _is_up(self) -> bool:
-        assert self._process.poll() is None, self.log.read_text()
-        with contextlib.suppress(OSError), urllib.request.urlopen(urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")):
+        asked = urllib.request.Request(f"{self.endpoint}/{BUCKET}", method="PUT")
+        with contextlib.suppress(OSError), urllib.request.urlopen(asked, timeout=10):
             return True
         return False
 

@@ -31,7 +31,11 @@ class SparkCluster:
         self.port, self.web = free_port(), free_port()
         self.master = f"spark://127.0.0.1:{self.port}"
         self.workers: list[subprocess.Popen[bytes]] = []
-        self._begin(workers)
+        try:
+            self._begin(workers)
+        except BaseException:
+            self.lose()  # it belongs to no fixture yet
+            raise
 
     def _begin(self, workers: int) -> None:
         place = ("--host", "127.0.0.1", "--port", str(self.port), "--webui-port", str(self.web))

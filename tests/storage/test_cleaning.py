@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,6 +93,28 @@ def test_files_of_a_killed_process_stayed_for_ever(engine: Engine, monkeypatch: 
 
 
 KEY = (DATABASE, A.oid)
+
+
+def test_files_of_a_killed_process_that_were_young_at_the_first_look_stayed_for_ever(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(engine, A, (1, "x"))
+    left = [engine.path(KEY) / f"part-0000{number}-killed-c000.snappy.parquet" for number in range(2)]
+    for orphan in left:
+        with data_location.written(orphan) as place:
+            place.write_bytes(b"PAR1")
+    below, now = data_location.below, time.time()
+    ages = dict(zip([each.name for each in left], (300, 200), strict=True))
+    aged = lambda folder: (replace(each, modified=now - ages.get(each.name, 0)) for each in below(folder))  # noqa: E731
+    monkeypatch.setattr(data_location, "below", aged)
+    cleaner = Cleaner(engine)
+    cleaner.clean(engine.log.end, 250)
+    assert [data_location.has_file(orphan) for orphan in left] == [False, True]
+    cleaner.clean(engine.log.end, 250)
+    assert data_location.has_file(left[1])
+    cleaner.clean(engine.log.end, 150)  # as if the time had passed
+    assert not data_location.has_file(left[1])
+    assert contents(engine, A) == [(1, "x")]
 
 
 def versions(engine: Engine) -> list[int]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
 import re
 import shutil
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from fsspec.asyn import sync_wrapper
 from obstore.store import MemoryStore
 from tests.azure_storage import PLACE, AzureStorage
+from tests.conftest import until
 from tests.object_store import BUCKET, KEY, SECRET, ObjectStore
 from tests.place import bare
 
@@ -210,6 +213,41 @@ def test_a_store_that_does_not_answer_is_an_error_that_names_the_place(object_st
     assert SECRET not in str(error.value)
 
 
+def test_what_a_write_that_was_not_answered_had_left_stayed_for_ever(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_location, "ANSWER_SECONDS", 0.0)
+    put, file = place.fs.put_file, place / "part-00000-x.parquet"  # type: ignore[union-attr]
+
+    def unanswered(*arguments: Any, **named: Any) -> None:
+        put(*arguments, **named)
+        raise OSError(errno.ETIMEDOUT, "no answer")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(place.fs, "put_file", unanswered)  # type: ignore[union-attr]
+        with pytest.raises(OSError, match="no answer"), data_location.written(file) as draft:
+            draft.write_bytes(b"x")
+    assert data_location.has_file(file)
+    data_location.remove_forsaken(place)
+    assert not data_location.has_file(file)
+
+
+def test_files_of_a_rollback_that_could_not_be_removed_stayed_for_ever(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_location, "ANSWER_SECONDS", 0.0)
+    files = [place / f"part-00000-{number}.parquet" for number in range(3)]
+    for file in files:
+        with data_location.written(file) as draft:
+            draft.write_bytes(b"xx")
+
+    def refused(*_: Any) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(type(stores.of(place)), "remove", refused)
+        data_location.forsake(files[:2])
+    assert [data_location.has_file(file) for file in files] == [True, True, True]
+    data_location.remove_forsaken(place)
+    assert [data_location.has_file(file) for file in files] == [False, False, True]
+
+
 # ---- the lease ---------------------------------------------------------------------------------------------------------
 
 
@@ -241,6 +279,31 @@ def test_a_lease_that_is_renewed_is_refused_and_one_that_was_left_is_taken(place
         one.check()
     other.check()
     other.release()
+
+
+def test_a_holder_whose_renewal_was_written_and_not_answered_keeps_its_lease(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.1)
+    put, unanswered, lost = type(stores.of(place)).put_if, threading.Event(), list[str]()
+
+    def cut_off_once(own: Any, path: DataPath, content: bytes, before: str | None) -> str:
+        tag = put(own, path, content, before)
+        if path.name == lease.FILE and before is not None and not unanswered.is_set():
+            unanswered.set()
+            raise OSError(errno.ETIMEDOUT, "no answer")
+        return tag
+
+    one = Lease(place, "1", lost.append)
+    one.take()
+    monkeypatch.setattr(type(stores.of(place)), "put_if", cut_off_once)
+    assert unanswered.wait(30)
+    unrenewed = one._until
+    until(lambda: one._until > unrenewed or lost, "the lease is not renewed again")
+    assert lost == []
+    one.check()
+    one.release()
+    found = one._read()
+    assert found is not None
+    assert found[1].released
 
 
 def test_a_store_that_takes_no_notice_of_conditions_is_refused(place: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:

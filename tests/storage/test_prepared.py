@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 from tests.storage.test_recovery import again
@@ -9,6 +11,7 @@ from tests.storage.test_recovery import again
 from headgate.catalog.relation.relation import Relation
 from headgate.errors import PostgresError
 from headgate.storage.engine import Engine
+from headgate.storage.location import data_location
 from headgate.storage.transaction.log import EntryKind
 from headgate.storage.transaction.transaction import Transaction
 
@@ -55,6 +58,21 @@ def test_what_is_rolled_back_is_taken_back(engine: Engine, restarted: bool) -> N
     writer.append(A, rows(A, (3, "z")))
     writer.commit()
     assert contents(engine, A) == [(1, "x"), (3, "z")]
+
+
+def test_one_that_was_rolled_back_stayed_prepared_where_its_files_could_not_be_removed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object) -> None:
+        raise OSError(errno.EIO, "no answer")
+
+    made(engine, A, (1, "x"))
+    prepared(engine, "g")
+    with monkeypatch.context() as cut:
+        cut.setattr(data_location, "remove_all", refused)
+        engine.prepared.rollback(engine.prepared.take("g", DATABASE, "postgres"))
+    assert engine.prepared.all() == []
+    assert contents(engine, A) == [(1, "x")]
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])

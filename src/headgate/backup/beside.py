@@ -5,7 +5,7 @@
 
 The tables stay where they are: such a copy, in an empty directory, is a node that is older than they are. Its start names the commits
 that it does not know, and takes them back when it is told so (`ignore_lost_commits`). What it names cleaning keeps for `file_retention`.
-Called by ``headgate backup --beside``; KEPT copies stay.
+Called by ``headgate backup --beside``; KEPT backups stay, and what is younger than they are.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ def put(base: DataPath, folder: Path, end: Lsn) -> DataPath:
 
     data_location.together(base, copy, files)
     data_location.write_whole(place / COMPLETE, f"{end}\n")
-    for name in sorted(data_location.names(copies))[:-KEPT]:
-        data_location.remove_tree(copies / name)
+    names = sorted(data_location.names(copies))
+    whole = [name for name in names if data_location.has_file(copies / name / COMPLETE)]
+    for name in names:
+        if name < whole[-KEPT:][0]:
+            data_location.remove_tree(copies / name)
     return place

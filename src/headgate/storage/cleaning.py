@@ -8,8 +8,10 @@ ask for. Of a table then go
     change files of versions before V                       likewise
     deletion vectors that no kept file has                  likewise
     ``_headgate/<version>`` of versions before V            at once
+    files that transactions which failed could not remove   at once
     files that nothing names, of transactions that were     if they are older than `retention` and every transaction that runs: a look
-    killed, or of a Spark job that failed                   at each table's folder once, behind a failed job, after every LOOK_VERSIONS
+    killed, or of a Spark job that failed                   at each table's folder once, when all are old that were too young then,
+                                                            behind a failed job, after every LOOK_VERSIONS
     versions (JSON, checksums, checkpoints) before the      likewise; and where there are more than KEPT_VERSIONS, at once
     newest checkpoint that is not after V
 
@@ -25,6 +27,7 @@ Delta's own VACUUM and clean-up of its log know nothing of slots: the tables hav
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 from collections.abc import Container
@@ -70,10 +73,16 @@ class Cleaner:
         """Tables that Delta has read anew: from which checkpoint on, and the transactions that ran then."""
         self._cleaned: dict[Key, int] = {}
         self._looked: dict[Key, int] = {}
+        self._youngest: dict[Key, float] = {}
+        """The time of the youngest unnamed file that was left there; none where all went."""
 
     def clean(self, oldest: Lsn, retention: float) -> None:
         """Removes what is not needed from `oldest` on, files only when they are older than `retention` seconds."""
         engine = self._engine
+        try:
+            data_location.remove_forsaken(engine.base)
+        except (OSError, PostgresError) as error:
+            _log.warning("could not remove files that transactions have left: %s", error)
         engine.intents.purge()  # while the entries that tell that they are done are there
         trimmed = engine.log.trim(oldest)
         if trimmed:
@@ -191,10 +200,11 @@ class Cleaner:
     def _remove_unnamed(self, key: Key, path: DataPath, needed: int, before: float) -> None:
         """Removes old files that no version names: a killed process has left them, or a job of Spark that failed."""
         newest, table = self._engine.visible[key].version, self._engine.table(key)
-        if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not table.has_failed:
-            return
         # what is staged now was made by a transaction that runs, is prepared, or is being undone
         oldest = min(before, self._engine.oldest_begin() - CLOCK_SECONDS)
+        has_aged = self._youngest.get(key, oldest) < oldest
+        if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not has_aged and not table.has_failed:
+            return
         staged = self._engine.prepared.files(key) | self._engine.intents.files(key)
         kept = self._kept(key, path, -1) | {data_location.inside(path, file) for file in staged}
         for text in data_location.together(path, data_location.read_text, _notes(path)):
@@ -202,11 +212,11 @@ class Cleaner:
         unnamed = unnamed_files(path, kept)
         old = [path / file.name for file in unnamed if file.modified < oldest]
         data_location.remove_all(file.with_name(name) for file in old for name in (file.name, f".{file.name}.crc"))
-        young = len(old) < len(unnamed)
-        self._looked[key] = newest
+        young = [file.modified for file in unnamed if file.modified >= oldest]
+        self._looked[key], self._youngest[key] = newest, max(young, default=math.inf)
         if table.has_failed:
             self._engine.spark._jvm.System.gc()  # type: ignore[union-attr]  # what failed has left them open, and the disk has no room yet
-            table.has_failed = young
+            table.has_failed = bool(young)
 
     def _kept(self, key: Key, path: DataPath, upto: int) -> set[str]:
         """Files that a version after `upto` has or removes, or that are visible."""

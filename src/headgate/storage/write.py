@@ -109,7 +109,7 @@ def _whole(table: DeltaTable, actions: list[Action]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        data_location.remove_all(file_action.files_made(table.path, actions))
+        data_location.forsake(file_action.files_made(table.path, actions))
         raise
 
 

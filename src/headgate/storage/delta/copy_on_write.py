@@ -36,8 +36,7 @@ def left(table: DeltaTable, state: TableState, deleted: Mapping[str, deletion_ve
             for piece in _pieces(table, state, path, rows):
                 made.append(_kept(parquet.write(table.path, piece, {}, len(made)), data_change=data_change))
     except BaseException:
-        for action in made:
-            data_location.remove(table.path / action["add"]["path"])
+        data_location.forsake(table.path / action["add"]["path"] for action in made)
         raise
     return made
 

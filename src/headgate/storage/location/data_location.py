@@ -20,6 +20,8 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,11 +47,17 @@ R = TypeVar("R")
 _guards: dict[Any, Callable[[], None]] = {}
 """By object store what says, before each request that writes or removes, that this process may."""
 
+_forsaken: dict[Any, dict[str, float]] = {}
+"""By object store the keys of files that may lie there though nobody names them, and since when: see `forsake`."""
+_forsaken_lock = threading.Lock()
+
 CACHE_SIZE = "data_location_cache_size"
 AT_ONCE = 16
 """Requests to an object store that wait at a time."""
 A_REQUEST = 1_000
 """Files that an object store removes with one."""
+ANSWER_SECONDS = 120.0
+"""So long after a request that was not answered the store may still do it."""
 
 
 def is_local(path: DataPath) -> bool:
@@ -274,8 +282,13 @@ def written(path: DataPath, *, kept: bool = True) -> Iterator[Path]:
     try:
         yield draft
         _may_write(path)
-        with _told(path):
-            path.fs.put_file(str(draft), path.path)
+        try:
+            with _told(path):
+                path.fs.put_file(str(draft), path.path)
+        except BaseException:
+            if kept:  # otherwise it goes with its folder
+                _note_forsaken([path])  # the store may have it all the same
+            raise
         if kept:
             file_cache.keep(path.fs, path.path, draft)
     finally:
@@ -399,6 +412,36 @@ def _remove_keys(near: UPath, keys: Sequence[str]) -> None:
                 file_cache.forget(near.fs, f"{bucket}/{key}")
 
     together(near, some, [keys[first : first + A_REQUEST] for first in range(0, len(keys), A_REQUEST)])
+
+
+def forsake(paths: Iterable[DataPath]) -> None:
+    """Removes files that were made for nothing, of names that are never given again; what a store does not remove now goes later."""
+    given = list(paths)
+    try:
+        remove_all(given)
+    except (OSError, PostgresError):
+        _note_forsaken(given)
+
+
+def remove_forsaken(near: DataPath) -> None:
+    """Removes from a path's store what `forsake` could not remove, and what writes that failed may have left."""
+    if isinstance(near, Path):
+        return
+    until = time.monotonic() - ANSWER_SECONDS
+    with _forsaken_lock:
+        due = [key for key, since in _forsaken.get(near.fs, {}).items() if since <= until]
+    if due:
+        _remove_keys(near, due)
+        with _forsaken_lock:
+            for key in due:
+                _forsaken[near.fs].pop(key, None)
+
+
+def _note_forsaken(paths: Iterable[DataPath]) -> None:
+    with _forsaken_lock:
+        for path in paths:
+            if not isinstance(path, Path):
+                _forsaken.setdefault(path.fs, {})[_key(path)] = time.monotonic()
 
 
 def _key(path: UPath) -> str:

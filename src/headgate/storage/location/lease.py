@@ -188,11 +188,13 @@ class Lease:
         except FileNotFoundError:
             return False
         except FileExistsError:
-            # a request that was answered too late is sent again, and meets what it has written itself
+            # a request that was not answered in time has been carried out all the same: the same one, sent again, or the renewal before
             found = self._read()
-            if found is None or found[1] != self._mine:
+            if found is None or found[1].process != self._mine.process:
                 return False
-            self._tag = found[0]
+            self._tag, held = found
+            if held != self._mine:  # who waits for it has seen that one for a while: it must change
+                return self._write(self._tag, begun)
         self._until = begun + LEASE_SECONDS - MARGIN
         return True
 

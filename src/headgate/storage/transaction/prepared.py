@@ -209,7 +209,7 @@ class PreparedTransactions:
             for key in one.created:
                 engine.forget(key)
             for relation, (_, actions) in one.tables.items():
-                data_location.remove_all(file_action.files_made(engine.path((one.database, relation)), actions))
+                data_location.forsake(file_action.files_made(engine.path((one.database, relation)), actions))
             self.ended(one.gid)
         finally:
             self._free(one)

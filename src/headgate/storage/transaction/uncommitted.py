@@ -6,7 +6,6 @@ it; only the folder of a table that the transaction has made is there, with its 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -465,8 +464,7 @@ class Uncommitted:
     def _remove_files(self, kept: Mapping[Key, set[DataPath]]) -> None:
         """Removes the files that were made and are not kept; what cannot be removed now is left to cleaning."""
         for key, files in self._open.files.items():
-            with contextlib.suppress(OSError, PostgresError):
-                data_location.remove_all(files - kept.get(key, set()))
+            data_location.forsake(files - kept.get(key, set()))
 
     def _end(self) -> None:
         self._ended = True
