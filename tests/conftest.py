@@ -337,10 +337,10 @@ class NodeServer(Server):
             path.write_text(text)
 
     def start(self) -> None:
-        self.headgate("start", "-l", str(self.logfile))
+        self.headgate("start", "-l", str(self.logfile), "-t", str(60 * patience()))
 
     def stop(self, mode: str = "fast") -> None:
-        self.headgate("stop", "-m", mode)
+        self.headgate("stop", "-m", mode, "-t", str(60 * patience()))
 
     @property
     def pid(self) -> int:

@@ -34,7 +34,7 @@ class SparkCluster:
         try:
             self._begin(workers)
         except BaseException:
-            self.lose()  # it belongs to no fixture yet
+            self.end()  # it belongs to no fixture yet
             raise
 
     def _begin(self, workers: int) -> None:
@@ -88,7 +88,7 @@ class SparkCluster:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.web}/json/", timeout=5) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except OSError:
+        except (OSError, ValueError):  # its pages come one after the other: until this one is there, another answers
             return None
 
     def log(self, name: str) -> str:
@@ -120,9 +120,12 @@ class SparkCluster:
 
 
 class ClusterInJava:
-    """A master and a worker of one core inside of the Java of a session that runs: they take a second, and only executors are processes."""
+    """A master and a worker of one core inside of the Java of a session that runs: they take a second, and only executors are processes.
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    `workers=0`: a master alone, whose applications have no executor.
+    """
+
+    def __init__(self, spark: SparkSession, folder: Path, workers: int = 1) -> None:
         self.folder = folder
         jvm: Any = spark._jvm
         settings, nothing = jvm.org.apache.spark.SparkConf(False), jvm.scala.Option.empty()
@@ -132,8 +135,9 @@ class ClusterInJava:
         masters = spark.sparkContext._gateway.new_array(jvm.String, 1)  # type: ignore[union-attr]
         masters[0] = self.master
         start = jvm.org.apache.spark.deploy.worker.Worker.startRpcEnvAndEndpoint
-        worker = start("127.0.0.1", 0, 0, 1, 1024, masters, str(folder), jvm.scala.Some(1), settings, nothing)
-        self._ends = worker, master
+        numbers = range(1, workers + 1)
+        self._ends = [start("127.0.0.1", 0, 0, 1, 1024, masters, str(folder), jvm.scala.Some(n), settings, nothing) for n in numbers]
+        self._ends.append(master)
 
     def executors(self) -> list[int]:
         """The process ids of executors that run."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.conftest import NodeServer, Server, free_port, until
+from tests.conftest import NodeServer, Server, SqlError, free_port, until
 from tests.object_store import ObjectStore
 from tests.publisher import slots
 from tests.spark_cluster import ClusterInJava, SparkCluster
@@ -124,10 +127,174 @@ def test_an_executor_copies_merges_and_judges(
         assert spark_of(node)["driver_batches"] == 0
         assert list(cluster.folder.glob("app-*/*/node/headgate/__init__.py"))
         node.psql(here, f"SELECT pg_drop_replication_slot('{slot}')")
+
+        many = "SELECT count(*) FROM big a, big b, big c WHERE a.n + b.n + c.n < 0"
+        with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
+            node.psql(here, f"SET statement_timeout = '10s'; {many}", timeout=60)
+        # the one executor has one core: it computes nothing of that any more
+        assert node.psql(here, "SELECT count(*), sum(n) FROM big", timeout=60) == postgres.psql(source, "SELECT count(*), sum(n) FROM big")
         node.psql(here, "DROP SUBSCRIPTION executed")
         node.stop()
     finally:
         cluster.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_node_that_is_stopped_while_an_executor_merges_applies_the_batch_once(
+    spare_node: Callable[..., Server], spark: SparkSession, tmp_path: Path, postgres: Server
+) -> None:
+    cluster = ClusterInJava(spark, tmp_path / "worker")
+    source = postgres.new_database()
+    postgres.psql(
+        source,
+        "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2));"
+        " INSERT INTO big SELECT i, md5(i::text), i FROM generate_series(1, 20000) i; CREATE PUBLICATION pub FOR TABLE big",
+    )
+    settings = {"spark_master": f"'{cluster.master}'", "spark.driver.host": "'127.0.0.1'", "spark.executor.memory": "'512m'"}
+    try:
+        node = spare_node(**settings, small_batch_rows="0")
+        here = node.new_database()
+        node.psql(here, "CREATE TABLE big (id int PRIMARY KEY, v text, n numeric(12,2))")
+        node.psql(here, f"CREATE SUBSCRIPTION stopped CONNECTION '{postgres.conninfo(source)}' PUBLICATION pub")
+        until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 240)
+        for _ in range(2):
+            begun = cluster.finished_tasks()
+            postgres.psql(source, "UPDATE big SET n = n + 1, v = v || 'x' WHERE id % 2 = 0")
+            until(lambda: cluster.finished_tasks() > begun, "the batch has not begun", 240)  # noqa: B023
+            node.stop()
+            node.start()
+        mark = postgres.psql(source, "UPDATE big SET v = gen_random_uuid() WHERE id = 1 RETURNING v")
+        until(lambda: node.psql(here, "SELECT v FROM big WHERE id = 1") == mark, "the changes do not come", 240)
+        assert node.psql(here, TOTALS) == postgres.psql(source, TOTALS)
+        node.psql(here, "DROP SUBSCRIPTION stopped")
+        node.stop()
+    finally:
+        cluster.end()
+
+
+@pytest.fixture(scope="module")
+def no_executors(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Settings of a node whose master answers, and has no worker; every batch is for executors."""
+    cluster = ClusterInJava(spark, tmp_path_factory.mktemp("no_worker"), workers=0)
+    yield {"spark_master": f"'{cluster.master}'", "spark.driver.host": "'127.0.0.1'", "small_batch_rows": "0"}
+    cluster.end()
+
+
+def small(server: Server, database: str, name: str = "small") -> None:
+    """A table of more rows than the driver looks through by itself, written by the driver."""
+    lines = "".join(f"{number}\tv{number}\n" for number in range(3000))
+    server.psql(database, f"CREATE TABLE {name} (id int PRIMARY KEY, v text);\nCOPY {name} FROM STDIN;\n{lines}\\.\n")
+
+
+def workers(node: Server, name: str) -> str:
+    """How many workers of the subscriptions with this name run."""
+    return node.psql("postgres", f"SELECT count(pid) FROM pg_stat_subscription WHERE subname = '{name}'")
+
+
+def senders(node: Server) -> set[str]:
+    """The walsenders' process ids."""
+    return set(node.psql("postgres", "SELECT pid FROM pg_stat_replication").split())
+
+
+@pytest.mark.timeout(600)
+def test_a_statement_that_waited_for_executors_kept_others_from_being_cancelled(
+    spare_node: Callable[..., Server], no_executors: dict[str, str]
+) -> None:
+    node = spare_node(**no_executors)
+    here = node.new_database()
+    small(node, here)
+    small(node, here, "other")
+    node.psql(here, "ALTER TABLE small REPLICA IDENTITY FULL; CREATE PUBLICATION out FOR TABLE small WHERE (length(v) > 2)")
+    slot = slots.make(node, here, "judged")
+    node.psql(here, "UPDATE small SET v = 'changed' WHERE id = 5")
+    active = f"SELECT pid FROM pg_stat_activity WHERE datname = '{here}' AND state = 'active' AND query LIKE '%{{}}%' AND pid <> pg_backend_pid()"
+    statements = {
+        "FROM small": "SELECT count(*), max(v) FROM small",
+        "SET v": "UPDATE small SET v = v || 'x'",
+        "COPY": "COPY (SELECT v, count(*) FROM small GROUP BY v) TO STDOUT",
+        "min": "SELECT min(v) FROM other",  # which waits for the one that has asked before what the table is
+        "slot_get": f"SELECT * FROM pg_logical_slot_get_binary_changes('{slot}', NULL, NULL, 'proto_version', '1', 'publication_names', 'out')",
+    }
+    with ThreadPoolExecutor(2) as beside:
+        first = beside.submit(node.psql, here, "SELECT count(*), max(v) FROM other", timeout=600)
+        holder = until(lambda: node.psql(here, active.format("other")))
+        for word, statement in statements.items():
+            with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
+                node.psql(here, f"SET statement_timeout = '1s'; {statement}", timeout=60)
+            told = beside.submit(node.psql, here, statement, timeout=60)
+            pid = until(partial(node.psql, here, active.format(word)))
+            assert node.psql(here, f"SELECT pg_cancel_backend({pid})") == "t"
+            with pytest.raises(SqlError, match="canceling statement due to user request"):
+                told.result()
+        assert node.psql(here, "SELECT v FROM small WHERE id = 5") == "changed"
+        node.psql(here, f"SELECT pg_cancel_backend({holder})")
+        with pytest.raises(SqlError, match="canceling statement due to user request"):
+            first.result()
+    node.psql(here, f"SELECT pg_drop_replication_slot('{slot}')")
+
+
+@pytest.mark.timeout(600)
+def test_a_checkpoint_waited_for_executors(spare_node: Callable[..., Server], no_executors: dict[str, str]) -> None:
+    node = spare_node(**no_executors)
+    here = node.new_database()
+    node.psql(here, "CREATE TABLE often (id int);" + "INSERT INTO often VALUES (1);" * 120)  # as many as a Delta log has a checkpoint for
+    node.psql(here, "CHECKPOINT", timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_node(
+    spare_node: Callable[..., Server], no_executors: dict[str, str], postgres: Server
+) -> None:
+    source, target = postgres.new_database(), postgres.new_database()
+    small(postgres, source)
+    postgres.psql(  # few rows of many pages: a copy is cut into ranges by pages
+        source,
+        "CREATE TABLE big (id int PRIMARY KEY, v text) WITH (fillfactor = 10);"
+        " INSERT INTO big SELECT i, repeat(md5(i::text), 12) FROM generate_series(1, 14000) i;"
+        " CREATE PUBLICATION batches FOR TABLE small; CREATE PUBLICATION copies FOR TABLE big",
+    )
+    node = spare_node(**no_executors)
+    here, name = node.new_database(), target
+    node.psql(here, "CREATE TABLE small (id int PRIMARY KEY, v text); CREATE TABLE big (id int PRIMARY KEY, v text)")
+    node.psql(here, f"CREATE SUBSCRIPTION b_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION batches")
+    until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 60)
+    node.psql(here, f"CREATE SUBSCRIPTION c_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION copies")
+    sent = "CREATE TABLE sent (id int PRIMARY KEY, v text)"
+    node.psql(here, f"{sent}; ALTER TABLE sent REPLICA IDENTITY FULL; CREATE PUBLICATION judged FOR TABLE sent WHERE (length(v) > 2)")
+    postgres.psql(target, sent)
+    postgres.psql(target, f"CREATE SUBSCRIPTION j_{name} CONNECTION '{node.conninfo(here)}' PUBLICATION judged WITH (copy_data = false)")
+    streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'"
+    until(lambda: node.psql(here, streams) == "1", "no walsender", 60)
+    # a batch, a copy and a filter that nobody computes
+    changed = postgres.psql(source, "UPDATE small SET v = 'changed' WHERE id = 5; SELECT pg_current_wal_lsn()")
+    came = f"SELECT received_lsn >= '{changed}' FROM pg_stat_subscription WHERE subname = 'b_{name}'"
+    until(lambda: node.psql(here, came) == "t", "the change has not come", 60)
+    node.psql(here, "INSERT INTO sent VALUES (1, 'passes')")
+    until(lambda: workers(node, f"c_{name}") == "2", "the copy has not begun", 60)
+    time.sleep(5)  # what they begin cannot be seen from here
+
+    before = senders(node)
+    node.psql(here, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+    until(lambda: senders(node).isdisjoint(before), "the walsender does not end")
+    node.psql(here, f"ALTER SUBSCRIPTION b_{name} DISABLE")
+    node.psql(here, f"SELECT pg_terminate_backend(pid) FROM pg_stat_subscription WHERE subname = 'b_{name}'")
+    until(lambda: workers(node, f"b_{name}") == "0", "the worker that merges does not end")
+    node.psql(here, f"DROP SUBSCRIPTION c_{name}", timeout=60)
+    assert workers(node, f"c_{name}") == "0"
+
+    node.psql(here, f"ALTER SUBSCRIPTION b_{name} ENABLE")
+    node.psql(here, f"CREATE SUBSCRIPTION c_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION copies")
+    until(lambda: workers(node, f"b_{name}") + workers(node, f"c_{name}") == "12", "the workers have not begun", 60)
+    time.sleep(5)
+    node.stop()
+    assert "some sessions did not end in time" not in node.log()
+    node.start()
+    assert node.psql(here, "SELECT v FROM small WHERE id = 5") == "v5"
+    node.psql(here, f"DROP SUBSCRIPTION c_{name}", timeout=60)
+    node.psql(here, f"DROP SUBSCRIPTION b_{name}", timeout=60)
+    postgres.psql(target, f"DROP SUBSCRIPTION j_{name}")
 
 
 @pytest.mark.slow

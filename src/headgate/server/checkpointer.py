@@ -16,21 +16,27 @@ has become unusable.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from headgate.catalog.replication.slot import Slot
+from headgate.errors import PostgresError
 from headgate.publisher.slots import IDLE_TIMEOUT
 from headgate.server import reinitialize
 from headgate.storage.cleaning import Cleaner
 from headgate.storage.delta.delta_checkpoint import DeltaCheckpoints
+from headgate.storage.spark import job_group
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
 
 LOOK_SECONDS = 5.0
+LOCK_SECONDS = 0.1
+"""How often it is looked whether a checkpoint that waits for another one is still wanted."""
 MEGABYTE = 1 << 20
 
 
@@ -43,6 +49,7 @@ class Checkpointer:
         self._delta_checkpoints = DeltaCheckpoints(node.engine)
         self._one = threading.Lock()
         self._stopping = threading.Event()
+        self._jobs = job_group.EndedJobs("checkpointer", "headgate checkpointer", self._check)
         self.thread = Supervised("checkpointer", self._run)
         self._last, self._last_end = time.monotonic(), node.engine.log.end
 
@@ -53,26 +60,39 @@ class Checkpointer:
     def stop(self) -> None:
         """Ends the thread."""
         self._stopping.set()
+        self._jobs.end()
         self.thread.stop(30)
 
     def _run(self) -> None:
+        try:
+            with self._jobs.entered(self._node.engine.spark.sparkContext):
+                self._work()
+        except PostgresError:
+            if not self._stopping.is_set():
+                raise
+
+    def _check(self) -> None:
+        if self._stopping.is_set():
+            raise PostgresError("57P01", "terminating checkpointer due to administrator command")
+
+    def _work(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
             if not self._node.catalog.is_usable():
                 reinitialize.give_up(self._node, f'catalog "{self._node.catalog.path}" cannot be used any more')
                 return
             self._node.catalog.checkpoint()
-            with self._one:
-                self._delta_checkpoints.write_due()
+            with self._alone(self._check):
+                self._write_due(self._check)
             settings = self._node.settings
             passed = time.monotonic() - self._last >= settings.integer("checkpoint_timeout")
             grown = self._node.engine.log.end - self._last_end >= settings.integer("max_wal_size") * MEGABYTE // 2
             if passed or grown:
-                self.checkpoint()
+                self.checkpoint(self._check)
 
-    def checkpoint(self) -> None:
-        """Gives up slots, then removes what is not needed any more."""
+    def checkpoint(self, check: Callable[[], None]) -> None:
+        """Gives up slots, then removes what is not needed any more; `check` raises to end the wait for another, and for executors."""
         node = self._node
-        with self._one:
+        with self._alone(check):
             self._last, self._last_end = time.monotonic(), node.engine.log.end
             limit = self._limit()
             if limit is not None:
@@ -80,9 +100,24 @@ class Checkpointer:
             timeout: int = node.settings.integer(IDLE_TIMEOUT)
             if timeout:
                 node.slots.invalidate_idle(timeout)
-            self._delta_checkpoints.write_due()
+            self._write_due(check)
             self._cleaner.clean(node.engine.oldest(), node.settings.integer("file_retention"))
             node.catalog.checkpoint(0)
+
+    def _write_due(self, check: Callable[[], None]) -> None:
+        """Those of the tables' logs, unless they would wait for executors: cleaning, slots and the catalog need none."""
+        cluster = self._node.cluster
+        if cluster is None or not cluster.lacks_executors:
+            self._delta_checkpoints.write_due(check)
+
+    @contextlib.contextmanager
+    def _alone(self, check: Callable[[], None]) -> Iterator[None]:
+        while not self._one.acquire(timeout=LOCK_SECONDS):
+            check()
+        try:
+            yield
+        finally:
+            self._one.release()
 
     def _limit(self) -> int | None:
         """How far a slot may stay behind; None for as far as it will."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.server")
 
+_ALLOCATION = "spark.dynamicAllocation.enabled"
 LOOK_SECONDS = 5.0
 """How often the cluster is looked at."""
 PATIENCE_SECONDS = 60.0
@@ -53,6 +54,11 @@ class ClusterWatch:
     def start(self) -> None:
         """Begins to watch, until the node stops."""
         self.thread.start()
+
+    @property
+    def lacks_executors(self) -> bool:
+        """Whether a job would wait: there is no executor, and none comes because one is asked for."""
+        return not self.application.executors and self.node.settings.spark().get(_ALLOCATION, "false").lower() != "true"
 
     def _watch(self) -> None:
         while not self.node.stopping:

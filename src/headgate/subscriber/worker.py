@@ -13,8 +13,11 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from headgate.catalog import database as databases
 from headgate.catalog.relation.relation import Index, Relation
@@ -25,7 +28,7 @@ from headgate.catalog.user_type import KnownTypes
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.storage.lock import Patience
-from headgate.storage.spark import failure
+from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.evolution import Evolve
@@ -68,7 +71,8 @@ class Worker:
         self.engine, self.catalog, self.settings = self.node.engine, self.node.catalog, self.node.settings
         self.name = name
         self.origin = f"pg_{subscription.oid}" if relation is None else f"pg_{subscription.oid}_{relation}"
-        self.waker = Waker()
+        self._jobs = job_group.EndedJobs(f"worker-{self.origin}", name, self.check_stop)
+        self.waker = Waker(self._jobs.end)
         self.wanted = threading.Event()
         """Set when the catalog changed or a table sync came further: the worker looks."""
         self.began = time.time()
@@ -121,6 +125,20 @@ class Worker:
         """Raises 57P01 once the worker has been asked to end."""
         if self.waker.stopped:
             raise terminated()
+
+    @contextlib.contextmanager
+    def jobs(self) -> Iterator[None]:
+        """Spark's jobs inside end when the worker is asked to end, wherever they are, and then 57P01; a commit is not for inside."""
+        try:
+            with self._jobs.entered(self.engine.spark.sparkContext):
+                yield
+        except (PostgresError, PySparkException, Py4JJavaError):
+            self.check_stop()
+            raise
+
+    def in_jobs(self) -> None:
+        """Makes another thread one whose jobs are the worker's, inside of `jobs`."""
+        self._jobs.join(self.engine.spark.sparkContext)
 
     def session(self) -> InputSettings:
         """What input functions depend on; puts the database's types in force for the worker's thread."""

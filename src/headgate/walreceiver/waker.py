@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 
 class Waker:
-    """An eventfd with a flag."""
+    """An eventfd with a flag; `told` is called by `stop`, in the thread of whoever stops."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[], None] = lambda: None) -> None:
+        self._told = told
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self.stopped = False
@@ -32,6 +34,7 @@ class Waker:
         """Asks the thread to end."""
         self.stopped = True
         self.wake()
+        self._told()
 
     def clear(self) -> None:
         """Takes note of the wake-ups so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -56,6 +57,10 @@ class Channel(Protocol):
 
     def interrupt(self) -> None:
         """Makes `poll` return; from any thread."""
+        ...
+
+    def client_gone(self) -> bool:
+        """Whether the client has closed its side; from any thread."""
         ...
 
 
@@ -175,6 +180,10 @@ class Interrupts(Protocol):
 
     def forget_cancel(self) -> None:
         """A cancel has been heeded."""
+        ...
+
+    def cancelling(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """Inside, `stop` is called when something is asked, from another thread and until it has been left."""
         ...
 
 

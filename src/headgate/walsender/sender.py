@@ -15,7 +15,10 @@ becomes 0/1600, nothing goes out but a keepalive 0/1600; the client answers flus
 from __future__ import annotations
 
 import logging
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headgate.catalog.replication.slot import Slot
 from headgate.errors import PostgresError, Severity
@@ -23,6 +26,7 @@ from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput import write
 from headgate.publisher.stream import Stream, StreamRequest
+from headgate.storage.spark import job_group
 from headgate.storage.transaction.log import now
 from headgate.types import text_column
 from headgate.walsender import options
@@ -32,6 +36,8 @@ from headgate.walsender.statistics import SenderState
 
 _log = logging.getLogger("headgate.walsender")
 POLL_SECONDS = 10.0
+CLIENT_SECONDS = 1.0
+"""How often it is looked whether the client is still there while executors judge."""
 
 
 class ClientDone(Exception):
@@ -74,6 +80,9 @@ class Sender:
         self._last_reply = time.monotonic()
         self._asked = False
         self._kept_alive: Lsn | None = None
+        self._jobs = job_group.EndedJobs(f"walsender-{host.backend.pid}", "headgate walsender", host.interrupts.check)
+        self._is_left = False
+        """Whether the client has gone while something was judged."""
 
     def close(self) -> None:
         """The stream has ended."""
@@ -85,7 +94,7 @@ class Sender:
         channel = self.host.connection
         self.statistics.state = SenderState.CATCHUP
         channel.flush()
-        with self.node.log_watch.watching(channel.interrupt):
+        with self.node.log_watch.watching(channel.interrupt), self._watched():
             try:
                 while True:
                     self._take_messages()
@@ -98,16 +107,52 @@ class Sender:
         """Sends the next batch; whether there was anything in the log."""
         if self.node.engine.log.end <= self.stream.position:
             return False
-        batch = self.stream.next()
+        with self._judging():
+            batch = self.stream.next()
         if batch is None:
             return False
-        channel = self.host.connection
-        for frames in batch.frames:
-            channel.write(frames)
+        channel, frames = self.host.connection, iter(batch.frames)
+        while True:
+            with self._judging():
+                piece = next(frames, None)
+            if piece is None:
+                break
+            channel.write(piece)
             channel.flush_while(self._take_messages)
         self.statistics.passed(batch.position)
         self.node.slots.count(self.name, batch.counts)
         return True
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        """Inside, what is read and judged by Spark ends when the walsender is to end, also where it waits for executors."""
+        try:
+            with self._jobs.entered(self.node.engine.spark.sparkContext), self.host.interrupts.cancelling(self._jobs.end):
+                yield
+        except Exception:
+            self._check_told()
+            if self._is_left:
+                self.host.leave()
+            raise
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Inside, jobs of a cluster's end when the client has gone: who comes back could not have the slot before there are executors."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(CLIENT_SECONDS):
+                if self.host.connection.client_gone():
+                    self._is_left = True
+                    self._jobs.end()
+                    return
+
+        if self.node.engine.on_cluster:
+            threading.Thread(target=watch, name="walsender client", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
 
     def _caught_up(self) -> None:
         """Everything is sent: say so, then wait."""
@@ -137,12 +182,7 @@ class Sender:
 
     def _check(self) -> None:
         """Ends the stream when it shall end; asks a silent client."""
-        pending = self.host.interrupts.pending()
-        if pending is not None:
-            if self.node.stopping:
-                self.statistics.state = SenderState.STOPPING
-                raise ClientDone
-            raise pending
+        self._check_told()
         if not self.timeout:
             return
         silent = time.monotonic() - self._last_reply
@@ -155,6 +195,15 @@ class Sender:
         if silent >= self.timeout / 2 and not self._asked:
             self._asked = True
             self._keepalive(ask=True)
+
+    def _check_told(self) -> None:
+        """Ends the stream when another has asked for it."""
+        pending = self.host.interrupts.pending()
+        if pending is not None:
+            if self.node.stopping:
+                self.statistics.state = SenderState.STOPPING
+                raise ClientDone
+            raise pending
 
     # ---- what the client says ---------------------------------------------------------------------------
     def _take_messages(self) -> None:

@@ -70,7 +70,7 @@ def running(session: Session, transaction: Transaction) -> Iterator[None]:
         session.check_cancel()
         spill.check()
 
-    thread = job_group.enter(context, session.job_group, "headgate session")
+    thread = job_group.enter(context, session.job_group, "headgate session", check)
     stopped = threading.Event()
 
     def stop() -> None:

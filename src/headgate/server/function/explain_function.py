@@ -110,8 +110,8 @@ class ExplainFunction:
         """The rows of a query on a user's table, with the session's rights."""
         session = self.session
         [statement] = parse(sql)
-        plan = Planner(session, transaction).select(statement.node, None)
         with rendering.running(session, transaction):
+            plan = Planner(session, transaction).select(statement.node, None)
             found = plan.frame.toArrow()
         return [list(row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
 

@@ -179,7 +179,8 @@ class SlotFunctions:
             )
             stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted, self.node.changes)
             try:
-                found, counts = _collect(stream, Lsn(upto) if upto else None, limit or None)
+                with self.session.cancelling_jobs():
+                    found, counts = _collect(stream, Lsn(upto) if upto else None, limit or None)
                 for each in counts:
                     slots.count(name, each)
             finally:

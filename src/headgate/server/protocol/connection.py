@@ -231,10 +231,11 @@ class Connection:
             raise ConnectionBroken("the client has sent something that is no TLS") from error
 
     def client_gone(self) -> bool:
-        """Whether the client has closed its side; reads nothing away."""
+        """Whether the client has closed its side, whatever it has said before; reads nothing away, and may be asked by any thread."""
+        poll = select.poll()
         try:
-            readable = readable_of([self.socket], 0)
-            return bool(readable) and not self.socket.recv(1, socket.MSG_PEEK)
+            poll.register(self.socket, select.POLLRDHUP)
+            return bool(poll.poll(0))
         except (OSError, ValueError):
             return True
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -43,6 +43,7 @@ from headgate.server.session.notification import Mailbox, PendingNotifications
 from headgate.server.session.transaction_block import BlockState, TransactionBlock
 from headgate.settings.encoding import Encoding
 from headgate.storage.lock import Patience
+from headgate.storage.spark import job_group
 from headgate.storage.transaction.transaction import NOTHING
 from headgate.types import registry
 from headgate.types.resultset import ResultSet
@@ -262,6 +263,18 @@ class ClientSession:
     def check_cancel(self) -> None:
         """57014 when the statement was cancelled."""
         self.interrupts.check()
+
+    @contextlib.contextmanager
+    def cancelling_jobs(self) -> Iterator[None]:
+        """Inside, Spark's jobs end when the statement is cancelled, where it is none that `commands.query.rendering` runs."""
+        context = self.node.engine.spark.sparkContext
+        job_group.enter(context, self.job_group, "headgate session", self.check_cancel)
+        try:
+            with self.cancelling(lambda: context.cancelJobGroup(self.job_group)):
+                yield
+        except Exception:
+            self.check_cancel()
+            raise
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
         """Inside, a cancel calls `stop`; `in_java`: what runs takes memory of Java's."""

@@ -152,7 +152,8 @@ def _lock(session: ClientSession, node: pb.LockStmt, text: str) -> str:
 def _checkpoint(session: ClientSession, node: ParseNode, text: str) -> str:
     if not session.is_superuser:
         raise PostgresError("42501", "must be superuser or have privileges of pg_checkpoint to do CHECKPOINT")
-    session.node.checkpointer.checkpoint()
+    with session.cancelling_jobs():
+        session.node.checkpointer.checkpoint(session.check_cancel)
     return "CHECKPOINT"
 
 

@@ -12,6 +12,7 @@ power failure may leave a torn one that is not announced: Delta finds it by its 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,11 @@ class DeltaCheckpoints:
         self._every = every
         self._last: dict[Key, int] = {}
 
-    def write_due(self) -> None:
-        """Writes those that are due. One that fails is told in the log and tried again when as many versions have come."""
+    def write_due(self, check: Callable[[], None] = lambda: None) -> None:
+        """Writes those that are due. One that fails is told in the log and tried again when as many versions have come.
+
+        `check` raises where one has failed because the work is to end.
+        """
         for key, shown in self._engine.visible.items():
             version = shown.loaded_version
             if version is None or version - self._last.get(key, 0) < self._every:
@@ -50,6 +54,7 @@ class DeltaCheckpoints:
                 try:
                     self._write(key, version)
                 except Exception as error:  # noqa: BLE001 (Delta's, Spark's and the disk's; the table is as good without)
+                    check()
                     full = disk_full(error)
                     _log.warning(
                         "could not write a Delta checkpoint of relation %d: %s", key[1], full or error, exc_info=None if full else error

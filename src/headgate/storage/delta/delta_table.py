@@ -31,6 +31,7 @@ from headgate.storage.delta.file_action import Action, records
 from headgate.storage.delta.table_state import TableState, advance, after, difference
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
+from headgate.storage.spark import job_group
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.types.storage import own_name
 
@@ -47,6 +48,8 @@ LISTED_FILES = 100
 """Of a table of more Delta looks up by its statistics which files may have the wanted rows."""
 
 
+LOOK_SECONDS = 0.1
+"""How often who waits for another's opening of a log looks whether it is still wanted."""
 KEPT_LOGS = 8
 """Tables of which Delta's own objects stay, with the snapshots that they have computed: some 3 MB of Java's heap each."""
 
@@ -77,23 +80,53 @@ class Delta:
         self._logs: dict[DataPath, Any] = {}
         self._raw: dict[DataPath, str] = {}
         self._lock = threading.Lock()
+        self._opening: dict[DataPath, threading.Lock] = {}
+        """Who opens a log opens it alone."""
+        self._forgotten = 0
+        """How often one was forgotten: one that is opened meanwhile may be of what is gone, and is not kept."""
         self.true = jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(F.lit(True)._jc)
 
     def log(self, path: DataPath) -> Any:
         """Delta's object for the table in a folder, with the snapshots that it keeps; of a few tables, those that were asked for last."""
         with self._lock:
-            found = self._logs.pop(path, None)
-            if found is None:
-                found = self.DeltaLog.forTable(self.session, str(path))
+            found = self._kept(path)
+            alone = None if found is not None else self._opening.setdefault(path, threading.Lock())
+        if alone is None:
+            return found
+        # Delta asks a job what the table is, which may wait for executors: those of other tables need not wait with it
+        while not alone.acquire(timeout=LOOK_SECONDS):
+            job_group.check()
+        try:
+            return self._opened(path)
+        finally:
+            alone.release()
+
+    def _opened(self, path: DataPath) -> Any:
+        with self._lock:
+            found, forgotten = self._kept(path), self._forgotten
+        if found is not None:
+            return found
+        found = self.DeltaLog.forTable(self.session, str(path))
+        with self._lock:
+            self._opening.pop(path, None)
+            if forgotten == self._forgotten:
                 for old in list(self._logs)[: len(self._logs) + 1 - KEPT_LOGS]:
                     del self._logs[old]
                     self._invalidate(old)
+                self._logs[path] = found
+        return found
+
+    def _kept(self, path: DataPath) -> Any:
+        """Delta's object, if it is one of those that were asked for last; now it is the last."""
+        found = self._logs.pop(path, None)
+        if found is not None:
             self._logs[path] = found
-            return found
+        return found
 
     def forget(self, path: DataPath) -> None:
         """What Delta knows of the table in a folder is forgotten."""
         with self._lock:
+            self._forgotten += 1
             if self._logs.pop(path, None) is not None:
                 self._invalidate(path)
 

@@ -79,6 +79,8 @@ class Applier:
     """Whether tables follow whatever the publisher changes, not only columns that they lack."""
     join: Callable[[], bool] | None = None
     """Has tables that are published and not here join the subscription; whether there were any (create_tables)."""
+    jobs: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Inside of it a worker that shall end is not kept by Spark's jobs."""
     left_out: Callable[[dict[int, int]], None] = lambda _: None
     """Is told how many changes of tables that are not in the subscription were left out, by relation."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
@@ -210,7 +212,8 @@ class Applier:
         transaction = self.engine.begin(self.stream.database)
         transaction.cancelled = self.stopping
         try:
-            written = bool(segment.pieces) and self._write(transaction, segment, by_tasks=by_tasks)
+            with self.jobs():
+                written = bool(segment.pieces) and self._write(transaction, segment, by_tasks=by_tasks)
             if also is not None:
                 also(transaction.cursor)
             if dry or (not written and also is None):

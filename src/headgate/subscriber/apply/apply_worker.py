@@ -57,6 +57,7 @@ class ApplyWorker(Worker):
         self.applier.follow = subscription.schema_evolution == "follow"
         self._account = self.launcher.ledger.of(subscription.oid)
         self.applier.left_out = self._tell_left_out
+        self.applier.jobs = self.jobs
         self.applier.join = None if self.make_tables is None else self._join
         self._look_again = time.monotonic()
         """When the publisher is asked next for publications and tables."""

@@ -94,8 +94,9 @@ class InitialCopy:
             transaction.cancelled = self.worker.patience
             try:
                 self.relation = self._as_it_is(transaction)
-                with leaf_constraints.unique(transaction, self.relation, self.worker.unique):
+                with self.worker.jobs(), leaf_constraints.unique(transaction, self.relation, self.worker.unique):
                     position = copied(connection, transaction)
+                    self._look_at_indexes(transaction)
                 self._commit(transaction, position)
             except BaseException as error:
                 transaction.rollback()
@@ -118,10 +119,12 @@ class InitialCopy:
             raise PostgresError("42P01", f'relation "{shown(self.relation)}" does not exist')
         return found
 
-    def _commit(self, transaction: Transaction, position: Lsn) -> None:
+    def _look_at_indexes(self, transaction: Transaction) -> None:
         for index in self.relation.indexes:
             if index.unique and not index.plain:
                 self.worker.unique(transaction, self.relation, index)
+
+    def _commit(self, transaction: Transaction, position: Lsn) -> None:
         done = SubscriptionRel(self.worker.subscription.oid, self.relation.oid, SyncState.FINISHEDCOPY, position)
         if not subscriptions.set_table(transaction.cursor, done):
             raise PostgresError(
@@ -289,6 +292,7 @@ class InitialCopy:
         spark = transaction.engine.spark
 
         def copied(condition: str) -> pa.Table:
+            self.worker.in_jobs()
             one_task = spark.range(0, 1, 1, 1)
             with step(Step.COPY_RANGE):
                 return one_task.mapInArrow(partial(task, condition), "action string, rows bigint, bytes bigint").toArrow()

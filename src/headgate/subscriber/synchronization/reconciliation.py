@@ -12,16 +12,12 @@ and one UPDATE are merged and committed with state f at 0/50; from there on the 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -31,7 +27,6 @@ from headgate.failpoint import Step, step
 from headgate.pgoutput import message as m
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.spark import job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, row_completion
 from headgate.subscriber.apply.relation_map import Mapping, map_relation, shown
@@ -46,8 +41,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("headgate.subscriber")
 
-STOP_SECONDS = 0.5
-"""How often it is looked whether the worker shall end."""
 _HASHES = ("k", "r")
 """The columns before those of the table: hashes of a row's key and of the row."""
 
@@ -93,14 +86,13 @@ def reconcile(
     data_location.remove_tree(folder)
     counts: dict[str, int] = {}
     try:
-        with _stopped_with(copy, transaction):
-            ranges = difference.ranges()
-            copy.worker.check_stop()
-            if ranges:
-                data_location.make_folder(folder / "rows")
-                with data_location.written(folder / "rows" / "rows.parquet", kept=False) as file:
-                    _stage(copy, transaction, target, difference, reader, file)
-                counts = _merge(copy, transaction, mapping, difference, folder)
+        ranges = difference.ranges()
+        copy.worker.check_stop()
+        if ranges:
+            data_location.make_folder(folder / "rows")
+            with data_location.written(folder / "rows" / "rows.parquet", kept=False) as file:
+                _stage(copy, transaction, target, difference, reader, file)
+            counts = _merge(copy, transaction, mapping, difference, folder)
     finally:
         data_location.remove_tree(folder)
     copy.rows = counts.get("I", 0) + counts.get("U", 0)
@@ -108,30 +100,6 @@ def reconcile(
         'table "%s": %d ranges differ from the publisher\'s; %d rows to insert, %d to update, %d to delete',
         shown(target.local), len(ranges), *(counts.get(op, 0) for op in "IUD"),
     )  # fmt: skip
-
-
-@contextmanager
-def _stopped_with(copy: InitialCopy, transaction: Transaction) -> Iterator[None]:
-    """Spark's work inside ends when the worker is asked to end; then 57P01."""
-    context, over = transaction.engine.spark.sparkContext, threading.Event()
-
-    def watch() -> None:
-        while not over.wait(STOP_SECONDS):
-            if copy.worker.waker.stopped:
-                context.cancelJobGroup(copy.slot)
-
-    job_group.enter(context, copy.slot, "reconciliation")
-    watcher = threading.Thread(target=watch, name="reconciliation watcher", daemon=True)
-    watcher.start()
-    try:
-        yield
-    except (PySparkException, Py4JJavaError):
-        copy.worker.check_stop()
-        raise
-    finally:
-        over.set()
-        watcher.join()
-        job_group.leave(context)
 
 
 def _mapped(transaction: Transaction, target: CopyTarget) -> Mapping:

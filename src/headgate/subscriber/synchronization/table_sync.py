@@ -101,7 +101,7 @@ class SyncWorker(Worker):
     def applier(self, relation: int) -> Applier:
         """What applies changes of the table alone."""
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation)
-        return Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
+        return Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique, jobs=self.jobs)
 
     def folder(self, name: str) -> Path:
         """Where the worker may keep files of its own."""
@@ -197,11 +197,12 @@ class SyncWorker(Worker):
             if any(write.relation in own for entry in later if entry.origin != self.origin for write in entry.writes):
                 transaction.rollback()
                 return False
-            for part in parts:
-                before = self.engine.frame_at(part, copied.commit_lsn)
-                transaction.truncate([part])
-                if not before.isEmpty():
-                    transaction.append(part, before)
+            with self.jobs():
+                for part in parts:
+                    before = self.engine.frame_at(part, copied.commit_lsn)
+                    transaction.truncate([part])
+                    if not before.isEmpty():
+                        transaction.append(part, before)
             subscriptions.set_table(transaction.cursor, SubscriptionRel(self.subscription.oid, relation.oid, SyncState.INIT, None))
             transaction.commit()
         except BaseException:
