@@ -52,7 +52,7 @@ class Watch:
 
 def table(watches: list[Watch], done: dict[str, int]) -> Table:
     """The live table: one line a server."""
-    shown = Table(title="orders, live", expand=False)
+    shown = Table(title="orders, live", caption_justify="left", expand=False)
     for name, justify in (("server", "left"), ("takes", "left"), ("rows", "right"), ("link", "left"), ("lag, bytes", "right")):
         shown.add_column(name, justify=justify)  # type: ignore[arg-type]
     for watch in watches:
