@@ -214,9 +214,9 @@ class Cleaner:
         data_location.remove_all(file.with_name(name) for file in old for name in (file.name, f".{file.name}.crc"))
         young = [file.modified for file in unnamed if file.modified >= oldest]
         self._looked[key], self._youngest[key] = newest, max(young, default=math.inf)
-        if table.has_failed:
+        table.has_failed = False
+        if old:
             self._engine.spark._jvm.System.gc()  # type: ignore[union-attr]  # what failed has left them open, and the disk has no room yet
-            table.has_failed = bool(young)
 
     def _kept(self, key: Key, path: DataPath, upto: int) -> set[str]:
         """Files that a version after `upto` has or removes, or that are visible."""
