@@ -6,13 +6,12 @@ Rows that are forgotten there stay for as long as the node runs, in memory or on
 from __future__ import annotations
 
 import contextlib
-import json
-import urllib.request
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from tests.conftest import Server, SqlError, until
+from tests import spark_pages
+from tests.conftest import NodeServer, Server, SqlError, until
+from tests.spark_pages import SparkPages
 
 MADE = """
 CREATE TABLE source AS SELECT i, md5(i::text) || md5((-i)::text) AS t FROM generate_series(1, 50000) i;
@@ -39,30 +38,18 @@ REFUSED = (
 )
 
 
-def kept(page: str) -> list[dict[str, Any]]:
-    """What Spark keeps, by its own pages."""
-
-    def answer(of: str) -> Any:
-        with urllib.request.urlopen(f"{page}/api/v1/applications{of}", timeout=20) as found:
-            return json.load(found)
-
-    [application] = answer("")
-    rows: list[dict[str, Any]] = answer(f"/{application['id']}/storage/rdd")
-    return rows
-
-
 @pytest.mark.slow  # each statement is several jobs
 @pytest.mark.timeout(900)
-def test_rows_that_a_statement_had_counted_for_its_sequence_stayed_in_spark_for_good(own_node: Callable[..., Server]) -> None:
-    node = own_node(**{"spark.ui.enabled": "true", "spark.ui.port": "0"})
-    page = json.loads(node.headgate("status", "--json").stdout)["spark"]["ui"]
+def test_rows_that_a_statement_had_counted_for_its_sequence_stayed_in_spark_for_good(own_node: Callable[..., NodeServer]) -> None:
+    node = own_node(**spark_pages.SETTINGS)
+    pages = SparkPages(node)
     node.psql("postgres", MADE)
 
     for statement in (*STATEMENTS, *REFUSED):
         with contextlib.suppress(SqlError) if statement in REFUSED else contextlib.nullcontext():
             node.psql("postgres", statement)
             assert statement in STATEMENTS, f"not refused: {statement}"
-        until(lambda: not kept(page), f"kept behind: {statement}", 10)
+        until(lambda: not pages.kept(), f"kept behind: {statement}", 10)
 
     assert node.psql("postgres", "SELECT count(*) > 0 FROM numbered") == "t"
 

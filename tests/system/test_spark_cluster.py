@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import spark_pages
 from tests.conftest import NodeServer, Server, SqlError, free_port, until
 from tests.object_store import ObjectStore
 from tests.publisher import slots
 from tests.spark_cluster import ClusterInJava, SparkCluster
+from tests.spark_pages import SparkPages
 
 ROWS = 130_000
 """Of 400 bytes: a table that is copied by tasks, in ranges."""
@@ -242,10 +244,15 @@ def test_a_checkpoint_waited_for_executors(spare_node: Callable[..., Server], no
     node.psql(here, "CHECKPOINT", timeout=60)
 
 
+def wait_for_executors(pages: SparkPages, *whose: str) -> bool:
+    """Whether jobs of so many workers and walsenders have begun."""
+    return Counter(whose) <= Counter(group.split("-")[0] for group in pages.groups_at_work())
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_node(
-    spare_node: Callable[..., Server], no_executors: dict[str, str], postgres: Server
+    spare_node: Callable[..., NodeServer], no_executors: dict[str, str], postgres: Server
 ) -> None:
     source, target = postgres.new_database(), postgres.new_database()
     small(postgres, source)
@@ -255,7 +262,7 @@ def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_nod
         " INSERT INTO big SELECT i, repeat(md5(i::text), 12) FROM generate_series(1, 14000) i;"
         " CREATE PUBLICATION batches FOR TABLE small; CREATE PUBLICATION copies FOR TABLE big",
     )
-    node = spare_node(**no_executors)
+    node = spare_node(**no_executors, **spark_pages.SETTINGS)
     here, name = node.new_database(), target
     node.psql(here, "CREATE TABLE small (id int PRIMARY KEY, v text); CREATE TABLE big (id int PRIMARY KEY, v text)")
     node.psql(here, f"CREATE SUBSCRIPTION b_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION batches")
@@ -272,8 +279,7 @@ def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_nod
     came = f"SELECT received_lsn >= '{changed}' FROM pg_stat_subscription WHERE subname = 'b_{name}'"
     until(lambda: node.psql(here, came) == "t", "the change has not come", 60)
     node.psql(here, "INSERT INTO sent VALUES (1, 'passes')")
-    until(lambda: workers(node, f"c_{name}") == "2", "the copy has not begun", 60)
-    time.sleep(5)  # what they begin cannot be seen from here
+    until(partial(wait_for_executors, SparkPages(node), "worker", "worker", "walsender"), "nobody has begun to wait", 60)
 
     before = senders(node)
     node.psql(here, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
@@ -286,8 +292,7 @@ def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_nod
 
     node.psql(here, f"ALTER SUBSCRIPTION b_{name} ENABLE")
     node.psql(here, f"CREATE SUBSCRIPTION c_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION copies")
-    until(lambda: workers(node, f"b_{name}") + workers(node, f"c_{name}") == "12", "the workers have not begun", 60)
-    time.sleep(5)
+    until(partial(wait_for_executors, SparkPages(node), "worker", "worker"), "the workers have not begun", 60)
     node.stop()
     assert "some sessions did not end in time" not in node.log()
     node.start()

@@ -1,0 +1,39 @@
+"""What Spark's own pages say of a node: for what can be seen from outside in no other way.
+
+Called by tests whose node has SETTINGS; the pages' address is what ``headgate status`` says.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from typing import Any
+
+from tests.conftest import NodeServer
+
+SETTINGS = {"spark.ui.enabled": "true", "spark.ui.port": "0"}
+
+
+class SparkPages:
+    """The pages of a node that runs."""
+
+    def __init__(self, node: NodeServer) -> None:
+        self.address = json.loads(node.headgate("status", "--json").stdout)["spark"]["ui"]
+
+    def kept(self) -> list[dict[str, Any]]:
+        """What Spark keeps of frames."""
+        rows: list[dict[str, Any]] = self._answer("storage/rdd")
+        return rows
+
+    def groups_at_work(self) -> set[str]:
+        """The groups of the jobs that have begun and not ended."""
+        return {job["jobGroup"] for job in self._answer("jobs?status=running") if "jobGroup" in job}
+
+    def _answer(self, of: str) -> Any:
+        [application] = self._read(f"{self.address}/api/v1/applications")
+        return self._read(f"{self.address}/api/v1/applications/{application['id']}/{of}")
+
+    @staticmethod
+    def _read(page: str) -> Any:
+        with urllib.request.urlopen(page, timeout=20) as found:
+            return json.load(found)
