@@ -199,6 +199,7 @@ def senders(node: Server) -> set[str]:
     return set(node.psql("postgres", "SELECT pid FROM pg_stat_replication").split())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_statement_that_waited_for_executors_kept_others_from_being_cancelled(
     spare_node: Callable[..., Server], no_executors: dict[str, str]
@@ -236,6 +237,7 @@ def test_a_statement_that_waited_for_executors_kept_others_from_being_cancelled(
     node.psql(here, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_checkpoint_waited_for_executors(spare_node: Callable[..., Server], no_executors: dict[str, str]) -> None:
     node = spare_node(**no_executors)
