@@ -99,6 +99,8 @@ class Delta:
         try:
             return self._opened(path)
         finally:
+            with self._lock:
+                self._opening.pop(path, None)
             alone.release()
 
     def _opened(self, path: DataPath) -> Any:
@@ -108,7 +110,6 @@ class Delta:
             return found
         found = self.DeltaLog.forTable(self.session, str(path))
         with self._lock:
-            self._opening.pop(path, None)
             if forgotten == self._forgotten:
                 for old in list(self._logs)[: len(self._logs) + 1 - KEPT_LOGS]:
                     del self._logs[old]
