@@ -43,28 +43,27 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction):
+    with rendering.running(session, transaction), closing(NewRows(planner, relation)) as writer:
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         columns = target_columns(node, relation)
         if node.HasField("on_conflict_clause"):
             on_conflict.permit(node, planner, relation)
-        with closing(NewRows(planner, relation)) as writer:
-            rows = _source(node, planner, writer, columns)
-            if not isinstance(rows, pa.Table):
-                with storage_error.sought(relation.name, lambda: rows):
-                    if not node.HasField("returning_clause") and not node.HasField("on_conflict_clause"):
-                        return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
-                    rows = rows.toArrow()
-            if node.HasField("on_conflict_clause"):
-                stored = (routed_rows if relation.is_partitioned else on_conflict).insert(node, planner, writer, rows)
-            else:
-                stored = writer.append(rows)
-            writer.check_references()
-            if not node.HasField("returning_clause"):
-                return CommandResult(f"INSERT 0 {stored.num_rows}")
-            alias = node.relation.alias.aliasname
-            return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
+        rows = _source(node, planner, writer, columns)
+        if not isinstance(rows, pa.Table):
+            with storage_error.sought(relation.name, lambda: rows):
+                if not node.HasField("returning_clause") and not node.HasField("on_conflict_clause"):
+                    return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
+                rows = rows.toArrow()
+        if node.HasField("on_conflict_clause"):
+            stored = (routed_rows if relation.is_partitioned else on_conflict).insert(node, planner, writer, rows)
+        else:
+            stored = writer.append(rows)
+        writer.check_references()
+        if not node.HasField("returning_clause"):
+            return CommandResult(f"INSERT 0 {stored.num_rows}")
+        alias = node.relation.alias.aliasname
+        return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
 
 
 def target(node: ParseNode, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
