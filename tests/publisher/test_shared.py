@@ -8,8 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
+from headgate.errors import PostgresError
 from headgate.publisher.decoded import DecodedChanges, Shared
+from headgate.storage.spark import job_group
 
 DATABASE = 5
 
@@ -37,6 +40,33 @@ def test_streams_that_ask_together_read_once() -> None:
         go.set()
         assert len({id(each.result()) for each in answers}) == 1
     assert shared.read == 1
+
+
+def test_a_stream_that_is_to_end_does_not_wait_for_what_another_reads(spark: SparkSession) -> None:
+    shared, reading, go = Shared(), threading.Event(), threading.Event()
+    for _ in range(2):
+        shared.enter(DATABASE)
+
+    def read() -> DecodedChanges:
+        reading.set()
+        go.wait()
+        return changes(3)
+
+    def terminated() -> None:
+        raise PostgresError("57P01", "terminating connection due to administrator command")
+
+    def stream() -> DecodedChanges | None:
+        job_group.enter(spark.sparkContext, "a walsender", "", terminated)
+        return shared.get(DATABASE, "a write", read)
+
+    with ThreadPoolExecutor(2) as pool:
+        reader = pool.submit(shared.get, DATABASE, "a write", read)
+        reading.wait()
+        with pytest.raises(PostgresError, match="terminating"):
+            pool.submit(stream).result()
+        assert not reader.done()
+        go.set()
+        assert reader.result() is not None
 
 
 def test_a_stream_alone_keeps_nothing() -> None:

@@ -23,11 +23,14 @@ import pyarrow as pa
 
 from headgate.pgoutput.encode import Frames
 from headgate.publisher.publication_statistics import Tally
+from headgate.storage.spark import job_group
 from headgate.storage.transaction.log import TableWrite
 from headgate.types import buffers
 
 Numbers = npt.NDArray[np.int64]
 LSN_PER_CHANGE = 8
+LOOK_SECONDS = 0.1
+"""How often one that waits for another's read looks whether it is to end."""
 KEPT_BYTES = 64 << 20
 """Of changes in the store, as Arrow holds them; the frames made of them come on top."""
 
@@ -154,7 +157,8 @@ class Shared:
             self._entries.move_to_end(place)
         if mine:
             return self._fill(place, entry, read)
-        entry.ready.wait()
+        while not entry.ready.wait(LOOK_SECONDS):
+            job_group.check()  # the stream may end before the job that another one waits for
         return read() if entry.failed else entry.value
 
     def _fill(self, place: Hashable, entry: _Entry, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:
