@@ -308,9 +308,10 @@ def test_an_unknown_mode_of_stop_is_refused(directory: Directory) -> None:
     assert done.stderr == 'headgate: unrecognized shutdown mode "slow"\nTry "headgate --help" for more information.\n'
 
 
-def test_stop_gives_up_after_its_time(directory: Directory) -> None:
+@pytest.mark.parametrize(("words", "environment"), [(["-t", "0.3"], {}), ([], {"PGCTLTIMEOUT": "0.3"})])
+def test_stop_gives_up_after_its_time(directory: Directory, words: list[str], environment: dict[str, str]) -> None:
     directory.start(STANDIN_STAYS="1")
-    done = directory.do("stop", "-m", "smart", "-t", "0.3")
+    done = directory.do("stop", "-m", "smart", *words, **environment)
     assert done.returncode == 1
     assert done.stderr.startswith('headgate: node does not shut down\nHINT: The "-m fast" option immediately disconnects sessions')
     assert (directory.data / "headgate.pid").read_text().split("\n")[7] == "stopping"

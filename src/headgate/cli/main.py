@@ -30,7 +30,12 @@ app = typer.Typer(
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 _TRY = 'Try "headgate --help" for more information.'
 DataDir = Annotated[str | None, typer.Option("-D", "--pgdata", metavar="DIR", help="The data directory; HEADGATE_DATA stands for it.")]
-Seconds = Annotated[float, typer.Option("-t", "--timeout", metavar="SECONDS", help="How long to wait.")]
+Seconds = Annotated[
+    float,
+    typer.Option(
+        "-t", "--timeout", envvar="PGCTLTIMEOUT", metavar="SECONDS", help="How long to wait; PGCTLTIMEOUT stands for it.", show_envvar=False
+    ),
+]
 Mode = Annotated[str, typer.Option("-m", "--mode", metavar="MODE", help="smart, fast or immediate.")]
 LogFile = Annotated[Path | None, typer.Option("-l", "--log", metavar="FILE", help="Append the server log to this file.")]
 Port = Annotated[str | None, typer.Option("-p", "--port", metavar="PORT", help="The port to listen on.")]
