@@ -306,6 +306,27 @@ def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_nod
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_a_worker_whose_table_waited_for_executors_to_follow_its_publisher_could_not_be_ended(
+    spare_node: Callable[..., NodeServer], no_executors: dict[str, str], postgres: Server
+) -> None:
+    source = postgres.new_database()
+    small(postgres, source)
+    postgres.psql(source, "CREATE PUBLICATION p FOR TABLE small")
+    node = spare_node(**no_executors, **spark_pages.SETTINGS)
+    here, name = node.new_database(), f"f_{source}"
+    node.psql(here, "CREATE TABLE small (id int PRIMARY KEY, v text)")
+    node.psql(
+        here, f"CREATE SUBSCRIPTION {name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION p WITH (schema_evolution = add_columns)"
+    )
+    until(lambda: node.psql(here, "SELECT srsubstate FROM pg_subscription_rel") == "r", "the table is not copied", 60)
+    postgres.psql(source, "ALTER TABLE small ADD COLUMN w text DEFAULT 'wide'; INSERT INTO small VALUES (-1)")
+    until(partial(wait_for_executors, SparkPages(node), "worker"), "the table does not begin to follow", 60)
+    node.psql(here, f"DROP SUBSCRIPTION {name}", timeout=60)
+    assert workers(node, name) == "0"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_node_has_its_work_done_by_a_cluster(
     own_node: Callable[..., Server], spark_cluster: SparkCluster, object_store: ObjectStore, postgres: Server
 ) -> None:

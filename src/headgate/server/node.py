@@ -51,6 +51,7 @@ from headgate.server.session.notification import Channels
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.settings import Settings
+from headgate.subscriber.host import Jobs
 from headgate.subscriber.launcher import Launcher
 from headgate.supervision import Health
 from headgate.walsender.standby import Standbys
@@ -405,17 +406,17 @@ class Node:
 
         return difference.Difference(self, subscription, transaction, mapping, remote, reader)
 
-    def applied_evolution(self, subscription: Subscription, told: Sequence[Told], stopping: Patience) -> None:
+    def applied_evolution(self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs) -> None:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         from headgate.commands.subscription.schema_evolution import evolve
 
-        evolve(self, subscription, told, stopping)
+        evolve(self, subscription, told, stopping, jobs)
 
-    def applied_tables(self, subscription: Subscription, stopping: Patience) -> list[str]:
+    def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
         """Has the published tables that are not in a subscription join it (create_tables)."""
         from headgate.commands.subscription.applied_ddl import join
 
-        return join(self, subscription, stopping)
+        return join(self, subscription, stopping, jobs)
 
     def applied_rights(self, cursor: CatalogCursor, subscription: Subscription, relation: Relation | None, ops: Iterable[str]) -> None:
         """Raises unless a subscription's owner may apply changes of these kinds to the relation; with None, unless it may log in."""

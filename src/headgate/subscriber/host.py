@@ -7,6 +7,7 @@ tables, the floor `verify` finds what differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,9 @@ from headgate.subscriber.apply.row_completion import RowCompletion
 from headgate.subscriber.synchronization.reconciliation import FoundDifference
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.remote import RemoteRelation
+
+Jobs = Callable[[], AbstractContextManager[str]]
+"""Inside, Spark's jobs of the group that it gives end when the worker is asked to end; a commit is not for inside."""
 
 
 class Backend(Protocol):
@@ -109,10 +113,10 @@ class Host(Protocol):
         """What a table must be changed by to be the publisher's."""
         ...
 
-    def applied_evolution(self, subscription: Subscription, told: Sequence[Told], stopping: Patience) -> None:
+    def applied_evolution(self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs) -> None:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         ...
 
-    def applied_tables(self, subscription: Subscription, stopping: Patience) -> list[str]:
+    def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
         """Has the published tables that are not in a subscription join it (create_tables)."""
         ...

@@ -127,11 +127,14 @@ class Worker:
             raise terminated()
 
     @contextlib.contextmanager
-    def jobs(self) -> Iterator[None]:
-        """Spark's jobs inside end when the worker is asked to end, wherever they are, and then 57P01; a commit is not for inside."""
+    def jobs(self) -> Iterator[str]:
+        """Spark's jobs inside, of the group that it gives, end when the worker is asked to end, wherever they are, and then 57P01.
+
+        A commit is not for inside.
+        """
         try:
             with self._jobs.entered(self.engine.spark.sparkContext):
-                yield
+                yield self._jobs.group
         except (PostgresError, PySparkException, Py4JJavaError):
             self.check_stop()
             raise
@@ -177,14 +180,14 @@ class Worker:
         """Has tables follow what the publisher told of their columns, if the subscription has schema_evolution; else None."""
         if self.subscription.schema_evolution == "none":
             return None
-        return lambda told: self.node.applied_evolution(self.subscription, told, self.patience)
+        return lambda told: self.node.applied_evolution(self.subscription, told, self.patience, self.jobs)
 
     @property
     def make_tables(self) -> Callable[[], list[str]] | None:
         """Has published tables join the subscription, if it has create_tables; what was done, a line each."""
         if not self.subscription.create_tables:
             return None
-        return lambda: self.node.applied_tables(self.subscription, self.patience)
+        return lambda: self.node.applied_tables(self.subscription, self.patience, self.jobs)
 
     def limits(self) -> Limits:
         """The settings of a stream."""

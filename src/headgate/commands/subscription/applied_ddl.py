@@ -18,6 +18,7 @@ from headgate.commands.session import NodeParts
 from headgate.commands.subscription import subscription_tables
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context
 from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.host import Jobs
 from headgate.walreceiver.connection import PublisherConnection
 
 
@@ -36,7 +37,7 @@ class OwnerSession(WorkerSession):
             self.transaction.cancelled()
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Nobody asks to cancel; the worker's end is seen behind what runs."""
+        """Nobody asks to cancel; the worker's end ends its jobs (`job_group.EndedJobs`)."""
         return contextlib.nullcontext()
 
     def after_commit(self, action: Callable[[], None]) -> None:
@@ -52,14 +53,19 @@ class OwnerSession(WorkerSession):
 
 
 @contextlib.contextmanager
-def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], None]) -> Iterator[OwnerSession]:
-    """A session of the subscription's owner; what is done inside is one transaction. `stopping` raises when the worker should end."""
+def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], None], jobs: Jobs) -> Iterator[OwnerSession]:
+    """A session of the subscription's owner; what is done inside is one transaction.
+
+    `stopping` raises when the worker should end, and what Spark does inside is of its `jobs`.
+    """
     transaction: Transaction = node.engine.begin(subscription.database)
     transaction.cancelled = stopping
     try:
-        session = OwnerSession(node, owners_context(node, transaction.cursor, subscription), transaction, settings=node.settings)
-        session.use_types()
-        yield session
+        context = owners_context(node, transaction.cursor, subscription)
+        with jobs() as group:
+            session = OwnerSession(node, context, transaction, settings=node.settings, job_group=group)
+            session.use_types()
+            yield session
         transaction.commit()
     except BaseException:
         transaction.rollback()
@@ -69,16 +75,18 @@ def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], N
         action()
 
 
-def join(node: NodeParts, subscription: Subscription, stopping: Callable[[], None]) -> list[str]:
+def join(node: NodeParts, subscription: Subscription, stopping: Callable[[], None], jobs: Jobs) -> list[str]:
     """Adds the published tables that are not in the subscription yet, made where they are missing, to be copied; lines of what was done."""
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         if not subscription_tables.has_new(node.catalog, connection, subscription):
             return []
-        return _join(node, subscription, connection, stopping)
+        return _join(node, subscription, connection, stopping, jobs)
 
 
-def _join(node: NodeParts, subscription: Subscription, connection: PublisherConnection, stopping: Callable[[], None]) -> list[str]:
-    with acting(node, subscription, stopping) as session:
+def _join(
+    node: NodeParts, subscription: Subscription, connection: PublisherConnection, stopping: Callable[[], None], jobs: Jobs
+) -> list[str]:
+    with acting(node, subscription, stopping, jobs) as session:
         session.transaction.lock_object("pg_subscription", subscription.oid)
         joined = subscription_tables.join(session, session.transaction, connection, subscription)
         done = [each.message + (f" ({each.detail})" if each.detail else "") for each in session.notices.said]

@@ -37,6 +37,7 @@ from headgate.sql import statement
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import ParseNode
 from headgate.subscriber.apply.evolution import Told
+from headgate.subscriber.host import Jobs
 from headgate.types import registry
 from headgate.walreceiver import definition
 from headgate.walreceiver.connection import PublisherConnection, literal
@@ -46,13 +47,13 @@ from headgate.walreceiver.remote import PublishedTable, as_text
 _log = logging.getLogger("headgate.subscriber")
 
 
-def evolve(node: NodeParts, subscription: Subscription, told: Sequence[Told], stopping: Callable[[], None]) -> None:
+def evolve(node: NodeParts, subscription: Subscription, told: Sequence[Told], stopping: Callable[[], None], jobs: Jobs) -> None:
     """Has the tables here follow those of the publisher."""
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         remote = definition.read(connection, [PublishedTable(each.schema, each.name) for each in told])
     warnings: list[str] = []
     done: list[str] = []
-    with acting(node, subscription, stopping) as session:
+    with acting(node, subscription, stopping, jobs) as session:
         types = Types(session, remote.types, remote.schemas, done.append)
         for each in told:
             table = relations.lookup(session.transaction.cursor, subscription.database, each.schema, each.name)

@@ -79,7 +79,7 @@ class Applier:
     """Whether tables follow whatever the publisher changes, not only columns that they lack."""
     join: Callable[[], bool] | None = None
     """Has tables that are published and not here join the subscription; whether there were any (create_tables)."""
-    jobs: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    jobs: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     """Inside of it a worker that shall end is not kept by Spark's jobs."""
     left_out: Callable[[dict[int, int]], None] = lambda _: None
     """Is told how many changes of tables that are not in the subscription were left out, by relation."""
