@@ -237,6 +237,43 @@ def test_a_statement_that_waited_for_executors_kept_others_from_being_cancelled(
     node.psql(here, f"SELECT pg_drop_replication_slot('{slot}')")
 
 
+COMMANDS = (
+    "ALTER TABLE small ALTER v SET NOT NULL",
+    "ALTER TABLE small ADD CHECK (length(v) > 0)",
+    "ALTER TABLE small ADD COLUMN n serial",
+    "ALTER TABLE small ALTER id TYPE bigint",
+    "ALTER TABLE small ADD FOREIGN KEY (id) REFERENCES other",
+    "ALTER TABLE small ADD UNIQUE (v)",
+    "ALTER TABLE split ATTACH PARTITION small FOR VALUES FROM (0) TO (10000)",
+    "CREATE TABLE part PARTITION OF split FOR VALUES FROM (5000) TO (6000)",
+    "ALTER DOMAIN word ADD CHECK (VALUE <> 'x')",
+    "ALTER DOMAIN word SET NOT NULL",
+    "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+)
+"""What asks Spark about all rows of a table."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_command_that_waited_for_executors_to_look_at_all_rows_could_not_be_cancelled(
+    spare_node: Callable[..., Server], no_executors: dict[str, str]
+) -> None:
+    node = spare_node(**no_executors)
+    here = node.new_database()
+    node.psql(here, "CREATE DOMAIN word AS text; CREATE TYPE mood AS ENUM ('sad', 'ok')")
+    node.psql(here, "CREATE TABLE split (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); CREATE TABLE rest PARTITION OF split DEFAULT")
+    small(node, here)
+    small(node, here, "other")
+    lines = "".join(f"{number}\tsad\n" for number in range(3000))
+    node.psql(here, f"CREATE TABLE words (id int PRIMARY KEY, m mood, w word);\nCOPY words (id, m) FROM STDIN;\n{lines}\\.\n")
+    node.psql(here, f"COPY rest FROM STDIN;\n{lines}\\.\n")
+    for command in COMMANDS:
+        with pytest.raises(SqlError, match="canceling statement due to statement timeout"):
+            node.psql(here, f"SET statement_timeout = '1s'; {command}", timeout=60)
+    locked = "SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND pid <> pg_backend_pid()"
+    assert node.psql(here, locked) == "0"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_checkpoint_waited_for_executors(spare_node: Callable[..., Server], no_executors: dict[str, str]) -> None:

@@ -31,6 +31,7 @@ from headgate.commands import disclosure
 from headgate.commands.constraint import reference_key
 from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.deferral import Deferrable
+from headgate.commands.query import rendering
 from headgate.errors import PostgresError
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
@@ -120,13 +121,14 @@ def _check_again(session: Session, transaction: Transaction, key: ForeignKey, va
     relation = relations.find(transaction.cursor, transaction.database, key.relation)
     if relation is None or all(each.oid != key.oid for each in relation.foreign_keys):
         return
-    if isinstance(values, pa.Table):
-        children = reference_key.rows_with(transaction, relation, key.columns, relation, key.columns, values)
-        values = reference_key.of_struct(children, "old", reference_key.column_names(relation, key.columns))
-    else:
-        with transaction.seeing_newest():
-            values = reference_key.of_rows(transaction.frame(relation), relation, key.columns)
-    _check_new(session, transaction, relation, key, values, now=True)
+    with rendering.running(session, transaction):
+        if isinstance(values, pa.Table):
+            children = reference_key.rows_with(transaction, relation, key.columns, relation, key.columns, values)
+            values = reference_key.of_struct(children, "old", reference_key.column_names(relation, key.columns))
+        else:
+            with transaction.seeing_newest():
+                values = reference_key.of_rows(transaction.frame(relation), relation, key.columns)
+        _check_new(session, transaction, relation, key, values, now=True)
 
 
 def _refuse_mixed(relation: Relation, key: ForeignKey, values: Rows) -> None:
@@ -219,7 +221,8 @@ def _refuse_again(session: Session, transaction: Transaction, key: ForeignKey, o
     child = relations.find(transaction.cursor, transaction.database, key.relation)
     relation = relations.find(transaction.cursor, transaction.database, key.target)
     if child is not None and relation is not None and any(each.oid == key.oid for each in child.foreign_keys):
-        _refuse(session, transaction, relation, key, child, old, now=True)
+        with rendering.running(session, transaction):
+            _refuse(session, transaction, relation, key, child, old, now=True)
 
 
 def _set(key: ForeignKey, child: Relation, relation: Relation, found: Rows, action: str, writing: Writing, *, deleting: bool) -> None:

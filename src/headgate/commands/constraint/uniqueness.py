@@ -25,6 +25,7 @@ from headgate.changes import lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import reference_key
 from headgate.commands.deferral import Deferrable
+from headgate.commands.query import rendering
 from headgate.errors import PostgresError
 from headgate.expression.node import ColumnRef, Expression, walk
 from headgate.expression.spark import compiler
@@ -63,7 +64,8 @@ def _check_again(session: Session, transaction: Transaction, before: Relation, c
     if relation is None or index is None:
         return
     if keys is None:
-        check_applied(transaction, relation, index, session)
+        with rendering.running(session, transaction):
+            check_applied(transaction, relation, index, session)
         return
     found = lookup.find(transaction, relation, lookup.key_of(relation, index.attnums), keys)
     counted = found.group_by("i", use_threads=False).aggregate([("row", "count")])

@@ -23,6 +23,7 @@ from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.catalog.replication import publication as publications
 from headgate.commands import lookup, privilege
 from headgate.commands.partition import alter_partition
+from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import alter_column, alter_constraint, identity_column, storage_parameter
@@ -62,13 +63,14 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
         transaction.own(relation, Hold.CHANGE if all(_beside_uses(command) for command in commands) else Hold.ALONE)
     alteration = Alteration(session, transaction, relation)
     alteration.only = not node.relation.inh
-    for command in commands:
-        action = ACTIONS.get(command.subtype)
-        if action is None:
-            raise not_supported(f"ALTER TABLE ... {_spelled(command)} is not supported")
-        alter_partition.check(alteration, command, only=not node.relation.inh)
-        action(alteration, command)
-        alteration.refresh()
+    with rendering.running(session, transaction):
+        for command in commands:
+            action = ACTIONS.get(command.subtype)
+            if action is None:
+                raise not_supported(f"ALTER TABLE ... {_spelled(command)} is not supported")
+            alter_partition.check(alteration, command, only=not node.relation.inh)
+            action(alteration, command)
+            alteration.refresh()
     transaction.catalog_changed(history.touched(relation, alteration.relation))
     return CommandResult(f"ALTER {word}")
 

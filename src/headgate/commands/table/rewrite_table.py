@@ -17,7 +17,6 @@ from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import stored_expression
 from headgate.commands.dml import next_value
 from headgate.commands.dml.next_value import Numbers
-from headgate.commands.query import rendering
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
@@ -108,8 +107,7 @@ def replace_column(
     old = F.struct(*[F.col(quoted(each.name)) for each in relation.columns])
     new = F.struct(*[value.alias(each.name) if each.name == column.name else F.col(quoted(each.name)) for each in relation.columns])
     changed = positions.select(old.alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
-    with rendering.running(session, transaction):
-        transaction.replace_rows(relation, changed)
+    transaction.replace_rows(relation, changed)
 
 
 def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using: ParseNode | None) -> None:
@@ -152,5 +150,4 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
         attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
     alteration.refresh()
     if relation.kind == RelationKind.TABLE:
-        with rendering.running(session, transaction):
-            transaction.change_type(relation, alteration.relation, column.name, evaluation.column(value))
+        transaction.change_type(relation, alteration.relation, column.name, evaluation.column(value))

@@ -21,6 +21,7 @@ from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.dml import next_value
 from headgate.commands.partition import partition, partition_constraint, partition_index
+from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
@@ -86,7 +87,8 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     if relation.kind == RelationKind.TABLE:
         transaction.create_table(relation)
     if parent is not None and bound is not None:
-        partition.join(transaction, parent, relation, bound)
+        with rendering.running(session, transaction):
+            partition.join(transaction, parent, relation, bound)
     if parent is not None:
         relation = relations.get(cursor, context.database, relation.oid)
     for each in elements.keys:

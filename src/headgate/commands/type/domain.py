@@ -17,6 +17,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
+from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.type import user_type
@@ -147,7 +148,8 @@ def alter(node: pb.AlterDomainStmt, session: Session) -> CommandResult:
             raise not_supported("this ALTER DOMAIN is not supported")
     user_type.changed(session)
     if node.subtype in ("O", "C"):
-        _check_rows(session, cursor, found)
+        with rendering.running(session, transaction):
+            _check_rows(session, cursor, found)
     return CommandResult("ALTER DOMAIN")
 
 

@@ -27,6 +27,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.user_type import TypeRow
 from headgate.commands import dependency, lookup, privilege, stored_expression
+from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.commands.table import alter_column, rewrite_table
@@ -84,7 +85,8 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
         user_type.rename_label(cursor, database, found.oid, node.old_val, node.new_val)
         user_type.check_label(node.new_val)
         changed(session)
-        _rename_stored(session, transaction, found, node.old_val, node.new_val)
+        with rendering.running(session, transaction):
+            _rename_stored(session, transaction, found, node.old_val, node.new_val)
         _rewrite_expressions(transaction, database, before, _label_change(found, node.old_val, node.new_val))
         return CommandResult("ALTER TYPE")
     transaction.change_object("pg_type", found.oid)
