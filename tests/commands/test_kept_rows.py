@@ -28,6 +28,7 @@ STATEMENTS = (
     "UPDATE numbered SET v = v + 1, id = -id",
     "UPDATE parted SET v = 50000 - v",
     "DELETE FROM numbered WHERE v % 2 = 0",
+    "ALTER TABLE numbered ADD COLUMN more bigserial, ADD COLUMN further bigint GENERATED ALWAYS AS IDENTITY",
 )
 REFUSED = (
     "INSERT INTO numbered (id, v, t) SELECT 7, i, t FROM source",
@@ -65,3 +66,16 @@ def test_each_row_of_a_large_insert_takes_the_next_number_of_each_sequence(serve
         == "50000|1|50000|t"
     )
     assert server.psql(database, "INSERT INTO numbered (v) VALUES (0) RETURNING id, other") == "50001|50001"
+
+
+def test_each_row_takes_a_number_of_its_own_in_an_added_column(server: Server) -> None:
+    database = server.new_database()
+    server.psql(database, MADE)
+
+    server.psql(
+        database, "ALTER TABLE source ADD COLUMN n bigserial, ADD COLUMN m bigint GENERATED ALWAYS AS IDENTITY (START 10 INCREMENT 5)"
+    )
+
+    numbers = "count(*), count(DISTINCT n), min(n), max(n), count(DISTINCT m), min(m), max(m)"
+    assert server.psql(database, f"SELECT {numbers} FROM source") == "50000|50000|1|50000|50000|10|250005"
+    assert server.psql(database, "INSERT INTO source (i) VALUES (0) RETURNING n, m") == "50001|250010"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import attribute
@@ -24,11 +24,12 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.node import ColumnRef, Expression, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.column_name import quoted
+from headgate.storage.spark.persisted import persisted, places
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types.storage import spark_type
 
@@ -74,36 +75,47 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
         if column.not_null:
             check_no_nulls(transaction, relation, column)
         return
-    positions = transaction.positions(relation)
+    positions = _newest(transaction, relation)
     if positions.limit(1).isEmpty():
         return
-    evaluation = Evaluation(session)
     text = column.generated if column.generated is not None else column.default
-    numbers: Sequence[Numbers] = ()
-    if column.identity:
-        owned = sequences.of_column(transaction.cursor, relation.database, relation.oid, column.attnum)
-        assert owned is not None
-        numbers = [next_value.of_sequence(owned, session, transaction, positions.count())]
-        value = F.col(numbers[0].key).cast(spark_type(column.type_oid))
+    bound = None if text is None else stored_expression.stored(text, relation, column)
+    if bound is None or next_value.called(bound):  # an identity column has no default
+        with persisted(positions) as kept:
+            place, rows = places(kept)
+            value, numbers = _numbered(session, transaction, relation, column, bound, rows)
+            _replace(transaction, relation, column, value, kept.select("*", *[each.column(place).alias(each.key) for each in numbers]))
     else:
-        assert text is not None
-        bound = stored_expression.stored(text, relation, column)
-        if next_value.called(bound):
-            bound, numbers = next_value.taken(bound, session, transaction, positions.count())
-        value = evaluation.column(bound)
-    replace_column(session, transaction, relation, column, value, numbers)
+        _replace(transaction, relation, column, Evaluation(session).column(bound), positions)
     if column.not_null:
         check_no_nulls(transaction, relation, column)
 
 
-def replace_column(
-    session: Session, transaction: Transaction, relation: Relation, column: Column, value: SparkColumn, numbers: Sequence[Numbers] = ()
-) -> None:
-    """Writes all rows again with another value in one column, that may use `numbers`. Streams do not see it: the catalog changes."""
-    place = F.row_number().over(Window.orderBy(FILE, ROW)) - 1
-    with transaction.seeing_newest():  # the values of a type, renamed, hold for all rows
-        stored = transaction.positions(relation)
-    positions = stored.select("*", *[each.column(place).alias(each.key) for each in numbers])
+def _numbered(
+    session: Session, transaction: Transaction, relation: Relation, column: Column, default: Expression | None, rows: int
+) -> tuple[SparkColumn, Sequence[Numbers]]:
+    """The value of a column with numbers of a sequence, and these; `default` None: an identity column."""
+    if default is None:
+        owned = sequences.of_column(transaction.cursor, relation.database, relation.oid, column.attnum)
+        assert owned is not None
+        numbers = next_value.of_sequence(owned, session, transaction, rows)
+        return F.col(numbers.key).cast(spark_type(column.type_oid)), [numbers]
+    bound, made = next_value.taken(default, session, transaction, rows)
+    return Evaluation(session).column(bound), made
+
+
+def replace_column(transaction: Transaction, relation: Relation, column: Column, value: SparkColumn) -> None:
+    """Writes all rows again with another value in one column. Streams do not see it: the catalog changes."""
+    _replace(transaction, relation, column, value, _newest(transaction, relation))
+
+
+def _newest(transaction: Transaction, relation: Relation) -> DataFrame:
+    """All rows with their places: what is done to a column holds for those as well that the transaction does not see."""
+    with transaction.seeing_newest():
+        return transaction.positions(relation)
+
+
+def _replace(transaction: Transaction, relation: Relation, column: Column, value: SparkColumn, positions: DataFrame) -> None:
     old = F.struct(*[F.col(quoted(each.name)) for each in relation.columns])
     new = F.struct(*[value.alias(each.name) if each.name == column.name else F.col(quoted(each.name)) for each in relation.columns])
     changed = positions.select(old.alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))

@@ -312,7 +312,7 @@ def _rename_stored(session: Session, transaction: Transaction, found: TypeRow, l
         with transaction.seeing_newest():
             rows = transaction.frame(relation)
         if not rows.where(concerned).limit(1).isEmpty():
-            rewrite_table.replace_column(session, transaction, relation, column, changed)
+            rewrite_table.replace_column(transaction, relation, column, changed)
 
 
 def relabelled(value: Column, label: str, new_label: str) -> Column:
