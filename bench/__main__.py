@@ -299,7 +299,7 @@ def with_servers(report: Report, options: argparse.Namespace, root: Path) -> Non
 
 def measure_filters(report: Report, root: Path, rows: int, runs: int) -> None:
     """The throughput of row filters, on a PostgreSQL and a Spark session of their own."""
-    from headgate.storage.spark import spark_session as spark
+    from headgate.storage.spark.application import spark_session as spark
 
     server = PostgreSQL("filters", root / "filters", "postgres")
     server.start()

@@ -23,12 +23,12 @@ die() { say "$1"; shift; for line in "$@"; do printf '       %s\n' "$line" >&2; 
 
 # ---- nothing to do? -------------------------------------------------------------------------------------------
 project=$(sed '/^\[tool\./,$d' pyproject.toml)
-wanted=$({ printf '%s' "$project"; cat scripts/setup.sh requirements-build.txt requirements-dev.txt src/headgate/storage/{archive,spark/jars,spark/class_archive}.py; } | sha256sum)
+wanted=$({ printf '%s' "$project"; cat scripts/setup.sh requirements-build.txt requirements-dev.txt src/headgate/storage/{archive,spark/application/jars,spark/application/class_archive}.py; } | sha256sum)
 has_java() { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] || command -v java >/dev/null; }
 has_postgresql() { [ -x "$postgresql_bin/initdb" ] && [ -x "$postgresql_bin/psql" ] && command -v psql >/dev/null; }
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted $PWD" ] && [ -x "$venv/bin/headgate" ] && "$venv/bin/python" -c '' 2>/dev/null \
     && has_java && has_postgresql; then
-    [ -z "${S3:-}${GS:-}${AZURE:-}" ] || "$venv/bin/python" -m headgate.storage.spark.jars ${S3:+s3} ${GS:+gs} ${AZURE:+azure}
+    [ -z "${S3:-}${GS:-}${AZURE:-}" ] || "$venv/bin/python" -m headgate.storage.spark.application.jars ${S3:+s3} ${GS:+gs} ${AZURE:+azure}
     exit 0
 fi
 
@@ -100,7 +100,7 @@ say "installing the locked packages (a few minutes the first time: Spark is 450 
 
 # ---- 3. the Delta jars -------------------------------------------------------------------------------------------
 say "fetching the Delta jars"
-"$venv/bin/python" -m headgate.storage.spark.jars ${S3:+s3} ${GS:+gs} ${AZURE:+azure}
+"$venv/bin/python" -m headgate.storage.spark.application.jars ${S3:+s3} ${GS:+gs} ${AZURE:+azure}
 
 # ---- 4. the class archive ----------------------------------------------------------------------------------------
 say "making the archive of Java's classes (half a minute)"

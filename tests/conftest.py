@@ -532,8 +532,8 @@ def surroundings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, surroundings: Surroundings) -> Iterator[SparkSession]:
     """The run's one Spark session, made as a node makes it."""
-    from headgate.storage.spark import heap
-    from headgate.storage.spark import spark_session as storage
+    from headgate.storage.spark.application import heap
+    from headgate.storage.spark.application import spark_session as storage
 
     session = storage.start(bare(surroundings.spark_settings()), scratch=tmp_path_factory.mktemp("spark"))
     heap.settle()  # as a node does when it has been started: the collector need not look at all tests each time

@@ -12,8 +12,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from headgate.storage.spark import jars
-from headgate.storage.spark.jars import Jar
+from headgate.storage.spark.application import jars
+from headgate.storage.spark.application.jars import Jar
 
 VERSIONS = {
     14: Jar(

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import HEADGATE, NodeServer, Server, check
 
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.format import FORMAT
+from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.upgrade import OLDEST, STEPS
 
 FORMATS = Path(__file__).parents[1] / "catalog" / "formats"

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.storage.spark import jars
-from headgate.storage.spark.jars import Jar
+from headgate.storage.spark.application import jars
+from headgate.storage.spark.application.jars import Jar
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -332,7 +332,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--database", required=True, help="a PostgreSQL 15 with C collation, as a connection string")
     options = parser.parse_args()
-    from headgate.storage.spark import spark_session as spark
+    from headgate.storage.spark.application import spark_session as spark
 
     session = spark.start(SETTINGS)
     total = Report()

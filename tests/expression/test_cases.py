@@ -67,7 +67,7 @@ def test_every_expression_agrees_or_is_refused(
 
 
 if __name__ == "__main__":
-    from headgate.storage.spark import spark_session as spark
+    from headgate.storage.spark.application import spark_session as spark
 
     session = spark.start()
     with psycopg.connect(sys.argv[1], autocommit=True) as made:

@@ -15,7 +15,7 @@ from headgate.errors import PostgresError
 from headgate.expression.functions.array import written
 from headgate.expression.functions.regex import functions, java
 from headgate.expression.functions.regex.parser import parse
-from headgate.expression.implementation.text import like
+from headgate.expression.implementation.character.text import like
 
 ROUND = 1000
 QUANTIFIERS = ("*", "+", "?", "*?", "+?", "??", "{2}", "{1,2}", "{0,1}?", "{2,}", "{0}", "{1}", "{1,2}?", "{2}?")

@@ -29,7 +29,7 @@ BEFORE = {
     "storage/location/directory_owner.py": "the first start of a node, before it serves",
     "backup/beside.py": "a copy is one when its last file is there",
     "backup/target.py": "a node starts in the folder of a backup only when all of it is there",
-    "catalog/wal.py": "a start that mends the catalog's log before anything reads it",
+    "catalog/layout/wal.py": "a start that mends the catalog's log before anything reads it",
 }
 """Modules that write while no node works."""
 

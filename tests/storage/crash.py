@@ -13,7 +13,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, m
 
 from headgate.catalog.catalog import Catalog
 from headgate.storage.engine import Engine
-from headgate.storage.spark import spark_session
+from headgate.storage.spark.application import spark_session
 
 A = relation(20000, "a", id=INT8, v=TEXT)
 B = relation(20001, "b", id=INT4, w=INT8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from headgate.storage.spark import cluster
+from headgate.storage.spark.application import cluster
 
 
 def test_rows_are_exchanged_in_as_many_partitions_as_executors_have_work_for(spark: SparkSession) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.storage.spark.spark_session import _escaped
+from headgate.storage.spark.application.spark_session import _escaped
 
 
 @given(st.text())

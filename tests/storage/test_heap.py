@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.conftest import until
 
-from headgate.storage.spark.heap import NAMED, OWN, Heap
+from headgate.storage.spark.application.heap import NAMED, OWN, Heap
 
 PIECE = 16 << 20
 

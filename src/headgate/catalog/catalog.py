@@ -32,9 +32,9 @@ from typing import Self, TypeVar
 
 import duckdb
 
-from headgate.catalog import bootstrap, macros, wal
 from headgate.catalog.cursor import Answers, CatalogCursor
-from headgate.catalog.format import FORMAT
+from headgate.catalog.layout import bootstrap, macros, wal
+from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, one, refused, run
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from headgate.catalog.catalog import Catalog
-from headgate.catalog.format import FORMAT
+from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, one, run
 from headgate.errors import PostgresError
 from headgate.failpoint import Step

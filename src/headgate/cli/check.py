@@ -16,7 +16,7 @@ from headgate.check.finding import Finding, FindingSeverity
 from headgate.cli import control, pidfile, session
 from headgate.cli.message import fail, out
 from headgate.cli.run import check_java, read_settings
-from headgate.storage.spark import jars
+from headgate.storage.spark.application import jars
 from headgate.walreceiver.connection import literal
 
 WRONG = 2

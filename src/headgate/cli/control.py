@@ -23,7 +23,7 @@ from headgate.errors import PostgresError
 from headgate.settings import Settings
 from headgate.storage.location import object_store
 from headgate.storage.location.object_store.store import Store
-from headgate.storage.spark import jars
+from headgate.storage.spark.application import jars
 
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _POLL = 0.05

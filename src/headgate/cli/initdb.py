@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.catalog.format import FORMAT
+from headgate.catalog.layout.format import FORMAT
 from headgate.cli.message import Failed, err, out
 from headgate.errors import PostgresError
 from headgate.settings import AUTO_CONF, CONF

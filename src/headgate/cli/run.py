@@ -22,13 +22,13 @@ from pathlib import Path
 from types import FrameType
 
 from headgate.backup.target import is_incomplete
-from headgate.catalog.format import FORMAT
+from headgate.catalog.layout.format import FORMAT
 from headgate.cli import initdb, message
 from headgate.cli.pidfile import OPTIONS_FILE, PidFile
 from headgate.errors import PostgresError, Severity, disk_full
 from headgate.settings import Settings
 from headgate.storage.location import disk_reserve as reserve
-from headgate.storage.spark import jars
+from headgate.storage.spark.application import jars
 
 JAVA = 17
 

@@ -1,7 +1,7 @@
 """``headgate upgrade``: takes a stopped node's data directory to the format of this version.
 
-Called by `main`. The catalog goes first, step by step (`headgate.catalog.upgrade`), then HG_VERSION says that it is done: until then no
-node starts there, and the command can be given again.
+Called by `main`. The catalog goes first, step by step (`headgate.catalog.upgrade`), then HG_VERSION says that it is done: until then
+no node starts there, and the command can be given again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headgate.catalog.format import FORMAT
+from headgate.catalog.layout.format import FORMAT
 from headgate.cli import control, initdb, pidfile
 from headgate.cli.message import fail, out, refusing
 

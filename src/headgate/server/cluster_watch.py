@@ -1,4 +1,4 @@
-"""Watches the Spark cluster that a node's tasks run on (`storage.spark.cluster`), where `spark_master` names one.
+"""Watches the Spark cluster that a node's tasks run on (`storage.spark.application.cluster`), where `spark_master` names one.
 
 Started by the node; has it say in the log what is wrong, and go on when the cluster is back. What no task is needed for (rows by key, small
 writes, catalogs) goes on meanwhile; statements that need executors wait for them, `statement_timeout` or a cancel ends that; apply workers
@@ -24,8 +24,8 @@ import time
 from typing import TYPE_CHECKING
 
 from headgate.server import reinitialize
-from headgate.storage.spark import cluster
-from headgate.storage.spark.cluster import SPREAD, Application
+from headgate.storage.spark.application import cluster
+from headgate.storage.spark.application.cluster import SPREAD, Application
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:

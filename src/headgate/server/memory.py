@@ -12,7 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from headgate.storage.spark.heap import Heap
+from headgate.storage.spark.application.heap import Heap
 from headgate.supervision import Supervised
 
 if TYPE_CHECKING:

@@ -154,8 +154,9 @@ class Node:
     def _open_parts(self) -> None:
         from headgate.storage.engine import Engine
         from headgate.storage.log_table import LogTable
-        from headgate.storage.spark import cluster, result_spool
-        from headgate.storage.spark import spark_session as spark
+        from headgate.storage.spark import result_spool
+        from headgate.storage.spark.application import cluster
+        from headgate.storage.spark.application import spark_session as spark
 
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
         with ThreadPoolExecutor(1, "start") as pool:

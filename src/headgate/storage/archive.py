@@ -1,4 +1,4 @@
-"""Makes the class archive (`storage.spark.class_archive`): ``python -m headgate.storage.archive``, part of ``make setup``.
+"""Makes the class archive (`storage.spark.application.class_archive`): ``python -m headgate.storage.archive``, part of ``make setup``.
 
 It starts a session, has it do what a node does first, and lets the JVM write down the classes that it loaded.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.storage import warmup
-from headgate.storage.spark import class_archive, spark_session
+from headgate.storage.spark.application import class_archive, spark_session
 
 
 def make() -> None:

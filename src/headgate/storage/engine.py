@@ -44,8 +44,8 @@ from headgate.storage.location.disk_reserve import Reserve
 from headgate.storage.location.lease import Lease
 from headgate.storage.lock import Key, TableLocks
 from headgate.storage.spark import result_spool
+from headgate.storage.spark.application.spark_session import is_cluster
 from headgate.storage.spark.column_name import quoted
-from headgate.storage.spark.spark_session import is_cluster
 from headgate.storage.statistics import Statistics
 from headgate.storage.transaction.committed_keys import CommittedKeys
 from headgate.storage.transaction.intent import Intents

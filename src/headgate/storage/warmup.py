@@ -24,7 +24,7 @@ from headgate.storage.delta import delta_log
 from headgate.storage.delta.delta_table import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
-from headgate.storage.spark import heap
+from headgate.storage.spark.application import heap
 from headgate.storage.spark.failure import used_up
 from headgate.storage.spark.local_relation import in_one_piece
 

@@ -1,6 +1,6 @@
 """Numbers in DuckDB: arithmetic with PostgreSQL's errors and digits.
 
-Forms of `implementation.integer`, `floating_point`, `numeric` and `system`.
+Forms of `implementation.number.integer`, `floating_point`, `numeric` and `system`.
 """
 
 from __future__ import annotations

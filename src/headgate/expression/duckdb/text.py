@@ -1,4 +1,4 @@
-"""Text in DuckDB: LIKE, concatenation, format(). Forms of `implementation.text`, `string` and `system`."""
+"""Text in DuckDB: LIKE, concatenation, format(). Forms of `implementation.character.text`, `string` and `system`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Functions of double precision whose last digit is the C library's, value by value with PostgreSQL's errors (float.c).
 
 Python's `math` calls the same C library as a PostgreSQL on the machine does; Java's own functions differ in the last digit. Called
-through `vectorised` from `implementation.floating_point`; NaN goes through every function.
+through `vectorised` from `implementation.number.floating_point`; NaN goes through every function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Functions of strings on single values, as the C collation and UTF8 have them (varlena.c, formatting.c, quote.c).
 
-Run by `vectorised` in Spark's workers, and when a call of constants is planned; the tables that name them are `implementation.string`'s.
+Run by `vectorised` in Spark's workers, and when a call of constants is planned; the tables that name them are
+`implementation.character.string`'s.
 """
 
 from __future__ import annotations

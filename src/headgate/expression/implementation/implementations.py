@@ -9,27 +9,12 @@ What must hold: a key stands in one table.
 from __future__ import annotations
 
 from headgate.expression import builtin
-from headgate.expression.implementation import (
-    array,
-    bytea,
-    catalog,
-    comparison,
-    enum_type,
-    floating_point,
-    integer,
-    json,
-    money,
-    network,
-    number_cast,
-    numeric,
-    regex,
-    string,
-    system,
-    text,
-)
+from headgate.expression.implementation import array, catalog, comparison, enum_type, json, network, system
 from headgate.expression.implementation.aggregate import collection, ordered_set, reduction, total
+from headgate.expression.implementation.character import bytea, regex, string, text
 from headgate.expression.implementation.datetime import extract, formatting, time_of_day, time_zone, timestamp
 from headgate.expression.implementation.implementation import Implementation, Table
+from headgate.expression.implementation.number import floating_point, integer, money, number_cast, numeric
 from headgate.expression.spark import cast
 
 TABLES: tuple[Table, ...] = (

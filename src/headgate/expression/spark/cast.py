@@ -19,7 +19,7 @@ from headgate.expression.functions import numeric
 from headgate.expression.implementation import enum_type
 from headgate.expression.implementation.datetime.infinity import date_to_timestamp, infinite_timestamp, timestamp_to_date
 from headgate.expression.implementation.implementation import Implementation, Raises, SparkForm, Table, silent
-from headgate.expression.implementation.numeric import exactly, spark_decimal
+from headgate.expression.implementation.number.numeric import exactly, spark_decimal
 from headgate.expression.node import Const, Expression, FuncExpr, Relabel, TypeRef
 from headgate.expression.spark import session_time
 from headgate.expression.spark.literal import to_timestamp

@@ -5,8 +5,8 @@ Spark), `condition`, `sort_key` (ORDER BY). One short function per node; what an
 `call` in `expression.implementation`.
 
 What must hold: nothing is evaluated approximately; errors are PostgreSQL's (`spark.failure`); a value that a CASE, COALESCE, AND
-or OR leaves out cannot fail. The session is expected to run with ANSI mode on and in UTC, as `headgate.storage.spark.spark_session` makes
-it.
+or OR leaves out cannot fail. The session is expected to run with ANSI mode on and in UTC, as
+`headgate.storage.spark.application` makes it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression import node as n
-from headgate.expression.implementation import numeric
+from headgate.expression.implementation.number import numeric
 from headgate.expression.spark.call import may_raise, varies
 from headgate.expression.spark.comparison import C_COLLATIONS, comparable, less
 from headgate.expression.spark.value import Env, Make, Plan, Value, after, refuse

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.expression.implementation.numeric import spark_decimal
+from headgate.expression.implementation.number.numeric import spark_decimal
 from headgate.expression.node import Const
 from headgate.expression.spark.value import DIGITS, MAX_PRECISION, SPARK, TEXT, Value, decimal, rep_of
 from headgate.types import registry

@@ -24,7 +24,7 @@ from headgate.catalog import database as databases
 from headgate.catalog.replication import publication as publications
 from headgate.server.monitoring import status_report
 from headgate.server.monitoring.metrics_port import Render
-from headgate.storage.spark.heap import usage
+from headgate.storage.spark.application.heap import usage
 
 if TYPE_CHECKING:
     from headgate.server.node import Node

@@ -1,4 +1,4 @@
-"""The one Spark session of a node, its jars, its Java, its Python workers and the temporary files of its jobs.
+"""Spark's jobs: to whom they belong, how they end and fail, what is kept of their rows, and how these come to the driver and back.
 
-Started by the node; used by whoever runs a job. What must hold: a node has one session, in UTC and ANSI mode.
+Used by whoever runs a job; the session that runs them, with its jars and workers, is in `application`.
 """

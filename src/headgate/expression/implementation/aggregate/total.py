@@ -19,7 +19,7 @@ from headgate.expression.duckdb import value as duckdb
 from headgate.expression.functions import aggregate, money, numeric
 from headgate.expression.functions.datetime import interval
 from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall
-from headgate.expression.implementation.numeric import exactly
+from headgate.expression.implementation.number.numeric import exactly
 from headgate.expression.spark.aggregate_call import AggregateCall, Kept
 from headgate.expression.spark.comparison import equal_keys, numeric_key
 from headgate.expression.spark.value import (  # fmt: skip

@@ -18,7 +18,7 @@ from headgate.expression.functions import numeric as decimals
 from headgate.expression.functions.datetime import extract
 from headgate.expression.implementation.datetime.infinity import infinite_date, infinite_timestamp
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
-from headgate.expression.implementation.numeric import exactly
+from headgate.expression.implementation.number.numeric import exactly
 from headgate.expression.node import Expression
 from headgate.expression.spark.units import Unit, field_unit
 from headgate.expression.spark.value import DATE, DIGITS, FLOAT8, TIMESTAMP, Env, Rep, Value, as_text, decimal, raising, spark_type

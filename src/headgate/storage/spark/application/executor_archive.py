@@ -21,7 +21,7 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 import headgate
-from headgate.storage.spark.jars import own_folder
+from headgate.storage.spark.application.jars import own_folder
 
 OWN, PACKAGES = "node", "packages"
 """The names that the unpacked archives have in an executor's working directory."""

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from headgate.expression.duckdb import number
 from headgate.expression.functions import floating_point
 from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
-from headgate.expression.implementation.integer import by_zero, division_by_zero
+from headgate.expression.implementation.number.integer import by_zero, division_by_zero
 from headgate.expression.node import Expression
 from headgate.expression.spark.value import FLOAT4, FLOAT8, INT4, SPARK, Env, Rep, Value, in_rep, raising
 from headgate.expression.spark.vectorised import scalar

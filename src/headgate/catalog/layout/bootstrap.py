@@ -6,7 +6,7 @@ Called by `Catalog.create` within one transaction.
 from __future__ import annotations
 
 from headgate.catalog import kept_statistics, physical
-from headgate.catalog.format import FORMAT
+from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
 from headgate.catalog.replication import subscription_column, subscription_resync
 from headgate.initial_catalog import rows

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyspark
 
 from headgate.errors import PostgresError
-from headgate.storage.spark.jars import find_jars, own_folder
+from headgate.storage.spark.application.jars import find_jars, own_folder
 
 
 def path() -> Path:

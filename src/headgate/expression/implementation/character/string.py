@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from headgate.expression.duckdb import text as duckdb
 from headgate.expression.functions import string
 from headgate.expression.functions.regex import similar
-from headgate.expression.implementation import text as compile_text
+from headgate.expression.implementation.character import text as compile_text
 from headgate.expression.implementation.implementation import Guarded, Implementation, SparkForm, Table
 from headgate.expression.node import Expression, FuncExpr, OpExpr
 from headgate.expression.spark import session_time

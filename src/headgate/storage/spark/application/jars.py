@@ -2,9 +2,9 @@
 
 The last are needed where data_location names an object store, and fetched when it first does, by ``make setup S3=1 GS=1 AZURE=1`` or by
 ``headgate fetch-jars s3``. `find_jars` is called when Spark is started (`spark_session`), `ensure` before that by the command line,
-`resolve` by ``make setup`` (``python -m headgate.storage.spark.jars``, with ``s3 gs azure`` for those of these stores too). Spark's own
-dependency resolver (Ivy, through ``spark-submit --packages``) fetches them from Maven Central, or from wherever ``spark.jars.ivySettings``
-of SPARK_CONF_DIR points to; what it finds is compared with the digests below.
+`resolve` by ``make setup`` (``python -m headgate.storage.spark.application.jars``, with ``s3 gs azure`` for those of these
+stores too). Spark's own dependency resolver (Ivy, through ``spark-submit --packages``) fetches them from Maven Central, or from wherever
+``spark.jars.ivySettings`` of SPARK_CONF_DIR points to; what it finds is compared with the digests below.
 
 Only these go on the class path: what else they name comes with Spark already, in versions that must not be mixed with others.
 """
@@ -169,7 +169,7 @@ def find_jars(jars: Sequence[Jar] = JARS) -> list[Path]:
                 detail=f"Looked in {', '.join(str(folder) for folder in dict.fromkeys(folders))}.",
                 hint=f"HEADGATE_JARS is set to {given}; unset it, or put the jar there."
                 if given
-                else 'Run "make setup" or "python -m headgate.storage.spark.jars" with access to Maven Central, '
+                else 'Run "make setup" or "python -m headgate.storage.spark.application.jars" with access to Maven Central, '
                 "or set HEADGATE_JARS to a folder that has the jars.",
             )
         found.append(path)
@@ -271,7 +271,7 @@ def _spark_home() -> Path:
 
 
 def main() -> None:
-    """``python -m headgate.storage.spark.jars [s3] [gs] [azure]``: fetches what is not in `own_folder` yet; says why it cannot."""
+    """``python -m headgate.storage.spark.application.jars [s3] [gs] [azure]``: fetches what is not in `own_folder` yet."""
     try:
         for jars in (JARS, *(STORE_JARS[name] for name in sys.argv[1:])):
             if not all((own_folder() / jar.file).is_file() for jar in jars):

@@ -1,7 +1,7 @@
 """The process that Spark forks its Python workers from (`spark.python.daemon.module`): it has imported beforehand what tasks need.
 
 A worker would take more than a second of CPU for its imports, each time it is started, and hold them in memory of its own; one that
-is forked has them at once and shares them. Run by the JVM as ``python -m headgate.storage.spark.worker_daemon``, never imported.
+is forked has them at once and shares them. Run by the JVM as ``python -m headgate.storage.spark.application.worker_daemon``.
 
 What must hold: no archive is on the path of imports. Spark puts ``pyspark.zip`` and a jar there for workers of other machines, and each
 task of a worker forgets what Python knows of the path, whereupon Python reads the whole directory of an archive again: 0.3 s of CPU a task.

@@ -12,10 +12,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.functions import numeric
-from headgate.expression.implementation.floating_point import is_infinite
 from headgate.expression.implementation.implementation import ArrowForm, Implementation, NotColumnwise, SparkForm, Table, silent
-from headgate.expression.implementation.integer import narrowed, out_of_range
-from headgate.expression.implementation.numeric import exactly, spark_decimal
+from headgate.expression.implementation.number.floating_point import is_infinite
+from headgate.expression.implementation.number.integer import narrowed, out_of_range
+from headgate.expression.implementation.number.numeric import exactly, spark_decimal
 from headgate.expression.node import Expression
 from headgate.expression.spark.value import FLOAT4, FLOAT8, INT2, INT4, INT8, SPARK, Env, Rep, Value, decimal, raising, settle
 

@@ -31,8 +31,8 @@ from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
 from headgate.storage.location import object_store
-from headgate.storage.spark import class_archive, executor_archive, worker_daemon
-from headgate.storage.spark.jars import STORE_JARS, ensure, find_jars
+from headgate.storage.spark.application import class_archive, executor_archive, worker_daemon
+from headgate.storage.spark.application.jars import STORE_JARS, ensure, find_jars
 
 _LOG4J = Path(str(resources.files("headgate.storage").joinpath("log4j2.properties")))
 
@@ -87,7 +87,7 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(scratch),
         "spark.python.worker.reuse": "true",
-        "spark.python.daemon.module": "headgate.storage.spark.worker_daemon",
+        "spark.python.daemon.module": "headgate.storage.spark.application.worker_daemon",
         # a task that is cancelled ends its worker at once
         "spark.python.task.killTimeout": "0ms",
         # what tasks have spilled is known as often as this (`storage.spark.temp_file_limit`); by default each 10 s

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from headgate.expression.duckdb import number
 from headgate.expression.functions import numeric, numeric_power
 from headgate.expression.implementation.implementation import Implementation, SparkForm, Table
-from headgate.expression.implementation.integer import by_zero, division_by_zero
+from headgate.expression.implementation.number.integer import by_zero, division_by_zero
 from headgate.expression.node import Expression
 from headgate.expression.spark.value import DIGITS, INT4, MAX_PRECISION, Env, Rep, Value, as_text, decimal
 from headgate.expression.spark.vectorised import call, scalar
