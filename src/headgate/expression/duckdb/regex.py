@@ -1,7 +1,8 @@
 """Regular expressions in DuckDB, whose RE2 finds in some patterns what PostgreSQL's engine finds: the others are refused.
 
 Forms of `implementation.character.regex`. What must hold: of a pattern that is asked only whether it matches, it is enough that it
-describes the same strings; where the place of the match counts, it must have one way to match, as RE2 takes the first way and PostgreSQL the longest.
+describes the same strings; where the place of the match counts, it must have one way to match, as RE2 takes the first way and PostgreSQL
+the longest.
 """
 
 from __future__ import annotations
