@@ -107,7 +107,7 @@ class Talk:
 
 def attacked(talk: Talk, chosen: Callable[[str, str, str], bool], ready: Callable[[], None] = lambda: None) -> tuple[int, dict[str, str]]:
     """Every field by every poison that is chosen: how many there were, and what was not answered as it should be; `ready` comes before each."""
-    talk.all()
+    talk.all(patience=6 * SECONDS)  # nobody lies yet: on a busy machine it takes its time
     sites, wrong, count = list(talk.tap.sites), {}, 0
     for asked, name in sites:
         for title, change in POISONS.items():
