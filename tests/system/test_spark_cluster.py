@@ -332,7 +332,7 @@ def test_a_worker_that_waited_for_executors_could_not_be_ended_nor_could_its_nod
     node.psql(here, f"ALTER SUBSCRIPTION b_{name} ENABLE")
     node.psql(here, f"CREATE SUBSCRIPTION c_{name} CONNECTION '{postgres.conninfo(source)}' PUBLICATION copies")
     until(partial(wait_for_executors, SparkPages(node), "worker", "worker"), "the workers have not begun", 60)
-    node.stop()
+    node.stop("smart")
     assert "some sessions did not end in time" not in node.log()
     node.start()
     assert node.psql(here, "SELECT v FROM small WHERE id = 5") == "v5"
