@@ -14,6 +14,7 @@ from headgate.commands.dml.insert import target
 from headgate.commands.dml.update import changed_source, named, touched
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
+from headgate.commands.query.clause import modifying_with
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
@@ -31,6 +32,7 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
     with rendering.running(session, transaction), ExitStack() as kept:
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
+        modifying_with.freeze_subqueries(planner, node.returning_clause)
         few = None if node.using_clause else driver_change.deleted(planner, relation, node, named(relation, node))
         if few is not None:
             return _deleted(planner, relation, node, few, kept)

@@ -19,6 +19,7 @@ from headgate.commands.constraint import referential_action
 from headgate.commands.dml import many_rows, next_value, on_conflict, returning, storage_error, unwritable_view
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query import rendering
+from headgate.commands.query.clause import modifying_with
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, reference
 from headgate.commands.query.planner import Planner
@@ -47,6 +48,7 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
     with rendering.running(session, transaction), closing(NewRows(planner, relation)) as writer:
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
+        modifying_with.freeze_subqueries(planner, node.on_conflict_clause, node.returning_clause)
         columns = target_columns(node, relation)
         command = on_conflict.Command(node, planner) if node.HasField("on_conflict_clause") else None
         if command is not None:

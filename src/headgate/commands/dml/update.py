@@ -18,7 +18,7 @@ from headgate.commands.dml import assignment, current_row, driver_change, partit
 from headgate.commands.dml.insert import target
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
-from headgate.commands.query.clause import from_clause
+from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
@@ -41,6 +41,7 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
     with rendering.running(session, transaction), ExitStack() as kept:
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
+        modifying_with.freeze_subqueries(planner, node.returning_clause)
         few = None if node.from_clause else _few(planner, relation, node)
         if few is not None:
             return _update_few(planner, relation, node, few)

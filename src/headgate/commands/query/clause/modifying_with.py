@@ -1,11 +1,12 @@
 """INSERT, UPDATE and DELETE in WITH: each runs once, and gives the rows of its RETURNING (manual, 7.8.4).
 
-Called by the planner. All parts of a statement see the tables as they were before it: the frames of the tables that it names are
-taken before the first of these statements runs.
+Called by the planner, `freeze_subqueries` by INSERT, UPDATE and DELETE. All parts of a statement see the tables as they were before it: the
+frames of the tables that it names are taken before the first of these statements runs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
@@ -15,7 +16,7 @@ from headgate.commands import lookup
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan
 from headgate.errors import PostgresError
-from headgate.sql.parser import unwrap, walk
+from headgate.sql.parser import ParseNode, unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
 
 if TYPE_CHECKING:
@@ -26,8 +27,20 @@ def freeze(planner: Planner, clause: pb.WithClause, statement: pb.SelectStmt) ->
     """Takes the frames of the statement's tables, if its WITH clause changes data."""
     if planner.frozen or all(unwrap(unwrap(each).ctequery).DESCRIPTOR.name == "SelectStmt" for each in clause.ctes):
         return
+    _freeze(planner, walk(statement))
+
+
+def freeze_subqueries(planner: Planner, *clauses: ParseNode) -> None:
+    """Takes the frames of the tables in the subqueries of clauses (ON CONFLICT, RETURNING) that are looked at when rows are written."""
+    for clause in clauses:
+        nodes = list(walk(clause))
+        if any(each.DESCRIPTOR.name == "SubLink" for each in nodes):
+            _freeze(planner, nodes)
+
+
+def _freeze(planner: Planner, nodes: Iterable[ParseNode]) -> None:
     cursor, context = planner.transaction.cursor, planner.session.context
-    for each in walk(statement):
+    for each in nodes:
         if each.DESCRIPTOR.name != "RangeVar":
             continue
         try:
