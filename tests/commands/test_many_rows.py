@@ -45,7 +45,7 @@ SELECT count(*) FROM t WHERE a > 14
 INSERT INTO t SELECT g, 'moved', 1 FROM generate_series(1, 12) g ON CONFLICT (a) DO UPDATE SET a = t.a + 70 RETURNING a
 INSERT INTO t SELECT g, 'refused', 12 - g FROM generate_series(71, 84) g ON CONFLICT (a) DO UPDATE SET n = 84 - excluded.a
 INSERT INTO t SELECT g, 'refused', 1 FROM generate_series(71, 84) g ON CONFLICT (a) DO UPDATE SET n = 80 - excluded.a
-INSERT INTO t SELECT g, md5(g::text), 1 FROM generate_series(71, 84) g ON CONFLICT (a) DO UPDATE SET n = length(excluded.b) RETURNING a, b, n
+INSERT INTO t SELECT g, md5(g::text), 1 FROM generate_series(71, 84) g ON CONFLICT (a) DO UPDATE SET b = (SELECT max(b) || count(*) FROM t), n = length(excluded.b) RETURNING a, b, n, (SELECT count(*) FROM t)
 SELECT a, b, n, twice FROM t ORDER BY a
 """
 
@@ -103,7 +103,7 @@ INSERT INTO t (a) SELECT g FROM generate_series(100, 110) g ON CONFLICT (a) DO N
 INSERT INTO t (a) SELECT g FROM generate_series(200, 210) g RETURNING 1 / (a - 207)
 INSERT INTO t (a) SELECT g FROM generate_series(200, 210) g RETURNING nosuch
 INSERT INTO t (a) SELECT 300 - g FROM generate_series(1, 11) g UNION ALL SELECT 1 RETURNING a
-INSERT INTO t (a, b) SELECT g, 'x' FROM generate_series(200, 210) g RETURNING b || a
+INSERT INTO t (a, b) SELECT g, 'x' FROM generate_series(200, 210) g RETURNING (SELECT count(*) || max(b) FROM t), b || a
 INSERT INTO t (a, b) SELECT g, NULL FROM generate_series(400, 420) g ORDER BY g DESC RETURNING a, b
 INSERT INTO t (a) SELECT a + 1000 FROM t RETURNING a
 WITH w AS (INSERT INTO t (a) SELECT g FROM generate_series(5000, 5010) g RETURNING a) SELECT count(*), sum(a) FROM w
@@ -122,13 +122,13 @@ UPDATE t SET n = n + 100, b = upper(b) WHERE a > 10 RETURNING *
 UPDATE t SET n = n + 1 WHERE a > 5 RETURNING a, g AS twice, (SELECT count(*) FROM s WHERE k < t.a), t
 UPDATE t AS x SET b = w FROM s WHERE k = a RETURNING x.*, s.w, s
 UPDATE t SET b = x.w FROM s x, generate_series(1, 3) y WHERE x.k = a AND y = 2 RETURNING a, b, x.k, y
-UPDATE t SET a = a + 100 RETURNING a
+UPDATE t SET a = a + 100 RETURNING a, (SELECT max(a) FROM t)
 UPDATE t SET a = a - 100 RETURNING a
 UPDATE t SET a = a % 20 RETURNING a
 UPDATE t SET n = 1000 WHERE a % 9 = 0 RETURNING a
 UPDATE t SET n = n RETURNING 1 / (a - 17)
 UPDATE t SET n = a WHERE a < 0 RETURNING a
-DELETE FROM t WHERE a % 4 = 0 RETURNING *
+DELETE FROM t WHERE a % 4 = 0 RETURNING *, (SELECT count(*) FROM t)
 DELETE FROM t USING s WHERE k = a RETURNING t.*, w, k
 SELECT * FROM t ORDER BY a
 WITH w AS (DELETE FROM t WHERE a > 15 RETURNING *) INSERT INTO s SELECT a, b FROM w RETURNING k
@@ -248,6 +248,21 @@ def test_what_is_returned_lies_in_temporary_files_up_to_their_limit(node: Server
 
     assert node.psql(database, "SELECT count(*), min(a) FROM t") == "60000|1"
     assert node.psql(database, "SET temp_file_limit = '20MB'; UPDATE t SET a = a WHERE a < 300 RETURNING length(b)").count("1024") == 299
+
+
+def test_many_rows_go_from_one_table_into_another_by_files_that_are_gone_afterwards(node: Server) -> None:
+    database = node.new_database()
+    made = "CREATE TABLE t AS SELECT g AS a, repeat(md5(g::text), 32) AS b, now() AS c, g * 1.25 AS d FROM generate_series(1, 40000) g"
+    node.psql(database, f"{made}; CREATE TABLE archive (LIKE t)")
+    totals = "SELECT count(*), count(DISTINCT a), min(a), max(b), max(c) = min(c), sum(d) FROM"
+    expected = node.psql(database, f"{totals} t")
+
+    node.psql(database, "WITH w AS (DELETE FROM t RETURNING *) INSERT INTO archive SELECT * FROM w")
+
+    assert node.psql(database, f"{totals} archive") == expected
+    assert node.psql(database, "WITH w AS (UPDATE archive SET a = a + 1 RETURNING *) SELECT count(*), sum(a) FROM w") == "40000|800060000"
+    assert node.psql(database, "SELECT count(*) FROM t") == "0"
+    assert [each.name for each in (node.data / "pgsql_tmp").glob("rows-*")] == []
 
 
 def arm(node: NodeServer, faults: str) -> None:

@@ -132,6 +132,11 @@ class RowPart:
         self._store, self._first, self._backward = store, first, backward
         self.rows = min(many, max(store.rows - first, 0))
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the store holds more than memory is for."""
+        return self._store.nbytes > MEMORY_BYTES
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Batches in the order that was asked for."""
         end = self._first + self.rows

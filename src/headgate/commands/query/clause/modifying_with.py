@@ -17,7 +17,11 @@ from headgate.commands.query.clause import system_relation
 from headgate.commands.query.plan import Plan
 from headgate.errors import PostgresError
 from headgate.sql.parser import ParseNode, unwrap, walk
+from headgate.storage import row_store
+from headgate.storage.row_store import RowPart
+from headgate.storage.spark import exchange
 from headgate.types.registry import FIRST_USER_OID
+from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
@@ -54,4 +58,19 @@ def _freeze(planner: Planner, nodes: Iterable[ParseNode]) -> None:
 def run(planner: Planner, query: pb.DeleteStmt | pb.InsertStmt) -> Plan | None:
     """Runs the statement; the rows of its RETURNING, or None."""
     done = planner.session.node.modify(query, planner if planner.describing else planner.nested())
-    return None if done is None else system_relation.frame_of(planner, done)
+    if done is None:
+        return None
+    rows = done.batches
+    return _in_files(planner, done, rows) if isinstance(rows, RowPart) and rows.is_large else system_relation.frame_of(planner, done)
+
+
+def _in_files(planner: Planner, done: ResultSet, rows: RowPart) -> Plan:
+    """The rows, which are many, in files that tasks read until the transaction ends."""
+    columns = system_relation.columns_of(planner, done)
+    pieces = (
+        system_relation.stored(columns, piece.to_batches()) for piece in row_store.tables(rows, exchange.FILE_ROWS, row_store.MEMORY_BYTES)
+    )
+    frame, forget = exchange.kept(planner.session_spark, pieces, planner.transaction.engine.exchange)
+    planner.session.after_commit(forget)
+    planner.session.after_rollback(forget)
+    return Plan(frame, columns)
