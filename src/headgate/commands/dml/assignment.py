@@ -36,7 +36,7 @@ from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
-from headgate.storage.spark.persisted import persisted
+from headgate.storage.spark.persisted import computed_once, persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, small_enough
 from headgate.storage.write import columns as spark_columns
@@ -183,7 +183,7 @@ def rewrite(
     keyed, referring = touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
     with ExitStack() as done:
         is_kept = keyed or referring or kept is not None
-        held = (kept or done).enter_context(persisted(checked)) if is_kept else checked
+        held = _held(planner, checked, kept or done, returned=kept is not None) if is_kept else checked
         if keyed:
             refuse_clash(planner, relation, held)
         count = transaction.rewrite(relation, held.select(*CHANGED), is_kept=is_kept)
@@ -222,10 +222,16 @@ def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack 
     assert isinstance(changed, DataFrame)
     with ExitStack() as done:
         is_kept = kept is not None or bool(relation.referenced)
-        held = (kept or done).enter_context(persisted(changed)) if is_kept else changed
+        held = _held(planner, changed, kept or done, returned=kept is not None) if is_kept else changed
         count = transaction.rewrite(relation, held.select(*CHANGED), is_kept=is_kept)
         check_references(planner, relation, held, deleting=True)
         return count, rows_of(held, "old", relation) if kept is not None else None
+
+
+def _held(planner: Planner, changed: DataFrame, until: ExitStack, *, returned: bool) -> DataFrame:
+    """The changes as Spark keeps them; those that are `returned` must be what was written, also where an executor is lost meanwhile."""
+    keeping = computed_once if returned and planner.transaction.engine.on_cluster else persisted
+    return until.enter_context(keeping(changed))
 
 
 def check_references(planner: Planner, relation: Relation, changed: Rows, *, deleting: bool = False) -> None:
