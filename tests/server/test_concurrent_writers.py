@@ -11,6 +11,7 @@ from tests.server.play import Play, Step
 
 TABLE = "CREATE TABLE t (a int PRIMARY KEY, b int UNIQUE, c text DEFAULT 'd'); INSERT INTO t VALUES (0, 0), (1, 1), (2, 2)"
 CONTENTS = "SELECT * FROM t ORDER BY a"
+IN_CHUNKS = "SET headgate.small_write_rows = 3"
 
 PLAYS: dict[str, list[Step]] = {
     "each transaction sees its own new rows and those that are committed": [
@@ -44,6 +45,42 @@ PLAYS: dict[str, list[Step]] = {
         ("a", "BEGIN"),
         ("a", "INSERT INTO t VALUES (10, 10)"),
         ("b+", "INSERT INTO t VALUES (10, 11) ON CONFLICT (a) DO UPDATE SET c = 'met'"),
+        ("a", "COMMIT"),
+        ("b", ""),
+    ],
+    "a later chunk of ON CONFLICT meets the row that another is adding": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b", IN_CHUNKS),
+        ("b+", "INSERT INTO t SELECT g, g + 100 FROM generate_series(3, 14) g ON CONFLICT (a) DO UPDATE SET c = 'met'"),
+        ("a", "COMMIT"),
+        ("b", ""),
+    ],
+    "a chunk leaves out nothing that another has taken back": [
+        ("a", "BEGIN"),
+        ("a", "INSERT INTO t VALUES (10, 10)"),
+        ("b", IN_CHUNKS),
+        ("b+", "INSERT INTO t SELECT g, g FROM generate_series(3, 14) g ON CONFLICT DO NOTHING"),
+        ("a", "ROLLBACK"),
+        ("b", ""),
+    ],
+    "who adds a row that a chunk has brought waits for the end of its transaction": [
+        ("a", "BEGIN"),
+        ("a", IN_CHUNKS),
+        ("a", "INSERT INTO t SELECT g, g + 100 FROM generate_series(0, 14) g ON CONFLICT (a) DO UPDATE SET c = 'chunk'"),
+        ("c", CONTENTS),
+        ("b+", "INSERT INTO t VALUES (12, 12)"),
+        ("a", "ROLLBACK"),
+        ("b", ""),
+    ],
+    "chunks are planned anew behind who has changed the table": [
+        ("a", "BEGIN"),
+        ("a", "ALTER TABLE t ADD d text DEFAULT 'added'"),
+        ("b", IN_CHUNKS),
+        (
+            "b+",
+            "INSERT INTO t (a, b) SELECT g, g + 100 FROM generate_series(0, 14) g ON CONFLICT (a) DO UPDATE SET c = 'met' RETURNING a, c, d",
+        ),
         ("a", "COMMIT"),
         ("b", ""),
     ],

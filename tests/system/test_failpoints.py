@@ -192,6 +192,13 @@ def commit(scene: Scene) -> None:
     scene.insist(f"BEGIN; {change}; DELETE FROM b WHERE id = 2; COMMIT", done)
 
 
+def chunks(scene: Scene) -> None:
+    """A statement whose rows are written in chunks, and what it returns."""
+    rows = "SELECT i, 'chunk' FROM generate_series(11, 40) i ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING *"
+    changes = f"BEGIN; INSERT INTO a {rows}; INSERT INTO b {rows}; COMMIT"
+    scene.insist(f"SET headgate.small_write_rows = 7; {changes}", "SELECT count(*) = 30 FROM a WHERE v = 'chunk'")
+
+
 def definition(scene: Scene) -> None:
     """What writes the catalog alone."""
     role = f"{scene.lake}_role"
@@ -399,7 +406,7 @@ def _subscribed(scene: Scene, sql: str, slot_name: str) -> None:
 WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.SEGMENT: (subscription,),
     Step.PREPARED_SEGMENT: (subscription,),
-    Step.STAGED: (commit, subscription, resynchronization),
+    Step.STAGED: (commit, chunks, subscription, resynchronization),
     Step.SYNC: (commit, alteration),
     Step.INTENT: (commit, subscription),
     Step.VERSION: (commit, alteration, subscription, resynchronization),

@@ -126,6 +126,7 @@ def _returning(
         return single_table.result_columns(resolve_unknown(targets, context))
     frame = local_frame(planner.session_spark, arrow_row(relation).empty_table(), spark_columns(relation))
     frame = frame.select("*", *[lit_null(each.type).alias(each.key) for each in others.star])
+    frame = frame.select("*", *returning.beside(others))
     return rendering.result_columns(plan_returning(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, others))
 
 

@@ -212,19 +212,21 @@ class PartitionedTable:
             return sum(each["n"] for each in flows)
 
     def leaving(self, tagged: DataFrame, number: int) -> DataFrame:
-        """The changes to the rows of one leaf: those that go to another are deleted."""
+        """The changes to the rows of one leaf, and what else is beside them: those that go to another are deleted."""
+        more = [F.col(name) for name in tagged.columns if name not in ("old", "new", "file", "row", FROM, TO)]
         row = columns(self.leaves[number])
 
         def side(name: str, when: Column) -> Column:
             return F.when(when, F.struct(*[F.col(f"{name}.{quoted(each)}").alias(each) for each in row.fieldNames()])).cast(row).alias(name)
 
         stays = (F.col(TO) == number) & F.col("new").isNotNull()
-        return tagged.where(F.col(FROM) == number).select(side("old", F.col("old").isNotNull()), side("new", stays), "file", "row")
+        return tagged.where(F.col(FROM) == number).select(side("old", F.col("old").isNotNull()), side("new", stays), "file", "row", *more)
 
     def arriving(self, tagged: DataFrame, number: int) -> DataFrame:
-        """The rows that come to one leaf from others, or are new."""
+        """The rows that come to one leaf from others, or are new, and what else is beside them."""
+        more = [F.col(name) for name in tagged.columns if name not in ("old", "new", "file", "row", FROM, TO)]
         names = [F.col(f"new.{quoted(each.name)}").alias(each.name) for each in self.leaves[number].columns]
-        return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names)
+        return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names, *more)
 
 
 def _together(leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None], names: Sequence[str]) -> pa.Table | None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 CHANGE = "_change_type"
 SMALL_ROWS = 10_000
-"""Writes of at most this many rows are made by the driver; setting `headgate.small_write_rows` of tests and benchmarks."""
+"""Writes of at most this many rows are made by the driver."""
 SMALL_BYTES = 16 << 20
 CHANGES_BYTES = 16 << 20
 """Bytes of changed rows that are put into the change file at a time."""
@@ -156,7 +156,7 @@ def rewrite(
         count, files = counted["changes"][0].as_py(), counted["files"][0].as_py()
         if not count:
             return Written([], 0)
-        if not by_tasks and count <= _small_enough(state):
+        if not by_tasks and count <= small_enough([state]):
             return _rewrite_small(table, relation, state, held.toArrow(), seen, kept)
         if seen is not None:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
@@ -168,10 +168,11 @@ def rewrite(
             return Written(copy_on_write.left_by_spark(table, state, places, files) + actions, count)
 
 
-def _small_enough(state: TableState) -> int:
-    """How many changed rows the driver may hold: fewer where rows are wide."""
-    size, rows = sum(a["size"] for a in state.files.values()), max(state.rows, 1)
-    return int(min(SMALL_ROWS, SMALL_BYTES * rows // max(size, 1) // 2 + 1))
+def small_enough(states: Sequence[TableState], most: int | None = None) -> int:
+    """How many changed rows of tables the driver may hold, `most` or SMALL_ROWS: fewer where rows are wide."""
+    size = sum(add["size"] for state in states for add in state.files.values())
+    rows = max(sum(state.rows for state in states), 1)
+    return int(min(SMALL_ROWS if most is None else most, SMALL_BYTES * rows // max(size, 1) // 2 + 1))
 
 
 def _change_rows(relation: Relation, changed: DataFrame) -> DataFrame:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -14,8 +19,10 @@ from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
-from headgate.commands.dml import routed_rows, storage_error
+from headgate.commands.constraint.reference_key import Rows
+from headgate.commands.dml import many_rows, routed_rows, storage_error
 from headgate.commands.dml.new_rows import Clash, NewRows
+from headgate.commands.dml.returning import JOINED
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, PlanColumn, col
@@ -29,13 +36,14 @@ from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
-from headgate.storage.spark.persisted import persisted
+from headgate.storage.spark.persisted import computed_once, persisted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import SMALL_ROWS, arrow_row
+from headgate.storage.write import arrow_row, small_enough
 from headgate.storage.write import columns as spark_columns
 from headgate.types.storage import own_name
 
 _OLD = own_name("_old")
+CHANGED = ["old", "new", "file", "row"]
 
 
 def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
@@ -135,20 +143,33 @@ def _default(planner: Planner, relation: Relation, column: TableColumn) -> Colum
     return planner.column(stored_expression.stored(column.default, relation, column))
 
 
-def write(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str]) -> pa.Table:
-    """Checks and writes a few changed rows (`old`, `new`, `file`, `row`); gives the new rows."""
-    _, rows = rewrite(planner, relation, changed, set_columns, keep=True)
-    assert rows is not None
-    return rows
+Later: TypeAlias = Callable[[Rows], None]
+"""Takes changes (`old`, `new`) whose foreign keys are looked at when the statement has written all."""
 
 
-def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
-    """Checks and writes changed rows (`old`, `new`, `file`, `row`); their number, and the new rows if `keep`.
+def write(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str], later: Later) -> pa.Table:
+    """Checks and writes changed rows (`old`, `new`, `file`, `row`) that the driver may hold; gives the new rows."""
+    with ExitStack() as kept:
+        _, rows = rewrite(planner, relation, changed, set_columns, kept, later)
+        assert rows is not None
+        return rows if isinstance(rows, pa.Table) else rows.toArrow()
 
-    Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark.
+
+def rewrite(
+    planner: Planner,
+    relation: Relation,
+    changed: DataFrame,
+    set_columns: set[str],
+    kept: ExitStack | None = None,
+    later: Later | None = None,
+) -> tuple[int, Rows | None]:
+    """Checks and writes changed rows (`old`, `new`, `file`, `row`, and JOINED); their number, and the new rows where there is `kept`.
+
+    Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark, and what is given of them
+    is good until `kept` is closed.
     """
     if relation.is_partitioned:
-        return routed_rows.rewrite(planner, relation, changed, set_columns, keep=keep)
+        return routed_rows.rewrite(planner, relation, changed, set_columns, kept)
     transaction = planner.transaction
     referential_action.lock(transaction, relation)
     checked = checked_changes(planner, relation, changed, fence=_fence(transaction, relation, set_columns))
@@ -156,53 +177,64 @@ def rewrite(planner: Planner, relation: Relation, changed: DataFrame, set_column
         from headgate.commands.query import row_security
 
         row_security.check_new(planner, relation, checked.select("new.*"), row_security.UPDATE)
-    few = small(checked)
+    few = small(planner, relation, checked)
     if few is not None:
-        return _rewrite_few(planner, relation, few, set_columns, keep=keep)
+        return _rewrite_few(planner, relation, few, set_columns, later), rows_of(few, "new", relation) if kept is not None else None
     keyed, referring = touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
-    with persisted(checked) if keyed or keep or referring else nullcontext(checked) as held:
+    with ExitStack() as done:
+        is_kept = keyed or referring or kept is not None
+        held = _held(planner, checked, kept or done, returned=kept is not None) if is_kept else checked
         if keyed:
             refuse_clash(planner, relation, held)
-        count = transaction.rewrite(relation, held)
-        _check_references(planner, relation, held, deleting=False)
-        return count, held.select("new.*").toArrow() if keep else None
+        count = transaction.rewrite(relation, held.select(*CHANGED), is_kept=is_kept)
+        (later or functools.partial(check_references, planner, relation))(held)
+        return count, rows_of(held, "new", relation) if kept is not None else None
 
 
 def rewrite_few(
-    planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str], *, keep: bool
-) -> tuple[int, pa.Table | None]:
+    planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str], later: Later | None = None
+) -> tuple[int, pa.Table]:
     """As `rewrite`, of rows of a plain table without row security that the driver has computed."""
     referential_action.lock(planner.transaction, relation)
     new = NewRows(planner, relation).checked(_flat(changed["new"], relation))
     few = changed.set_column(changed.column_names.index("new"), "new", new.to_struct_array())
-    return _rewrite_few(planner, relation, few, set_columns, keep=keep)
+    return _rewrite_few(planner, relation, few, set_columns, later), new
 
 
-def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
+def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_columns: set[str], later: Later | None = None) -> int:
     refuse_clash_of_few(planner, relation, few, set_columns)
-    count = planner.transaction.rewrite(relation, few) if few.num_rows else 0
-    if few.num_rows:
-        _check_references(planner, relation, few, deleting=False)
-    return count, _flat(few["new"], relation) if keep else None
+    if not few.num_rows:
+        return 0
+    count = planner.transaction.rewrite(relation, few.select(CHANGED))
+    (later or functools.partial(check_references, planner, relation))(few)
+    return count
 
 
-def remove(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, *, keep: bool) -> tuple[int, pa.Table | None]:
-    """Deletes rows (`old`, `new` NULL, `file`, `row`); their number, and the rows if `keep`."""
+def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
+    """Deletes rows (`old`, `new` NULL, `file`, `row`, and JOINED); their number, and the rows where there is `kept` (see `rewrite`)."""
     transaction = planner.transaction
-    few = changed if isinstance(changed, pa.Table) else small(changed)
+    few = changed if isinstance(changed, pa.Table) else small(planner, relation, changed)
     if few is not None:
-        count = transaction.rewrite(relation, few) if few.num_rows else 0
+        count = transaction.rewrite(relation, few.select(CHANGED)) if few.num_rows else 0
         if few.num_rows:
-            _check_references(planner, relation, few, deleting=True)
-        return count, _flat(few["old"], relation) if keep else None
+            check_references(planner, relation, few, deleting=True)
+        return count, rows_of(few, "old", relation) if kept is not None else None
     assert isinstance(changed, DataFrame)
-    with persisted(changed) if keep or relation.referenced else nullcontext(changed) as held:
-        count = transaction.rewrite(relation, held)
-        _check_references(planner, relation, held, deleting=True)
-        return count, held.select("old.*").toArrow() if keep else None
+    with ExitStack() as done:
+        is_kept = kept is not None or bool(relation.referenced)
+        held = _held(planner, changed, kept or done, returned=kept is not None) if is_kept else changed
+        count = transaction.rewrite(relation, held.select(*CHANGED), is_kept=is_kept)
+        check_references(planner, relation, held, deleting=True)
+        return count, rows_of(held, "old", relation) if kept is not None else None
 
 
-def _check_references(planner: Planner, relation: Relation, changed: DataFrame | pa.Table, *, deleting: bool) -> None:
+def _held(planner: Planner, changed: DataFrame, until: ExitStack, *, returned: bool) -> DataFrame:
+    """The changes as Spark keeps them; those that are `returned` must be what was written, also where an executor is lost meanwhile."""
+    keeping = computed_once if returned and planner.transaction.engine.on_cluster else persisted
+    return until.enter_context(keeping(changed))
+
+
+def check_references(planner: Planner, relation: Relation, changed: Rows, *, deleting: bool = False) -> None:
     """The foreign keys that the changed rows have, and those that name them."""
     if not relation.foreign_keys and not relation.referenced:
         return
@@ -219,15 +251,15 @@ def _writing(planner: Planner) -> referential_action.Writing:
         replica_identity.check(planner.transaction.cursor, relation, "delete")
         row = spark_columns(relation)
         if isinstance(rows, DataFrame):
-            remove(planner, relation, rows.select("old", F.lit(None).cast(row).alias("new"), "file", "row"), keep=False)
+            remove(planner, relation, rows.select("old", F.lit(None).cast(row).alias("new"), "file", "row"))
             return
         empty = pa.nulls(rows.num_rows, pa.struct(list(arrow_row(relation))))
-        remove(planner, relation, rows.append_column("new", empty).select(["old", "new", "file", "row"]), keep=False)
+        remove(planner, relation, rows.append_column("new", empty).select(CHANGED))
 
     def update(relation: Relation, rows: DataFrame | pa.Table, columns: set[str]) -> None:
         replica_identity.check(planner.transaction.cursor, relation, "update")
         frame = local_frame(planner.session_spark, rows) if isinstance(rows, pa.Table) else rows
-        rewrite(planner, relation, frame, columns, keep=False)
+        rewrite(planner, relation, frame, columns)
 
     def default(relation: Relation, column: TableColumn) -> pa.Scalar:
         return NewRows(planner, relation).default(column, 1)[0]
@@ -235,10 +267,19 @@ def _writing(planner: Planner) -> referential_action.Writing:
     return referential_action.Writing(delete, update, default)
 
 
-def small(changed: DataFrame) -> pa.Table | None:
+def small(planner: Planner, relation: Relation, changed: DataFrame) -> pa.Table | None:
     """The changed rows as an Arrow table if they are few."""
-    found = changed.limit(SMALL_ROWS + 1).toArrow()
-    return found if found.num_rows <= SMALL_ROWS else None
+    most = min(many_rows.most(planner.session), small_enough(planner.transaction.newest_files(relation)))
+    found = changed.limit(most + 1).toArrow()
+    return found if found.num_rows <= most else None
+
+
+def rows_of(changed: Rows, side: str, relation: Relation) -> Rows:
+    """The old or the new rows of changes, with what they were joined with."""
+    if isinstance(changed, DataFrame):
+        return changed.select(f"{side}.*", *[name for name in changed.columns if name == JOINED])
+    rows = _flat(changed[side], relation)
+    return rows.append_column(JOINED, changed[JOINED]) if JOINED in changed.column_names else rows
 
 
 def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:
@@ -261,15 +302,12 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
     if not alive.num_rows or not touched_keys(relation, set_columns):
         return
     rows, writer = _flat(alive["new"], relation), NewRows(planner, relation)
-    moved = set(zip(changed["file"].to_pylist(), changed["row"].to_pylist(), strict=True))
     found: list[Clash] = []
     judged = uniqueness.judged(planner.session, relation)
     indexes = [each for each in judged if each.plain]
     for index in indexes:
         stored = writer.stored_keys(rows, index)
-        for place, file, row in zip(*(stored[name].to_pylist() for name in ("place", "file", "row")), strict=True):
-            if (file, row) not in moved:
-                found.append(Clash(place, index))
+        found += [Clash(place, index) for place in stored.filter(pa.array(~_are_among(stored, changed)))["place"].to_pylist()]
         found += [Clash(place, index) for place in writer.repeated(rows, index)]
     if found:
         raise writer.violated(rows, min(found, key=lambda each: (each.row, indexes.index(each.index))))
@@ -283,6 +321,19 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
         uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=left, indexes=special)
 
 
+def _are_among(stored: pa.Table, changed: pa.Table) -> NDArray[np.bool_]:
+    """Which of some stored rows (`file`, `row`) are among the changed ones."""
+    files = pc.unique(changed["file"])
+
+    def numbered(rows: pa.Table) -> NDArray[np.int64]:
+        file: NDArray[np.int64] = np.asarray(pc.fill_null(pc.index_in(rows["file"], files), -1)).astype(np.int64)
+        places: NDArray[np.int64] = (file << 40) | rows["row"].to_numpy()
+        return places
+
+    found: NDArray[np.bool_] = np.isin(numbered(stored), numbered(changed))
+    return found
+
+
 def checked_changes(
     planner: Planner, relation: Relation, changed: DataFrame, *, shown: Relation | None = None, fence: Fence | None = None
 ) -> DataFrame:
@@ -290,18 +341,20 @@ def checked_changes(
     if not relation.columns:
         return changed
     names = [each.name for each in relation.columns]
+    more = [name for name in changed.columns if name == JOINED]
     flat = changed.select(
         *[F.col(f"new.{quoted(name)}").alias(name) for name in names],
         F.col("old").alias(_OLD),
         F.col("file").alias(FILE),
         F.col("row").alias(ROW),
+        *more,
     )
     generated = row_constraint.with_generated(planner.evaluation, relation, flat)
     checked = row_constraint.checked(
         planner.evaluation, relation, generated, shown=disclosure.of_row(planner, shown or relation), fence=fence
     )
     new = F.struct(*[F.col(quoted(name)) for name in names])
-    return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
+    return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"), *more)
 
 
 def touched_keys(relation: Relation, set_columns: set[str]) -> bool:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from contextlib import ExitStack
+
 from postgast import pg_query_pb2 as pb
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Relation
+from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml import assignment, current_row, driver_change, returning
 from headgate.commands.dml.insert import target
-from headgate.commands.dml.returning import returned
 from headgate.commands.dml.update import changed_source, named, touched
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
-from headgate.commands.query.plan import col
+from headgate.commands.query.clause import modifying_with
+from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -28,41 +29,38 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "delete from", "DELETE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction):
+    with rendering.running(session, transaction), ExitStack() as kept:
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
+        modifying_with.freeze_subqueries(planner, node.returning_clause)
         few = None if node.using_clause else driver_change.deleted(planner, relation, node, named(relation, node))
         if few is not None:
-            return _deleted(planner, relation, node, few)
+            return _deleted(planner, relation, node, few, kept)
         table, source = changed_source(planner, relation, node, node.using_clause)
         source = planner.where(node, source, source.scope(None))
         for each in touched(planner, relation, node, node.using_clause):
             replica_identity.check(transaction.cursor, each, "delete")
         row = spark_columns(relation)
-        keep = node.HasField("returning_clause")
-        others = returning.joined(table, source) if keep else None
+        others = returning.joined(table, source) if node.HasField("returning_clause") else None
         names = {each.attnum: each.name for each in relation.columns}
         changed = source.frame.select(
             F.struct(*[col(each.key).alias(names[each.attnum]) for each in table.star]).alias("old"),
             F.lit(None).cast(row).alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
-            *([col(each.key) for each in others.star] if others is not None else []),
+            *(returning.beside(others) if others is not None else []),
         )
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
-        if others is None:
-            return _deleted(planner, relation, node, changed)
-        once, more = returning.held(planner, changed, others)
-        count, rows = assignment.remove(planner, relation, once, keep=True)
-        assert rows is not None
-        frame = returning.beside(planner, rows, more, relation, changed.schema)
-        return returned(node.returning_clause, planner, frame, relation, node.relation.alias.aliasname, f"DELETE {count}", others)
+        return _deleted(planner, relation, node, changed, kept, others)
 
 
-def _deleted(planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: DataFrame | pa.Table) -> ResultSet | CommandResult:
-    """Deletes what one table alone tells."""
-    count, rows = assignment.remove(planner, relation, changed, keep=node.HasField("returning_clause"))
+def _deleted(
+    planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: Rows, kept: ExitStack, others: Source | None = None
+) -> ResultSet | CommandResult:
+    """Deletes rows; `others`: what they were joined with."""
+    count, rows = assignment.remove(planner, relation, changed, kept if node.HasField("returning_clause") else None)
     if rows is None:
         return CommandResult(f"DELETE {count}")
-    return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"DELETE {count}")
+    alias = node.relation.alias.aliasname
+    return returning.of_written(node.returning_clause, planner, rows, relation, alias, f"DELETE {count}", others)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.dml import assignment, current_row
+from headgate.commands.dml import assignment, current_row, many_rows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
@@ -119,7 +119,7 @@ def _among(table: HeldTable, node: pb.DeleteStmt | pb.UpdateStmt, condition: Exp
     if keys is not None:
         return key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)
     held = planner.transaction.held_positions(relation, keeps_keys=keeps_keys)
-    if held is None:
+    if held is None or held.num_rows > many_rows.most(planner.session):
         raise NotColumnwise("many rows")
     return held
 

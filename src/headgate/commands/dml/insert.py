@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -14,9 +15,11 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression, temporary_schema
-from headgate.commands.dml import next_value, on_conflict, returning, routed_rows, storage_error, unwritable_view
+from headgate.commands.constraint import referential_action
+from headgate.commands.dml import many_rows, next_value, on_conflict, returning, storage_error, unwritable_view
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.query import rendering
+from headgate.commands.query.clause import modifying_with
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, reference
 from headgate.commands.query.planner import Planner
@@ -29,7 +32,6 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.node import Expression, FuncExpr, Param, SetToDefault
 from headgate.sql.parser import ParseNode, position, unwrap, walk
-from headgate.storage.spark import result_spool
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, arrow_type
@@ -46,24 +48,45 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
     with rendering.running(session, transaction), closing(NewRows(planner, relation)) as writer:
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
+        modifying_with.freeze_subqueries(planner, node.on_conflict_clause, node.returning_clause)
         columns = target_columns(node, relation)
-        if node.HasField("on_conflict_clause"):
+        command = on_conflict.Command(node, planner) if node.HasField("on_conflict_clause") else None
+        if command is not None:
             on_conflict.permit(node, planner, relation)
         rows = _source(node, planner, writer, columns)
-        if not isinstance(rows, pa.Table):
+        if isinstance(rows, DataFrame):
             with storage_error.sought(relation.name, lambda: rows):
-                if not node.HasField("returning_clause") and not node.HasField("on_conflict_clause"):
+                if command is None and not node.HasField("returning_clause"):
                     return CommandResult(f"INSERT 0 {writer.append_frame(rows)}")
-                rows = rows.toArrow()
-        if node.HasField("on_conflict_clause"):
-            stored = (routed_rows if relation.is_partitioned else on_conflict).insert(node, planner, writer, rows)
-        else:
-            stored = writer.append(rows)
+                return _insert_many(node, writer, command, rows)
+        stored = writer.append(rows) if command is None else command.insert(writer, rows)
         writer.check_references()
         if not node.HasField("returning_clause"):
             return CommandResult(f"INSERT 0 {stored.num_rows}")
         alias = node.relation.alias.aliasname
         return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
+
+
+def _insert_many(node: pb.InsertStmt, writer: NewRows, command: on_conflict.Command | None, rows: DataFrame) -> ResultSet | CommandResult:
+    """INSERT … SELECT with ON CONFLICT or RETURNING: its rows pass the driver in their order, chunk by chunk."""
+    planner, relation, transaction = writer.planner, writer.relation, writer.transaction
+    kept, count = rendering.kept(planner.session), 0
+    with closing(many_rows.chunks(rows, relation, planner.session, transaction)) as chunks:
+        first, second = next(chunks), next(chunks, None)
+        if second is not None:  # it cannot begin anew behind the first chunk, if another has changed a table meanwhile
+            referential_action.lock(transaction, relation)
+            transaction.lock(relation)
+        for chunk in itertools.chain([first], [] if second is None else [second], chunks):
+            stored = writer.append(chunk) if command is None else command.insert(writer, chunk)
+            count += stored.num_rows
+            if node.HasField("returning_clause"):
+                for batch in many_rows.of(relation, stored).to_batches():
+                    kept.append(batch)
+    writer.check_references()
+    if not node.HasField("returning_clause"):
+        return CommandResult(f"INSERT 0 {count}")
+    alias, most = node.relation.alias.aliasname, many_rows.chunk_rows(relation, planner.session, transaction)
+    return returning.of_store(node.returning_clause, planner, kept, relation, alias, f"INSERT 0 {count}", most)
 
 
 def target(node: ParseNode, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
@@ -252,7 +275,7 @@ def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows
         value = binder.assign(reference(each), stored_expression.type_of(column), column.name, planner.context)
         selected.append(planner.column(value).alias(column.name))
     frame = plan.frame.select(*selected)
-    if result_spool.is_small(frame):
+    if many_rows.are_few(frame, planner.session):
         with storage_error.sought(writer.relation.name, lambda: frame):
             return writer.completed(frame.toArrow())
     return writer.completed_frame(frame)

@@ -158,13 +158,13 @@ class _Merge:
             rows = held.where(col(_CLAUSE) == place)
             if kind == _DELETE:
                 gone = F.lit(None).cast(spark_columns(self.relation)).alias("new")
-                count += assignment.remove(self.planner, self.relation, rows.select(old, gone, *where), keep=False)[0]
+                count += assignment.remove(self.planner, self.relation, rows.select(old, gone, *where))[0]
                 continue
             targets = self.clauses[place].target_list
             new = assignment.new_row(targets, self.planner, self.relation, self.table.star, self.both.scope(None))
             changed = rows.select(old, new.alias("new"), *where)
             names_set = {unwrap(each).name for each in targets}
-            count += assignment.rewrite(self.planner, self.relation, changed, names_set, keep=False)[0]
+            count += assignment.rewrite(self.planner, self.relation, changed, names_set)[0]
         return count
 
     def _insertions(self, held: DataFrame) -> int:

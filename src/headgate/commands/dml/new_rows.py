@@ -25,6 +25,7 @@ from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
 from headgate.commands.dml import first_error, next_value, routed_rows
 from headgate.commands.dml.next_value import Numbers
+from headgate.commands.dml.owed_references import OwedReferences
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
@@ -60,7 +61,7 @@ class NewRows:
         self.relation = relation
         self.shown = routed_from or relation
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
-        self._new: list[pa.Table] = []
+        self.owed = OwedReferences(planner, relation)
         self._later = False
         self._kept = ExitStack()
 
@@ -258,9 +259,9 @@ class NewRows:
         first = keys.group_by(names, use_threads=False).aggregate([("place", "min")])
         return first.select(names), first["place_min"].combine_chunks()
 
-    def refuse_clash(self, rows: pa.Table) -> None:
+    def refuse_clash(self, rows: pa.Table, without: Sequence[Index] = ()) -> None:
         """23505 for the first row whose key is taken."""
-        indexes = uniqueness.judged(self.planner.session, self.relation)
+        indexes = [each for each in uniqueness.judged(self.planner.session, self.relation) if each not in without]
         found = self.clashes(rows, [each for each in indexes if each.plain])
         if found:
             raise self.violated(rows, found[0])
@@ -294,8 +295,11 @@ class NewRows:
         """Rows with generated columns, after every check that stands before their storing; changes nothing."""
         return self.admitted(self.checked(rows))
 
-    def admitted(self, rows: pa.Table) -> pa.Table:
-        """Rows that are `checked`, after what other rows and policies say of them."""
+    def admitted(self, rows: pa.Table, without: Sequence[Index] = ()) -> pa.Table:
+        """Rows that are `checked`, after what other rows and policies say of them.
+
+        `without`: indexes in which nobody has their keys; the table's lock is held.
+        """
         if rows.num_rows:
             self._check_policies(rows)
             self._later = self._may_wait(rows)
@@ -303,7 +307,7 @@ class NewRows:
                 referential_action.lock(self.transaction, self.relation)
                 self.transaction.lock(self.relation)
             with self.transaction.looking_up():
-                self.refuse_clash(rows)
+                self.refuse_clash(rows, without)
         return rows
 
     def _may_wait(self, rows: pa.Table) -> bool:
@@ -325,7 +329,7 @@ class NewRows:
                 self.transaction.add_later(self.relation, rows, self.refuse_clash)
             else:
                 self.transaction.append(self.relation, rows)
-            self._remember(rows)
+            self.owed.add(rows)
             self.put_off(rows)
         return rows
 
@@ -339,35 +343,34 @@ class NewRows:
 
             row_security.check_new(self.planner, self.relation, rows, row_security.INSERT)
 
-    def _remember(self, rows: pa.Table) -> None:
-        """Keeps the new rows' foreign keys for `check_references`."""
-        if self.relation.foreign_keys:
-            used = {attnum for key in self.relation.foreign_keys for attnum in key.columns}
-            self._new.append(rows.select([each.name for each in self.relation.columns if each.attnum in used]))
-
     def check_references(self) -> None:
         """23503 unless what the rows written so far name is there; called when the statement has written all its rows."""
-        if self._new:
-            referential_action.inserted(self.planner.session, self.transaction, self.relation, pa.concat_tables(self._new).combine_chunks())
-        self._new = []
+        self.owed.check()
 
     def append_frame(self, rows: DataFrame) -> int:
         """Checks the rows of a frame and adds them; the number of rows."""
         if self.relation.is_partitioned:
             return routed_rows.append_frame(self, rows)
+        if self.relation.unique_indexes or self.relation.foreign_keys:
+            with ExitStack() as done:
+                return self.append_kept(rows, done)[0]
         checked = self.checked_frame(rows)
         self._check_policies(checked)
-        if not self.relation.unique_indexes and not self.relation.foreign_keys:
-            return self.transaction.append(self.relation, checked)
+        return self.transaction.append(self.relation, checked)
+
+    def append_kept(self, rows: DataFrame, kept: ExitStack) -> tuple[int, DataFrame]:
+        """The same of a table that is not partitioned; with them the rows as they were stored, which Spark keeps until `kept` is closed."""
+        checked = self.checked_frame(rows)
+        self._check_policies(checked)
         referential_action.lock(self.transaction, self.relation)
         self.transaction.lock(self.relation)
-        with persisted(checked) as held:
-            indexes = uniqueness.judged(self.planner.session, self.relation)
-            uniqueness.check_new(self.planner.session, self.transaction, self.relation, held, indexes=indexes)
-            count = self.transaction.append(self.relation, held)
-            uniqueness.put_off(self.planner.session, self.transaction, self.relation)
-            referential_action.inserted(self.planner.session, self.transaction, self.relation, held)
-            return count
+        held = kept.enter_context(persisted(checked))
+        indexes = uniqueness.judged(self.planner.session, self.relation)
+        uniqueness.check_new(self.planner.session, self.transaction, self.relation, held, indexes=indexes)
+        count = self.transaction.append(self.relation, held)
+        uniqueness.put_off(self.planner.session, self.transaction, self.relation)
+        referential_action.inserted(self.planner.session, self.transaction, self.relation, held)
+        return count, held
 
 
 def default_of(column: Column) -> str | None:

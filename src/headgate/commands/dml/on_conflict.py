@@ -1,9 +1,13 @@
-"""INSERT … ON CONFLICT: rows whose key is taken are left out (DO NOTHING) or change the stored row (DO UPDATE)."""
+"""INSERT … ON CONFLICT: rows whose key is taken are left out (DO NOTHING) or change the stored row (DO UPDATE).
+
+The rows of a command may come in chunks, in their order (`insert`). Each sees what those before it have stored, so that DO NOTHING leaves
+out what an earlier one has brought; DO UPDATE must not change what the command itself has stored: such a row is told by its file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +18,7 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege
 from headgate.commands.constraint import referential_action
-from headgate.commands.dml import assignment, driver_change, first_error
+from headgate.commands.dml import assignment, driver_change, first_error, routed_rows
 from headgate.commands.dml.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.clause import from_clause
@@ -23,6 +27,7 @@ from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.sql.parser import unwrap
+from headgate.storage.delta.file_action import Action
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
@@ -47,36 +52,72 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
         replica_identity.check(cursor, relation, "update")
 
 
-def insert(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
-    """Checks rows, inserts what does not conflict, updates what does; gives the rows that were inserted or updated, as they are now."""
-    return settle(node, planner, writer, first_error.checked(rows, writer.checked))
+@dataclass(frozen=True)
+class Command:
+    """One INSERT … ON CONFLICT. `before`: the files of each table (oid) before the command wrote there."""
+
+    node: pb.InsertStmt
+    planner: Planner
+    before: dict[int, Mapping[str, Action]] = field(default_factory=dict)
+
+    @property
+    def updates(self) -> bool:
+        """Whether it is DO UPDATE."""
+        return bool(self.node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE)
+
+    def insert(self, writer: NewRows, rows: pa.Table) -> pa.Table:
+        """Checks rows, inserts what does not conflict, updates what does; gives the rows that were inserted or updated, as they are now."""
+        if writer.relation.is_partitioned:
+            return routed_rows.insert(self, writer, rows)
+        return settle(self, writer, first_error.checked(rows, writer.checked))
 
 
-def settle(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
-    """The same for rows that are checked."""
-    clause = node.on_conflict_clause
-    relation = writer.relation
-    update = clause.action == pb.ONCONFLICT_UPDATE
-    arbiters = _arbiters(clause, writer)
+def settle(command: Command, writer: NewRows, rows: pa.Table) -> pa.Table:
+    """The same for rows of a table that are checked."""
+    relation, transaction = writer.relation, writer.transaction
+    arbiters = _arbiters(command.node.on_conflict_clause, writer)
     _refuse_deferrable(relation, arbiters, rows)
-    referential_action.lock(planner.transaction, relation)
-    planner.transaction.lock(relation)
-    if not update:
-        return writer.store(writer.admitted(rows.filter(pa.array(_without_conflict(writer, rows, arbiters)))))
+    referential_action.lock(transaction, relation)
+    transaction.lock(relation)
+    if not command.updates:
+        return writer.store(writer.admitted(rows.filter(pa.array(_without_conflict(writer, rows, arbiters))), arbiters))
+    command.before.setdefault(relation.oid, transaction.newest(relation).files)
     [index] = arbiters
-    if writer.repeated(rows, index):
+    return pa.concat_tables([_settle_run(command, writer, run, index) for run in _runs(writer, rows, index)])
+
+
+def _runs(writer: NewRows, rows: pa.Table, index: Index) -> Iterator[pa.Table]:
+    """The rows, cut before each that has the key of one behind the last cut: it meets what has become of that one."""
+    numbers = _key_numbers(writer, rows, index)
+    order = np.argsort(numbers, kind="stable")
+    same = numbers[order][1:] == numbers[order][:-1]
+    before = np.full(rows.num_rows, -1)
+    before[order[1:][same]] = order[:-1][same]
+    start = 0
+    while len(met := np.flatnonzero(before[start:] >= start)):
+        yield rows.slice(start, met[0])
+        start += int(met[0])
+    yield rows.slice(start)
+
+
+def _settle_run(command: Command, writer: NewRows, rows: pa.Table, index: Index) -> pa.Table:
+    """DO UPDATE for rows of which no two have one key; 21000 for one that meets a row of the command's own making."""
+    writer.planner.session.check_cancel()
+    stored = writer.stored_keys(rows, index)
+    own = writer.transaction.has_added(writer.relation, command.before[writer.relation.oid], stored["file"])
+    if own.any():
+        _settle_run(command, writer, rows.slice(0, stored["place"].to_numpy()[own].min()), index)  # whose error is the first
         raise PostgresError(
             "21000",
             "ON CONFLICT DO UPDATE command cannot affect row a second time",
             hint="Ensure that no rows proposed for insertion within the same command have duplicate constrained values.",
         )
-    stored = writer.stored_keys(rows, index)
-    taken = set(stored["place"].to_pylist())
-    fresh = rows.filter(pa.array(np.isin(np.arange(rows.num_rows), list(taken), invert=True)))
-    inserted = writer.store(writer.admitted(fresh))
+    fresh = np.ones(rows.num_rows, bool)
+    fresh[stored["place"].to_numpy()] = False
+    inserted = writer.store(writer.admitted(rows.filter(pa.array(fresh)), [index]))
     if not stored.num_rows:
         return inserted
-    updated = _update(clause, node, planner, writer, rows, stored)
+    updated = _update(command, writer, rows, stored)
     return pa.concat_tables([inserted, updated.cast(inserted.schema)])
 
 
@@ -170,10 +211,9 @@ def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
     return [each for each in unique if set(each.attnums) == attnums][:1]
 
 
-def _update(
-    clause: pb.OnConflictClause, node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table, stored: pa.Table
-) -> pa.Table:
-    relation = writer.relation
+def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
+    node, planner, relation = command.node, command.planner, writer.relation
+    clause = node.on_conflict_clause
     old = stored["old"].combine_chunks()
     old_struct = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
     proposed = rows.take(stored["place"])
@@ -186,9 +226,7 @@ def _update(
     if writer.shown is relation:
         few = driver_change.taken(planner, relation, clause, named, wide)
         if few is not None:
-            _, written = assignment.rewrite_few(planner, relation, few, _set_columns(clause.target_list), keep=True)
-            assert written is not None
-            return written
+            return assignment.rewrite_few(planner, relation, few, _set_columns(clause.target_list), writer.owed.change)[1]
     frame = local_frame(planner.session_spark, wide)
     ours = from_clause.table_source(
         planner,
@@ -218,7 +256,7 @@ def _update(
     changed = source.frame.select(
         F.struct(*[col(each.key).alias(each.name) for each in ours.star]).alias("old"), new.alias("new"), "file", "row"
     )
-    return assignment.write(planner, relation, changed, _set_columns(clause.target_list))
+    return assignment.write(planner, relation, changed, _set_columns(clause.target_list), writer.owed.change)
 
 
 def _set_columns(targets: Sequence[pb.Node]) -> set[str]:

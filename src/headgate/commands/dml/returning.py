@@ -1,4 +1,7 @@
-"""RETURNING: the rows that a command wrote, as the result of a query."""
+"""RETURNING: the rows that a command wrote, as the result of a query.
+
+What they are is computed before the command ends, since later commands may change the table, and kept until it is sent (`RowStore`).
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,44 @@ from dataclasses import replace
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause, select_list
+from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.driver import table_rows
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says
-from headgate.commands.query.plan import Plan, PlanColumn, Source
+from headgate.commands.query.plan import Plan, PlanColumn, Source, col
 from headgate.commands.query.planner import Planner
 from headgate.expression.implementation.implementation import NotColumnwise
+from headgate.expression.node import Expression
+from headgate.storage import row_store
+from headgate.storage.row_store import RowStore
 from headgate.storage.spark.local_relation import local_frame
+from headgate.storage.write import arrow_row
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
+from headgate.types.storage import NO_COLUMN, own_name
+
+JOINED = own_name("_joined")
+"""The column in which written rows have what they were joined with (UPDATE … FROM, DELETE … USING): a struct with a field for each key."""
 
 
 def plan_returning(
     clause: pb.ReturningClause, planner: Planner, frame: DataFrame, relation: Relation, alias: str, others: Source | None = None
 ) -> Plan:
-    """The plan of RETURNING over rows of the relation (columns by name); `others`: what it was joined with (columns by key)."""
-    keep = [each.key for each in others.star] if others is not None else []
+    """The plan of RETURNING over rows of the relation (columns by name); `others`: what it was joined with (`JOINED`)."""
     if relation.is_partitioned:
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).place_oid())
+    keep = [JOINED] if others is not None else []
     source = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=keep)
     if others is not None:
+        fields = [F.col(JOINED).getField(each.key).alias(each.key) for each in others.star]
         rows = [F.lit(True).alias(each.row_key) for each in others.tables if each.row_key]
-        whole = source.frame.select("*", *rows)
+        whole = source.frame.select("*", *fields, *rows)
         source = Source(whole, source.tables + others.tables, source.star + others.star, others.merged)
     from_clause.restrict(planner, relation, source.star, alias or relation.name)
     context = planner.context.within(construct="RETURNING", aggregates=False)
@@ -49,40 +62,61 @@ def joined(table: Source, source: Source) -> Source | None:
     return replace(source, tables=tables, star=star) if tables else None
 
 
-def held(planner: Planner, changed: DataFrame, others: Source) -> tuple[DataFrame, pa.Table]:
-    """Changed rows computed once: a frame of them, and the columns of what they were joined with, in the same order."""
-    whole = changed.toArrow()
-    keys = [each.key for each in others.star]
-    frame = local_frame(planner.session_spark, whole, changed.schema)
-    return frame.drop(*keys), whole.select(keys)
+def beside(others: Source) -> list[Column]:
+    """What changed rows carry of what they were joined with: the column JOINED."""
+    return [F.struct(*[col(each.key) for each in others.star] or [F.lit(True).alias(NO_COLUMN)]).alias(JOINED)]
 
 
-def beside(planner: Planner, rows: pa.Table, others: pa.Table, relation: Relation, schema: StructType) -> DataFrame:
-    """The written rows with the columns of what they were joined with."""
-    whole = pa.table([*rows.columns, *others.columns], names=[*rows.column_names, *others.column_names])
-    fields = [each for each in schema.fields if each.name in others.column_names]
-    return local_frame(planner.session_spark, whole, StructType([*spark_columns(relation).fields, *fields]))
-
-
-def returned(
-    clause: pb.ReturningClause, planner: Planner, frame: DataFrame, relation: Relation, alias: str, tag: str, others: Source | None = None
-) -> ResultSet:
-    """The result of a command with RETURNING; the rows are computed at once, since later commands may change the table."""
-    plan = plan_returning(clause, planner, frame, relation, alias, others)
-    batches: list[pa.RecordBatch] = list(rendering.rows(plan, planner.session, planner.transaction))
-    return ResultSet(rendering.result_columns(plan), batches, tag)
+def of_written(
+    clause: pb.ReturningClause, planner: Planner, rows: pa.Table | DataFrame, relation: Relation, alias: str, tag: str,
+    others: Source | None = None,
+) -> ResultSet:  # fmt: skip
+    """The result of a command that has written these rows; with `others` they have a column JOINED behind the relation's."""
+    if isinstance(rows, pa.Table) and others is None:
+        return of_rows(clause, planner, rows, relation, alias, tag)
+    if isinstance(rows, pa.Table):
+        assert others is not None
+        more = others.frame.select(*beside(others)).schema.fields
+        rows = local_frame(planner.session_spark, rows, StructType([*spark_columns(relation).fields, *more]))
+    plan = plan_returning(clause, planner, rows, relation, alias, others)
+    kept = rendering.kept(planner.session)
+    for batch in rendering.rows(plan, planner.session, planner.transaction):
+        kept.append(batch)
+    return ResultSet(rendering.result_columns(plan), kept.part(0, kept.rows), tag)
 
 
 def of_rows(clause: pb.ReturningClause, planner: Planner, rows: pa.Table, relation: Relation, alias: str, tag: str) -> ResultSet:
     """The same of rows that the driver holds."""
-    name = alias or relation.name, None if alias else relation.schema
     try:
-        with usual_way_says():
-            table = HeldTable(planner, relation, *name)
-            context = planner.context.within(construct="RETURNING", aggregates=False)
-            targets = select_list.resolve_unknown(select_list.expand(clause.exprs, table.source, table.scope, context), context)
-            wanted = [table.prepared(each.expression) for each in targets]
-        arrays = table.values(rows, wanted)
+        table, targets, wanted = _held(clause, planner, relation, alias)
+        return table_rows.result(table_rows.plan_columns(targets), table.values(rows, wanted), planner.session, tag)
     except NotColumnwise:
-        return returned(clause, planner, local_frame(planner.session_spark, rows, spark_columns(relation)), relation, alias, tag)
-    return table_rows.result(table_rows.plan_columns(targets), arrays, planner.session, tag)
+        frame = local_frame(planner.session_spark, rows, spark_columns(relation))
+        return of_written(clause, planner, frame, relation, alias, tag)
+
+
+def of_store(
+    clause: pb.ReturningClause, planner: Planner, rows: RowStore, relation: Relation, alias: str, tag: str, many: int
+) -> ResultSet:
+    """The same of rows that are kept, `many` of them at once."""
+    if not rows.rows:
+        return of_rows(clause, planner, arrow_row(relation).empty_table(), relation, alias, tag)
+    kept, columns = rendering.kept(planner.session), None
+    for part in row_store.tables(rows.part(0, rows.rows), many, row_store.MEMORY_BYTES):
+        found = of_rows(clause, planner, part, relation, alias, tag)
+        columns = columns or found.columns
+        for batch in found.batches:
+            kept.append(batch)
+    assert columns is not None
+    return ResultSet(columns, kept.part(0, kept.rows), tag)
+
+
+def _held(
+    clause: pb.ReturningClause, planner: Planner, relation: Relation, alias: str
+) -> tuple[HeldTable, list[SelectItem], list[Expression]]:
+    """RETURNING over rows that the driver holds; raises `NotColumnwise`."""
+    with usual_way_says():
+        table = HeldTable(planner, relation, alias or relation.name, None if alias else relation.schema)
+        context = planner.context.within(construct="RETURNING", aggregates=False)
+        targets = select_list.resolve_unknown(select_list.expand(clause.exprs, table.source, table.scope, context), context)
+        return table, targets, [table.prepared(each.expression) for each in targets]

@@ -10,18 +10,22 @@ waited for one which is gone or changed by then begins anew, and it cannot when 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure
+from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml import first_error
+from headgate.commands.dml.returning import JOINED
 from headgate.commands.publication import replica_identity
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
 from headgate.storage.routing import NOWHERE
@@ -31,6 +35,7 @@ from headgate.storage.write import arrow_row
 from headgate.types import buffers
 
 if TYPE_CHECKING:
+    from headgate.commands.dml import on_conflict
     from headgate.commands.dml.new_rows import NewRows
     from headgate.commands.query.planner import Planner
 
@@ -41,25 +46,23 @@ def append(writer: NewRows, rows: pa.Table) -> pa.Table:
     return _together(writer, rows, [(leaf, leaf.store(part), at) for leaf, part, at in parts])
 
 
-def insert(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table) -> pa.Table:
+def insert(command: on_conflict.Command, writer: NewRows, rows: pa.Table) -> pa.Table:
     """INSERT … ON CONFLICT: `on_conflict.settle` for each leaf.
 
     A leaf to which a row goes must be able to publish an UPDATE, whether or not the row conflicts (ExecInitPartitionInfo).
     """
     from headgate.commands.dml import on_conflict
 
-    updates = node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE
-
     def check(some: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
         found = []
         for leaf, part, at in _spread(writer, some):
-            if updates:
-                replica_identity.check(planner.transaction.cursor, leaf.relation, "update")
+            if command.updates:
+                replica_identity.check(writer.transaction.cursor, leaf.relation, "update")
             found.append((leaf, leaf.checked(part), at))
         return found
 
     parts = first_error.checked(rows, check)
-    return _together(writer, rows, [(leaf, on_conflict.settle(node, planner, leaf, part), at) for leaf, part, at in parts])
+    return _together(writer, rows, [(leaf, on_conflict.settle(command, leaf, part), at) for leaf, part, at in parts])
 
 
 def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
@@ -83,8 +86,6 @@ def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Ta
     """What the leaves have stored, in the order of the rows."""
     if not stored:
         return rows
-    for leaf, _, _ in stored:
-        leaf.check_references()
     whole = pa.concat_tables([of_root(writer.relation, part) for _, part, _ in stored])
     order = np.concatenate([at[: part.num_rows] for _, part, at in stored])
     return whole.take(pa.array(np.argsort(order, kind="stable")))
@@ -115,16 +116,16 @@ def append_frame(writer: NewRows, rows: DataFrame) -> int:
 # ---- UPDATE -----------------------------------------------------------------------------------------------------------
 
 
-def rewrite(planner: Planner, root: Relation, changed: DataFrame, set_columns: set[str], *, keep: bool) -> tuple[int, pa.Table | None]:
+def rewrite(planner: Planner, root: Relation, changed: DataFrame, set_columns: set[str], kept: ExitStack | None) -> tuple[int, Rows | None]:
     """`assignment.rewrite` for a partitioned table."""
     from headgate.commands.dml import assignment
 
     table = planner.transaction.partitioned(root)
     moves = bool(set_columns & set(table.router.key_names()))
-    few = assignment.small(changed)
+    few = assignment.small(planner, root, changed)
     if few is not None:
-        return _rewrite_few(planner, table, few, set_columns, moves=moves, keep=keep)
-    return _rewrite_many(planner, table, changed, set_columns, moves=moves, keep=keep)
+        return _rewrite_few(planner, table, few, set_columns, moves=moves, keep=kept is not None)
+    return _rewrite_many(planner, table, changed, set_columns, kept, moves=moves)
 
 
 def _rewrite_few(
@@ -135,7 +136,7 @@ def _rewrite_few(
 
     root, transaction = table.root, planner.transaction
     if not few.num_rows:
-        return 0, arrow_row(root).empty_table() if keep else None
+        return 0, assignment.rows_of(few, "new", root) if keep else None
     new = ordered(root, buffers.whole(few["new"]))
     here = table.sources(few["file"])
     there = here
@@ -174,18 +175,21 @@ def _rewrite_few(
         transaction.rewrite(leaf, part)
     for leaf, at in table.parts(arriving):
         kept(NewRows(planner, leaf, routed_from=root).append(_rows(ordered(leaf, new.take(at)))), at)
-    whole = pa.concat_tables(stored).take(pa.array(np.argsort(np.concatenate(order), kind="stable"))) if keep else None
-    return few.num_rows, whole
+    if not keep:
+        return few.num_rows, None
+    whole = pa.concat_tables(stored).take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
+    return few.num_rows, whole.append_column(JOINED, few[JOINED]) if JOINED in few.column_names else whole
 
 
 def _rewrite_many(
-    planner: Planner, table: PartitionedTable, changed: DataFrame, set_columns: set[str], *, moves: bool, keep: bool
-) -> tuple[int, pa.Table | None]:
+    planner: Planner, table: PartitionedTable, changed: DataFrame, set_columns: set[str], kept: ExitStack | None, *, moves: bool
+) -> tuple[int, Rows | None]:
     from headgate.commands.dml import assignment
     from headgate.commands.dml.new_rows import NewRows
 
-    root, transaction = table.root, planner.transaction
-    with persisted(table.tagged(changed, moves=moves)) as held:
+    root, transaction, stored = table.root, planner.transaction, []
+    with ExitStack() as done:
+        held = (kept or done).enter_context(persisted(table.tagged(changed, moves=moves)))
         flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
         if any(each[TO] == NOWHERE for each in flows):
             with disclosure.routing(planner, root, table.router.key_names()):
@@ -200,13 +204,26 @@ def _rewrite_many(
             leaf = table.leaves[number]
             part = table.leaving(held, number)
             stays = assignment.checked_changes(planner, leaf, part.where("new IS NOT NULL"), shown=root)
-            with persisted(stays.unionByName(part.where("new IS NULL"))) as whole:
+            with ExitStack() as written:
+                whole = (kept or written).enter_context(persisted(stays.unionByName(part.where("new IS NULL"))))
                 if assignment.touched_keys(leaf, set_columns):
                     assignment.refuse_clash(planner, leaf, whole)
-                transaction.rewrite(leaf, whole)
+                transaction.rewrite(leaf, whole.select(*assignment.CHANGED), is_kept=True)
+            stored.append(assignment.rows_of(whole.where("new IS NOT NULL"), "new", leaf))
         for number in arriving:
-            NewRows(planner, table.leaves[number], routed_from=root).append_frame(table.arriving(held, number))
-        return sum(each["n"] for each in flows), held.select("new.*").toArrow() if keep else None
+            writer, rows = NewRows(planner, table.leaves[number], routed_from=root), table.arriving(held, number)
+            if kept is None:
+                writer.append_frame(rows)
+            else:
+                stored.append(writer.append_kept(rows, kept)[1])
+        return sum(each["n"] for each in flows), _in_root(root, stored) if kept is not None else None
+
+
+def _in_root(root: Relation, parts: Sequence[DataFrame]) -> DataFrame:
+    """The rows of leaves with the root's columns, and what they were joined with."""
+    more = [name for name in parts[0].columns if name == JOINED]
+    names = [F.col(quoted(each.name)) for each in root.columns]
+    return functools.reduce(DataFrame.unionAll, [part.select(*names, *more) for part in parts])
 
 
 def _refuse_outside(planner: Planner, root: Relation, changed: DataFrame) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pyarrow as pa
@@ -15,10 +16,9 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege
 from headgate.commands.dml import assignment, current_row, driver_change, partition_pruning, returning, storage_error
 from headgate.commands.dml.insert import target
-from headgate.commands.dml.returning import returned
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
-from headgate.commands.query.clause import from_clause
+from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
@@ -38,10 +38,10 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "update", "UPDATE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction):
+    with rendering.running(session, transaction), ExitStack() as kept:
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
-        alias = node.relation.alias.aliasname
+        modifying_with.freeze_subqueries(planner, node.returning_clause)
         few = None if node.from_clause else _few(planner, relation, node)
         if few is not None:
             return _update_few(planner, relation, node, few)
@@ -52,28 +52,22 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
         for each in touched(planner, relation, node, node.from_clause):
             replica_identity.check(transaction.cursor, each, "update")
-        keep = node.HasField("returning_clause")
-        others = returning.joined(table, source) if keep else None
+        returns = node.HasField("returning_clause")
+        others = returning.joined(table, source) if returns else None
         proposed = source.frame.select(
             F.struct(*[col(each.key).alias(_name(relation, each.attnum)) for each in table.star]).alias("old"),
             new.alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
-            *([col(each.key) for each in others.star] if others is not None else []),
+            *(returning.beside(others) if others is not None else []),
         )
         with storage_error.sought(relation.name, lambda: proposed.select("new.*")):
             changed = proposed.dropDuplicates(["file", "row"]) if node.from_clause else proposed
-            if others is None:
-                count, rows = assignment.rewrite(planner, relation, changed, set_columns, keep=keep)
-                if not keep:
-                    return CommandResult(f"UPDATE {count}")
-                assert rows is not None
-                return returning.of_rows(node.returning_clause, planner, rows, relation, alias, f"UPDATE {count}")
-            once, more = returning.held(planner, changed, others)
-            count, rows = assignment.rewrite(planner, relation, once, set_columns, keep=True)
-            assert rows is not None
-            frame = returning.beside(planner, rows, more, relation, changed.schema)
-        return returned(node.returning_clause, planner, frame, relation, alias, f"UPDATE {count}", others)
+            count, rows = assignment.rewrite(planner, relation, changed, set_columns, kept if returns else None)
+        if rows is None:
+            return CommandResult(f"UPDATE {count}")
+        alias = node.relation.alias.aliasname
+        return returning.of_written(node.returning_clause, planner, rows, relation, alias, f"UPDATE {count}", others)
 
 
 def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> set[str]:
@@ -93,9 +87,8 @@ def _few(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> pa.Table 
 
 def _update_few(planner: Planner, relation: Relation, node: pb.UpdateStmt, few: pa.Table) -> ResultSet | CommandResult:
     set_columns = _set_columns(planner, relation, node)
-    keep = node.HasField("returning_clause")
-    count, rows = assignment.rewrite_few(planner, relation, few, set_columns, keep=keep)
-    if rows is None:
+    count, rows = assignment.rewrite_few(planner, relation, few, set_columns)
+    if not node.HasField("returning_clause"):
         return CommandResult(f"UPDATE {count}")
     return returning.of_rows(node.returning_clause, planner, rows, relation, node.relation.alias.aliasname, f"UPDATE {count}")
 

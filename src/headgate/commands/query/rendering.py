@@ -12,6 +12,7 @@ import pyarrow as pa
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.spark_error import translated
 from headgate.commands.session import Session
+from headgate.storage.row_store import RowStore
 from headgate.storage.spark import job_group, planning, result_spool
 from headgate.storage.spark.temp_file_limit import Spill
 from headgate.types import registry
@@ -42,6 +43,11 @@ def rows(plan: Plan, session: Session, transaction: Transaction) -> Iterator[pa.
         for batch in result_spool.batches(frame, transaction.engine.exchange):
             session.check_cancel()
             yield text_batch(batch, plan, session)
+
+
+def kept(session: Session) -> RowStore:
+    """An empty store for rows of a statement or a cursor, in the session's temporary files."""
+    return RowStore(session.node.data_dir / "pgsql_tmp", session.settings.integer("temp_file_limit"))
 
 
 def text_batch(batch: pa.RecordBatch, plan: Plan, session: Session) -> pa.RecordBatch:

@@ -16,10 +16,10 @@ from postgast import pg_query_pb2 as pb
 from headgate.commands.open_cursor import OpenCursor
 from headgate.errors import PostgresError, not_supported
 from headgate.server.protocol.portal import Portal, PreparedStatement, RowSource
-from headgate.server.protocol.row_store import NO_ROWS, RowPart, RowStore
 from headgate.server.session.transaction_block import BlockState
 from headgate.sql import parser
 from headgate.sql.parser import Statement, position
+from headgate.storage.row_store import NO_ROWS, RowPart, RowStore
 from headgate.types.resultset import ResultSet, batch_of_rows
 
 if TYPE_CHECKING:
@@ -116,8 +116,9 @@ class CursorPosition:
 
 
 def _new_store(session: ClientSession) -> Callable[[], RowStore]:
-    directory = session.node.data_dir / "pgsql_tmp"
-    return lambda: RowStore(directory, session.settings.integer("temp_file_limit"))
+    from headgate.commands.query import rendering
+
+    return lambda: rendering.kept(session)
 
 
 def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> str:

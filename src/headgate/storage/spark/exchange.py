@@ -1,8 +1,8 @@
 """What is on its way from the driver to tasks: in the plan itself where it is little, else as files that executors read.
 
-Called by `changes` for rows of batches that Spark merges, by the apply worker for parts of segments that tasks decode. What stands in a
-plan is kept by the driver's Java and sent with each task; where tasks may be many and each may be sent again, it is written once to where
-all see it (`Engine.exchange`).
+Called by `changes` for rows of batches that Spark merges, by the apply worker for parts of segments that tasks decode, by WITH for what
+its INSERT, UPDATE or DELETE returns. What stands in a plan is kept by the driver's Java and sent with each task; where tasks may be many
+and each may be sent again, it is written once to where all see it (`Engine.exchange`).
 """
 
 from __future__ import annotations
@@ -38,6 +38,19 @@ def handed_over(spark: SparkSession, rows: pa.Table, place: DataPath | None) -> 
         pieces = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
         data_location.together(place, lambda piece: _write_rows(folder, piece), pieces)
         yield spark.read.schema(local_frame(spark, rows.slice(0, 1)).schema).parquet(data_location.uri(folder))
+
+
+def kept(spark: SparkSession, pieces: Iterable[pa.Table], place: DataPath) -> tuple[DataFrame, Callable[[], None]]:
+    """A frame of the rows of some tables, alike and at least one, none of which is held; and what is to be called when it is of no use."""
+    with contextlib.ExitStack() as stack:
+        folder, schema = stack.enter_context(_folder(place, "rows")), None
+        for piece in pieces:
+            _write_rows(folder, piece)
+            schema = schema or local_frame(spark, piece.slice(0, 1)).schema
+        assert schema is not None
+        frame = spark.read.schema(schema).parquet(data_location.uri(folder))
+        forget = stack.pop_all().close
+    return frame, forget
 
 
 @contextlib.contextmanager

@@ -28,6 +28,19 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
         frame.unpersist()
 
 
+@contextmanager
+def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
+    """As `persisted`, of rows that are others each time that they are made (random(), whichever row a join finds first).
+
+    What Spark keeps for `persisted` it makes again where an executor is lost that held it; here that is an error. Made at once.
+    """
+    made = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield made
+    finally:
+        made._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
 def places(kept: DataFrame) -> tuple[Column, int]:
     """The place of each row (bigint, counted from 0, in the frame's order), and how many rows there are.
 

@@ -31,6 +31,8 @@ SMALL_ROWS = 20_000
 SMALL_BYTES = 2 << 20
 """As files, which may be a fiftieth of the rows in memory."""
 BATCH_ROWS = 16_384
+BATCH_BYTES = 16 << 20
+"""Of a batch that is read from a file, as the file has it."""
 LOOK_SECONDS, FAR_SECONDS = 0.02, 0.5
 """How often it is looked whether there is another file: on local disk, in an object store."""
 _FILE = re.compile(r"part-(\d+)-.*\.parquet\Z")
@@ -87,11 +89,18 @@ def _spooled(frame: DataFrame, directory: DataPath, batch_rows: int) -> Iterator
     try:
         for part in job.parts():
             with data_location.opened(part) as file:
-                yield from pq.ParquetFile(file).iter_batches(batch_size=batch_rows)
+                rows = pq.ParquetFile(file)
+                yield from rows.iter_batches(batch_size=_rows_at_once(rows.metadata, batch_rows))
             data_location.remove(part)
     finally:
         job.stop()
         data_location.remove_tree(place)
+
+
+def _rows_at_once(file: pq.FileMetaData, most: int) -> int:
+    """How many rows of a file make a batch: fewer where they are wide."""
+    size = sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
+    return int(max(min(most, BATCH_BYTES * file.num_rows // max(size, 1)), 1))
 
 
 def _parts(names: Iterable[str]) -> dict[int, str]:

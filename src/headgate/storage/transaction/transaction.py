@@ -22,7 +22,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -167,6 +170,11 @@ class Transaction(Uncommitted):
         """The state of a table, of a partitioned one those of its leaves."""
         return [self.state(each) for each in (self.partitioned(relation).leaves if relation.is_partitioned else (relation,))]
 
+    def newest_files(self, relation: Relation) -> list[TableState]:
+        """As `states`, of the newest version: for how large a table's rows are, which is no look at them."""
+        keys = [(each.database, each.oid) for each in (self.partitioned(relation).leaves if relation.is_partitioned else (relation,))]
+        return [self._base(key) for key in keys if key in self._open.tables or key in self.engine.visible]
+
     def partitioned(self, relation: Relation) -> PartitionedTable:
         """A partitioned table as the catalog of this transaction has it."""
         found: PartitionedTable | None = self._partitioned.get(relation.oid)
@@ -194,6 +202,13 @@ class Transaction(Uncommitted):
         """40001 where rows in these files (URIs) are not shown by the snapshot of REPEATABLE READ; the lock is held."""
         key = (relation.database, relation.oid)
         write.refuse_unseen(self.engine.table(key), self._seen(key), files)
+
+    def has_added(self, relation: Relation, before: Mapping[str, Action], files: pa.ChunkedArray) -> NDArray[np.bool_]:
+        """Which of these files (URIs) have rows that this transaction has written since a table had the files `before`."""
+        table, now = self.engine.table((relation.database, relation.oid)), self.newest(relation).files
+        names = {uri: table.name(uri) for uri in pc.unique(files).to_pylist()}
+        added = [uri for uri, name in names.items() if name not in before and not file_action.is_kept(now[name])]
+        return np.asarray(pc.is_in(files, pa.array(added, pa.string())))
 
     def _seen(self, key: Key) -> TableState | None:
         """What the snapshot shows of a table, with own writes, where others have changed it since; None elsewhere."""

@@ -5,6 +5,7 @@ The catalog answers a ``SELECT *`` of that relation alone; what it gives is text
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -58,23 +59,28 @@ def sequence(planner: Planner, relation: Relation) -> Plan:
 
 def frame_of(planner: Planner, result: ResultSet) -> Plan:
     """A result in text form as a frame in stored types."""
-    columns = [
+    columns = columns_of(planner, result)
+    return Plan(local_frame(planner.session_spark, stored(columns, list(result.batches))), columns)
+
+
+def columns_of(planner: Planner, result: ResultSet) -> tuple[PlanColumn, ...]:
+    """The columns of a result under keys."""
+    return tuple(
         PlanColumn(each.name, TypeRef(each.type_oid, each.typmod, _collation(each.type_oid)), planner.key(each.name))
         for each in result.columns
-    ]
-    batches = list(result.batches)
+    )
+
+
+def stored(columns: Sequence[PlanColumn], batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Rows in text form in stored types, by the keys of their columns."""
     fields = []
     for place, column in enumerate(columns):
         kind = arrow_type(column.type.oid, column.type.typmod)
         texts = pa.chunked_array([batch.column(place) for batch in batches], pa.string())
-        value = read_text(texts, column.type.oid, column.type.typmod) if kind != pa.string() else texts
-        fields.append(value)
-    table = (
-        pa.table(fields, names=[each.key for each in columns])
-        if columns
-        else pa.table({"none": pa.array([None] * sum(b.num_rows for b in batches), pa.bool_())})
-    )
-    return Plan(local_frame(planner.session_spark, table), tuple(columns))
+        fields.append(read_text(texts, column.type.oid, column.type.typmod) if kind != pa.string() else texts)
+    if columns:
+        return pa.table(fields, names=[each.key for each in columns])
+    return pa.table({"none": pa.array([None] * sum(batch.num_rows for batch in batches), pa.bool_())})
 
 
 def _collation(oid: int) -> int:

@@ -1,8 +1,9 @@
-"""The rows that a cursor has given or still has to give: few in memory, many in a file (tuplestore.c).
+"""Rows that are kept for later: few in memory, many in a file (tuplestore.c).
 
 `RowStore` takes batches in order and gives any part of them again, forward or backward, one block at a time. Used by cursors that go back
-(SCROLL), that outlive their transaction (WITH HOLD), and by FETCH, which moves its cursor at once however slowly its rows are read. The
-file has no name, so that nothing is left of it when the node dies; `temp_file_limit` bounds it.
+(SCROLL), that outlive their transaction (WITH HOLD), by FETCH, which moves its cursor at once however slowly its rows are read, and by
+INSERT, UPDATE and DELETE for what they return and for the keys that they look at when all is written. The file has no name, so that nothing
+is left of it when the node dies; `temp_file_limit` bounds it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,6 +132,11 @@ class RowPart:
         self._store, self._first, self._backward = store, first, backward
         self.rows = min(many, max(store.rows - first, 0))
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the store holds more than memory is for."""
+        return self._store.nbytes > MEMORY_BYTES
+
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Batches in the order that was asked for."""
         end = self._first + self.rows
@@ -139,6 +145,26 @@ class RowPart:
             start = max(self._first - first, 0)
             batch = self._store.load(place).slice(start, min(rows, end - first) - start)
             yield batch.take(pa.array(range(batch.num_rows - 1, -1, -1), pa.int64())) if self._backward and batch.num_columns else batch
+
+
+def tables(batches: Iterable[pa.RecordBatch], most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
+    """The rows of batches (alike, with columns), at once no more than so many rows and bytes, or one row of any size."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        for piece in _pieces(batch, most_rows, most_bytes):
+            if waiting and (rows + piece.num_rows > most_rows or size + piece.nbytes > most_bytes):
+                yield pa.Table.from_batches(waiting)
+                waiting, rows, size = [], 0, 0
+            waiting.append(piece)
+            rows, size = rows + piece.num_rows, size + piece.nbytes
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _pieces(batch: pa.RecordBatch, most_rows: int, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    many = max(min(most_rows, batch.num_rows * most_bytes // max(batch.nbytes, 1)), 1)
+    return (batch.slice(start, many) for start in range(0, batch.num_rows, many))
 
 
 NO_ROWS = RowPart(RowStore(Path(), 0), 0, 0, backward=False)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import PostgresError
-from headgate.server.protocol import row_store
-from headgate.server.protocol.row_store import RowStore
+from headgate.storage import row_store
+from headgate.storage.row_store import RowStore
 
 
 def batch(first: int, rows: int) -> pa.RecordBatch:
@@ -71,3 +71,22 @@ def test_the_file_ends_at_temp_file_limit(tmp_path: Path, monkeypatch: pytest.Mo
     store.append(batch(0, 1))
     with pytest.raises(PostgresError, match=r"temporary file size exceeds temp_file_limit \(10kB\)"):
         store.append(batch(1, 5000))
+
+
+@given(st.lists(st.integers(0, 30), max_size=20), st.integers(1, 40), st.integers(1, 2000))
+def test_rows_are_put_together_up_to_so_many_and_so_large(sizes: list[int], rows: int, size: int) -> None:
+    batches, first = [], 0
+    for many in sizes:
+        batches.append(batch(first, many).select(["0"]))
+        first += many
+
+    tables = list(row_store.tables(iter(batches), rows, size))
+
+    assert [int(each) for table in tables for each in table["0"].to_pylist()] == list(range(first))
+    assert all(0 < table.num_rows <= rows for table in tables)
+    assert all(table.nbytes <= max(size, 100) for table in tables)  # one row, whatever its size
+
+
+def test_rows_of_which_each_is_large_come_one_by_one() -> None:
+    large = pa.RecordBatch.from_arrays([pa.array(["x" * 1000] * 5)], names=["0"])
+    assert [table.num_rows for table in row_store.tables([large], 100, 1500)] == [1, 1, 1, 1, 1]
