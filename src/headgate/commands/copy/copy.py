@@ -21,7 +21,7 @@ from headgate.commands.copy import copy_option
 from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
 from headgate.commands.dml.insert import writable
-from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query import rendering, select
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Plan, col

@@ -20,9 +20,9 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
 from headgate.commands.constraint.reference_key import Rows
-from headgate.commands.dml import many_rows, routed_rows, storage_error
-from headgate.commands.dml.new_rows import Clash, NewRows
 from headgate.commands.dml.returning import JOINED
+from headgate.commands.dml.rows import many_rows, routed_rows, storage_error
+from headgate.commands.dml.rows.new_rows import Clash, NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, PlanColumn, col

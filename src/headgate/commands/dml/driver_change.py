@@ -13,7 +13,8 @@ import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
-from headgate.commands.dml import assignment, current_row, many_rows
+from headgate.commands.dml import assignment, current_row
+from headgate.commands.dml.rows import many_rows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.driver.table_rows import HeldTable, usual_way_says

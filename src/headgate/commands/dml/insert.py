@@ -16,8 +16,9 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.constraint import referential_action
-from headgate.commands.dml import many_rows, next_value, on_conflict, returning, storage_error, unwritable_view
-from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.dml import on_conflict, returning, unwritable_view
+from headgate.commands.dml.rows import many_rows, next_value, storage_error
+from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import modifying_with
 from headgate.commands.query.driver import values_list

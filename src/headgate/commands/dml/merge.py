@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege, stored_expression
 from headgate.commands.dml import assignment, insert
-from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import from_clause

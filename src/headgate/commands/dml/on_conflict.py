@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.commands import privilege
 from headgate.commands.constraint import referential_action
-from headgate.commands.dml import assignment, driver_change, first_error, routed_rows
-from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.dml import assignment, driver_change
+from headgate.commands.dml.rows import first_error, routed_rows
+from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Source, col

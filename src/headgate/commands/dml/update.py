@@ -14,8 +14,9 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege
-from headgate.commands.dml import assignment, current_row, driver_change, partition_pruning, returning, storage_error
+from headgate.commands.dml import assignment, current_row, driver_change, partition_pruning, returning
 from headgate.commands.dml.insert import target
+from headgate.commands.dml.rows import storage_error
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause, modifying_with

@@ -17,7 +17,7 @@ from headgate.catalog.session import SessionContext
 from headgate.catalog.system_view import Provider
 from headgate.commands import privilege
 from headgate.commands.deferral import Deferral
-from headgate.commands.dml.new_rows import NewRows
+from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter

@@ -17,7 +17,7 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.commands import dependency, stored_expression
 from headgate.commands.constraint import uniqueness
-from headgate.commands.dml import next_value
+from headgate.commands.dml.rows import next_value
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
 from headgate.commands.query import row_security

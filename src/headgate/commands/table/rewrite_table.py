@@ -15,8 +15,8 @@ from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Check, Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import stored_expression
-from headgate.commands.dml import next_value
-from headgate.commands.dml.next_value import Numbers
+from headgate.commands.dml.rows import next_value
+from headgate.commands.dml.rows.next_value import Numbers
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.errors import PostgresError

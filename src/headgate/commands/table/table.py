@@ -19,7 +19,7 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.commands import default_privilege, dependency, lookup, privilege, stored_expression, temporary_schema
-from headgate.commands.dml import next_value
+from headgate.commands.dml.rows import next_value
 from headgate.commands.partition import partition, partition_constraint, partition_index
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult

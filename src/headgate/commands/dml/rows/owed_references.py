@@ -12,7 +12,7 @@ import pyarrow as pa
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.constraint import referential_action
 from headgate.commands.constraint.reference_key import Rows
-from headgate.commands.dml import many_rows
+from headgate.commands.dml.rows import many_rows
 from headgate.commands.query import rendering
 from headgate.commands.query.planner import Planner
 from headgate.storage import row_store

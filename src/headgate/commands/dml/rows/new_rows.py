@@ -23,9 +23,9 @@ from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
-from headgate.commands.dml import first_error, next_value, routed_rows
-from headgate.commands.dml.next_value import Numbers
-from headgate.commands.dml.owed_references import OwedReferences
+from headgate.commands.dml.rows import first_error, next_value, routed_rows
+from headgate.commands.dml.rows.next_value import Numbers
+from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError

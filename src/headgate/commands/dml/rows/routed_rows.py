@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure
 from headgate.commands.constraint.reference_key import Rows
-from headgate.commands.dml import first_error
 from headgate.commands.dml.returning import JOINED
+from headgate.commands.dml.rows import first_error
 from headgate.commands.publication import replica_identity
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
 from headgate.storage.routing import NOWHERE
@@ -36,7 +36,7 @@ from headgate.types import buffers
 
 if TYPE_CHECKING:
     from headgate.commands.dml import on_conflict
-    from headgate.commands.dml.new_rows import NewRows
+    from headgate.commands.dml.rows.new_rows import NewRows
     from headgate.commands.query.planner import Planner
 
 
@@ -67,7 +67,7 @@ def insert(command: on_conflict.Command, writer: NewRows, rows: pa.Table) -> pa.
 
 def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
     """The writer of each leaf that gets rows, with them and their places; 23514 for the first row that has no leaf."""
-    from headgate.commands.dml.new_rows import NewRows
+    from headgate.commands.dml.rows.new_rows import NewRows
 
     root = writer.relation
     table = writer.transaction.partitioned(root)
@@ -93,7 +93,7 @@ def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Ta
 
 def append_frame(writer: NewRows, rows: DataFrame) -> int:
     """Checks and adds the rows of a frame; their number."""
-    from headgate.commands.dml.new_rows import NewRows
+    from headgate.commands.dml.rows.new_rows import NewRows
 
     root = writer.relation
     table = writer.transaction.partitioned(root)
@@ -132,7 +132,7 @@ def _rewrite_few(
     planner: Planner, table: PartitionedTable, few: pa.Table, set_columns: set[str], *, moves: bool, keep: bool
 ) -> tuple[int, pa.Table | None]:
     from headgate.commands.dml import assignment
-    from headgate.commands.dml.new_rows import NewRows
+    from headgate.commands.dml.rows.new_rows import NewRows
 
     root, transaction = table.root, planner.transaction
     if not few.num_rows:
@@ -185,7 +185,7 @@ def _rewrite_many(
     planner: Planner, table: PartitionedTable, changed: DataFrame, set_columns: set[str], kept: ExitStack | None, *, moves: bool
 ) -> tuple[int, Rows | None]:
     from headgate.commands.dml import assignment
-    from headgate.commands.dml.new_rows import NewRows
+    from headgate.commands.dml.rows.new_rows import NewRows
 
     root, transaction, stored = table.root, planner.transaction, []
     with ExitStack() as done:
@@ -228,7 +228,7 @@ def _in_root(root: Relation, parts: Sequence[DataFrame]) -> DataFrame:
 
 def _refuse_outside(planner: Planner, root: Relation, changed: DataFrame) -> None:
     """23514 for new rows that leave the partition that the statement names."""
-    from headgate.commands.dml.new_rows import NewRows
+    from headgate.commands.dml.rows.new_rows import NewRows
 
     writer = NewRows(planner, root)
     assert writer.fence is not None
