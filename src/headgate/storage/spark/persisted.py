@@ -19,9 +19,9 @@ _PART_BITS = 33
 
 
 @contextmanager
-def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Inside, the frame keeps its rows: in memory, and on disk where that has no room."""
-    frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> Iterator[DataFrame]:
+    """Inside, the frame keeps its rows: in memory, and on disk where that has no room, or as `level` says."""
+    frame = frame.persist(level)
     try:
         yield frame
     finally:

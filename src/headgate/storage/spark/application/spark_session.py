@@ -100,6 +100,8 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        # rows that are kept go to disk in pieces of megabytes, a hundred of which the serializer would remember
+        "spark.serializer.objectStreamReset": "1",
         "spark.sql.session.timeZone": "UTC",
         # not the default INT96: other readers take that for nanoseconds
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
