@@ -39,16 +39,16 @@ def resident(pid: int) -> int:
 
 
 class Peak:
-    """Samples the tree's memory every half second between enter and exit; `bytes` is the largest sum seen."""
+    """Samples the tree's memory every half second between enter and exit; `bytes` is the largest sum seen. `alone`: without children."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid, self.bytes = pid, 0
+    def __init__(self, pid: int, *, alone: bool = False) -> None:
+        self.pid, self.alone, self.bytes = pid, alone, 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def _sample(self) -> None:
         while not self._stop.wait(0.5):
-            self.bytes = max(self.bytes, sum(resident(pid) for pid in tree(self.pid)))
+            self.bytes = max(self.bytes, sum(resident(pid) for pid in ([self.pid] if self.alone else tree(self.pid))))
 
     def __enter__(self) -> Self:
         self._thread.start()
