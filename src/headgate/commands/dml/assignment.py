@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
 from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml.returning import JOINED
-from headgate.commands.dml.rows import many_rows, routed_rows, storage_error
+from headgate.commands.dml.rows import many_rows, new_rows, next_value, routed_rows, storage_error
 from headgate.commands.dml.rows.new_rows import Clash, NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import values_list
@@ -37,11 +38,11 @@ from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import Fence
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
-from headgate.storage.spark.persisted import computed_once, persisted
+from headgate.storage.spark.persisted import computed_once, persisted, places
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row, small_enough
 from headgate.storage.write import columns as spark_columns
-from headgate.types.storage import own_name
+from headgate.types.storage import own_name, spark_type
 
 _OLD = own_name("_old")
 CHANGED = ["old", "new", "file", "row"]
@@ -113,10 +114,21 @@ def _subquery(node: ParseNode, planner: Planner, scope: Scope) -> list[Expressio
     ]
 
 
-def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> Column:
-    """The new row as a struct with the relation's columns, over a frame that has the old row under the keys of `columns`."""
+@dataclass(frozen=True)
+class NewRow:
+    """The new row as a struct with the relation's columns.
+
+    Those in `counted`, which take the next number of a sequence, are NULL until it is known which rows change (`numbered`).
+    """
+
+    row: Column
+    counted: tuple[TableColumn, ...] = ()
+
+
+def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> NewRow:
+    """The new row over a frame that has the old row under the keys of `columns`."""
     assigned = set_list(targets, planner, relation, scope)
-    values = []
+    values, counted = [], []
     for each in columns:
         column = relation.numbered(each.attnum)
         assert column is not None
@@ -124,24 +136,32 @@ def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, co
         if value is None:
             values.append(col(each.key).alias(column.name))
         elif isinstance(value, SetToDefault):
-            values.append(_default(planner, relation, column).alias(column.name))
+            default = None if column.generated is not None else new_rows.bound_default(relation, column)
+            if column.identity or (default is not None and next_value.called(default)):
+                counted.append(column)
+                default = None
+            kind = spark_type(column.type_oid, column.typmod)
+            values.append((F.lit(None).cast(kind) if default is None else planner.column(default)).alias(column.name))
         else:
             values.append(planner.column(value).alias(column.name))
-    return F.struct(*values) if values else F.struct()
+    return NewRow(F.struct(*values) if values else F.struct(), tuple(counted))
 
 
-def _default(planner: Planner, relation: Relation, column: TableColumn) -> Column:
-    from headgate.types.storage import spark_type
-
-    kind = spark_type(column.type_oid, column.typmod)
-    if column.generated is not None:
-        return F.lit(None).cast(kind)
-    if column.identity or "nextval(" in (column.default or ""):
-        [value] = NewRows(planner, relation).default(column, 1).to_pylist()
-        return F.lit(value).cast(kind)
-    if column.default is None:
-        return F.lit(None).cast(kind)
-    return planner.column(stored_expression.stored(column.default, relation, column))
+def numbered(planner: Planner, relation: Relation, changed: DataFrame, new: NewRow, until: ExitStack) -> DataFrame:
+    """Changes (`old`, `new`, and others) whose counted columns have a number of its own for each row; Spark keeps them `until` then."""
+    if not new.counted:
+        return changed
+    kept = until.enter_context(persisted(changed))
+    place, rows = places(kept)
+    writer, values = NewRows(planner, relation), {}
+    numbers: list[Column] = []
+    for each in new.counted:
+        value, made = writer.numbered_column(each, new_rows.bound_default(relation, each), place, rows, len(numbers))
+        values[each.name] = value.cast(spark_type(each.type_oid, each.typmod))
+        numbers += made
+    fields = [values.get(each.name, F.col("new").getField(each.name)).alias(each.name) for each in relation.columns]
+    others = [F.struct(*fields).alias(name) if name == "new" else F.col(name) for name in changed.columns]
+    return kept.select("*", *numbers).select(*others)
 
 
 Later: TypeAlias = Callable[[Rows], None]

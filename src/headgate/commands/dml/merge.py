@@ -8,7 +8,7 @@ clause 0 and become `old`, `new`, `file`, `row`; the others have clause 1 and be
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
@@ -162,9 +162,10 @@ class _Merge:
                 continue
             targets = self.clauses[place].target_list
             new = assignment.new_row(targets, self.planner, self.relation, self.table.star, self.both.scope(None))
-            changed = rows.select(old, new.alias("new"), *where)
             names_set = {unwrap(each).name for each in targets}
-            count += assignment.rewrite(self.planner, self.relation, changed, names_set)[0]
+            with ExitStack() as kept:
+                changed = assignment.numbered(self.planner, self.relation, rows.select(old, new.row.alias("new"), *where), new, kept)
+                count += assignment.rewrite(self.planner, self.relation, changed, names_set)[0]
         return count
 
     def _insertions(self, held: DataFrame) -> int:

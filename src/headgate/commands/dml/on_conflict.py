@@ -7,6 +7,7 @@ out what an earlier one has brought; DO UPDATE must not change what the command 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -251,13 +252,15 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
         source = replace(source, frame=source.frame.where(planner.evaluation.filter(condition)))
     new = assignment.new_row(clause.target_list, planner, relation, ours.star, scope)
     fence = Fence(planner.transaction.cursor, relation) if writer.shown is not relation else None
-    if fence is not None and fence.crossed(source.frame.select(new.alias("new")).select("new.*")):
+    if fence is not None and fence.crossed(source.frame.select(new.row.alias("new")).select("new.*")):
         detail = "The result tuple would appear in a different partition than the original tuple."
         raise PostgresError("0A000", "invalid ON UPDATE specification", detail=detail)
     changed = source.frame.select(
-        F.struct(*[col(each.key).alias(each.name) for each in ours.star]).alias("old"), new.alias("new"), "file", "row"
+        F.struct(*[col(each.key).alias(each.name) for each in ours.star]).alias("old"), new.row.alias("new"), "file", "row"
     )
-    return assignment.write(planner, relation, changed, _set_columns(clause.target_list), writer.owed.change)
+    with ExitStack() as kept:
+        changed = assignment.numbered(planner, relation, changed, new, kept)
+        return assignment.write(planner, relation, changed, _set_columns(clause.target_list), writer.owed.change)
 
 
 def _set_columns(targets: Sequence[pb.Node]) -> set[str]:

@@ -57,13 +57,14 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         others = returning.joined(table, source) if returns else None
         proposed = source.frame.select(
             F.struct(*[col(each.key).alias(_name(relation, each.attnum)) for each in table.star]).alias("old"),
-            new.alias("new"),
+            new.row.alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
             *(returning.beside(others) if others is not None else []),
         )
         with storage_error.sought(relation.name, lambda: proposed.select("new.*")):
             changed = proposed.dropDuplicates(["file", "row"]) if node.from_clause else proposed
+            changed = assignment.numbered(planner, relation, changed, new, kept)
             count, rows = assignment.rewrite(planner, relation, changed, set_columns, kept if returns else None)
         if rows is None:
             return CommandResult(f"UPDATE {count}")

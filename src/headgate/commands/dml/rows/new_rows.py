@@ -124,11 +124,10 @@ class NewRows:
             if each.name in given:
                 selected.append(F.col(quoted(each.name)))
                 continue
-            text = None if each.generated is not None else default_of(each)
-            bound = None if text is None else stored_expression.stored(text, self.relation, each)
+            bound = None if each.generated is not None else bound_default(self.relation, each)
             if each.identity or (bound is not None and next_value.called(bound)):
                 placed = placed or places(self._kept.enter_context(persisted(rows)))
-                value, made = self._numbered_column(each, bound, *placed, len(numbered))
+                value, made = self.numbered_column(each, bound, *placed, len(numbered))
                 numbered += made
                 selected.append(value.cast(kind).alias(each.name))
             elif bound is not None:
@@ -137,7 +136,7 @@ class NewRows:
                 selected.append(F.lit(None).cast(kind).alias(each.name))
         return rows.select("*", *numbered).select(*selected)
 
-    def _numbered_column(
+    def numbered_column(
         self, column: Column, default: Expression | None, place: SparkColumn, rows: int, others: int
     ) -> tuple[SparkColumn, list[SparkColumn]]:
         """The value of a column with numbers, and the columns of the numbers that it is made of; `others` there are already."""
@@ -377,6 +376,12 @@ def default_of(column: Column) -> str | None:
     """The text of a column's default: its own, or that of the domain that is its type."""
     known = registry.known().find(column.type_oid) if column.default is None else None
     return column.default if known is None else known.default
+
+
+def bound_default(relation: Relation, column: Column) -> Expression | None:
+    """The default as an expression; an identity column has none."""
+    text = default_of(column)
+    return None if text is None else stored_expression.stored(text, relation, column)
 
 
 def _volatile(text: str) -> bool:
