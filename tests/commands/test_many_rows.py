@@ -208,11 +208,16 @@ def lines(statements: str) -> list[str]:
     return (MANY + statements.strip()).split("\n")
 
 
-@pytest.mark.parametrize("which", STATEMENTS)
+LONG = ("partitioned", "changed", "inserted")
+"""Half a minute each."""
+
+
+@pytest.mark.parametrize("which", [pytest.param(each, marks=[pytest.mark.slow] if each in LONG else []) for each in STATEMENTS])
 def test_many_rows_are_written_and_returned_as_postgresql_does(node: Server, postgres: Server, which: str) -> None:
     assert differences(node, postgres, lines(STATEMENTS[which])) == ""
 
 
+@pytest.mark.slow
 def test_rows_that_were_copied_into_a_new_file_were_taken_for_rows_of_the_command(
     spare_node: Callable[..., Server], postgres: Server
 ) -> None:
@@ -238,6 +243,7 @@ def test_what_is_stored_is_what_was_returned_of_values_that_are_others_each_time
         assert len({line.split("|")[2] for line in returned.split("\n")}) == 50
 
 
+@pytest.mark.slow
 def test_what_is_returned_lies_in_temporary_files_up_to_their_limit(node: Server) -> None:
     database = node.new_database()
     node.psql(database, "CREATE TABLE t AS SELECT g AS a, repeat(md5(g::text), 32) AS b FROM generate_series(1, 60000) g")
@@ -250,6 +256,7 @@ def test_what_is_returned_lies_in_temporary_files_up_to_their_limit(node: Server
     assert node.psql(database, "SET temp_file_limit = '20MB'; UPDATE t SET a = a WHERE a < 300 RETURNING length(b)").count("1024") == 299
 
 
+@pytest.mark.slow
 def test_many_rows_go_from_one_table_into_another_by_files_that_are_gone_afterwards(node: Server) -> None:
     database = node.new_database()
     made = "CREATE TABLE t AS SELECT g AS a, repeat(md5(g::text), 32) AS b, now() AS c, g * 1.25 AS d FROM generate_series(1, 40000) g"
@@ -279,6 +286,7 @@ def disarm(node: NodeServer, line: str = "") -> None:
 UPSERT = "INSERT INTO t SELECT g, 'new' FROM generate_series(1, 200) g ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING a"
 
 
+@pytest.mark.slow
 def test_a_fault_in_a_later_chunk_leaves_nothing_of_the_statement(spare_node: Callable[..., NodeServer]) -> None:
     node = spare_node()
     database = node.new_database()
