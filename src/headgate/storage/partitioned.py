@@ -213,20 +213,25 @@ class PartitionedTable:
 
     def leaving(self, tagged: DataFrame, number: int) -> DataFrame:
         """The changes to the rows of one leaf, and what else is beside them: those that go to another are deleted."""
-        more = [F.col(name) for name in tagged.columns if name not in ("old", "new", "file", "row", FROM, TO)]
         row = columns(self.leaves[number])
 
         def side(name: str, when: Column) -> Column:
             return F.when(when, F.struct(*[F.col(f"{name}.{quoted(each)}").alias(each) for each in row.fieldNames()])).cast(row).alias(name)
 
         stays = (F.col(TO) == number) & F.col("new").isNotNull()
-        return tagged.where(F.col(FROM) == number).select(side("old", F.col("old").isNotNull()), side("new", stays), "file", "row", *more)
+        return tagged.where(F.col(FROM) == number).select(
+            side("old", F.col("old").isNotNull()), side("new", stays), "file", "row", *_beside(tagged)
+        )
 
     def arriving(self, tagged: DataFrame, number: int) -> DataFrame:
         """The rows that come to one leaf from others, or are new, and what else is beside them."""
-        more = [F.col(name) for name in tagged.columns if name not in ("old", "new", "file", "row", FROM, TO)]
         names = [F.col(f"new.{quoted(each.name)}").alias(each.name) for each in self.leaves[number].columns]
-        return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names, *more)
+        return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names, *_beside(tagged))
+
+
+def _beside(tagged: DataFrame) -> list[Column]:
+    """What tagged changes carry beside what a change is."""
+    return [F.col(name) for name in tagged.columns if name not in ("old", "new", "file", "row", FROM, TO)]
 
 
 def _together(leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None], names: Sequence[str]) -> pa.Table | None:

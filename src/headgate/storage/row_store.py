@@ -62,6 +62,11 @@ class RowStore:
         if self._held_bytes > MEMORY_BYTES:
             self._spill()
 
+    def extend(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Takes the next rows, batch by batch."""
+        for batch in batches:
+            self.append(batch)
+
     def part(self, first: int, many: int, *, backward: bool = False) -> RowPart:
         """Rows `first` (from 0) to ``first + many``, the last one first if `backward`."""
         return RowPart(self, first, max(many, 0), backward=backward)

@@ -81,8 +81,7 @@ def _insert_many(node: pb.InsertStmt, writer: NewRows, command: on_conflict.Comm
             stored = writer.append(chunk) if command is None else command.insert(writer, chunk)
             count += stored.num_rows
             if node.HasField("returning_clause"):
-                for batch in many_rows.of(relation, stored).to_batches():
-                    kept.append(batch)
+                kept.extend(many_rows.of(relation, stored).to_batches())
     writer.check_references()
     if not node.HasField("returning_clause"):
         return CommandResult(f"INSERT 0 {count}")

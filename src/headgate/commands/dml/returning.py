@@ -80,8 +80,7 @@ def of_written(
         rows = local_frame(planner.session_spark, rows, StructType([*spark_columns(relation).fields, *more]))
     plan = plan_returning(clause, planner, rows, relation, alias, others)
     kept = rendering.kept(planner.session)
-    for batch in rendering.rows(plan, planner.session, planner.transaction):
-        kept.append(batch)
+    kept.extend(rendering.rows(plan, planner.session, planner.transaction))
     return ResultSet(rendering.result_columns(plan), kept.part(0, kept.rows), tag)
 
 
@@ -105,8 +104,7 @@ def of_store(
     for part in row_store.tables(rows.part(0, rows.rows), many, row_store.MEMORY_BYTES):
         found = of_rows(clause, planner, part, relation, alias, tag)
         columns = columns or found.columns
-        for batch in found.batches:
-            kept.append(batch)
+        kept.extend(found.batches)
     assert columns is not None
     return ResultSet(columns, kept.part(0, kept.rows), tag)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
@@ -11,20 +10,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.relation import attribute
-from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Check, Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import stored_expression
 from headgate.commands.dml.rows import next_value
-from headgate.commands.dml.rows.next_value import Numbers
+from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import ColumnRef, Expression, TypeRef
+from headgate.expression.node import ColumnRef, TypeRef
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
 from headgate.storage.delta.delta_table import FILE, ROW
@@ -83,25 +82,12 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
     if bound is None or next_value.called(bound):  # an identity column has no default
         with persisted(positions) as kept:
             place, rows = places(kept)
-            value, numbers = _numbered(session, transaction, relation, column, bound, rows)
-            _replace(transaction, relation, column, value, kept.select("*", *[each.column(place).alias(each.key) for each in numbers]))
+            value, numbers = NewRows(Planner(session, transaction), relation).numbered_column(column, bound, place, rows, 0)
+            _replace(transaction, relation, column, value.cast(spark_type(column.type_oid, column.typmod)), kept.select("*", *numbers))
     else:
         _replace(transaction, relation, column, Evaluation(session).column(bound), positions)
     if column.not_null:
         check_no_nulls(transaction, relation, column)
-
-
-def _numbered(
-    session: Session, transaction: Transaction, relation: Relation, column: Column, default: Expression | None, rows: int
-) -> tuple[SparkColumn, Sequence[Numbers]]:
-    """The value of a column with numbers of a sequence, and these; `default` None: an identity column."""
-    if default is None:
-        owned = sequences.of_column(transaction.cursor, relation.database, relation.oid, column.attnum)
-        assert owned is not None
-        numbers = next_value.of_sequence(owned, session, transaction, rows)
-        return F.col(numbers.key).cast(spark_type(column.type_oid)), [numbers]
-    bound, made = next_value.taken(default, session, transaction, rows)
-    return Evaluation(session).column(bound), made
 
 
 def replace_column(transaction: Transaction, relation: Relation, column: Column, value: SparkColumn) -> None:

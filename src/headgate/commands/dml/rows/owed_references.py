@@ -65,8 +65,7 @@ class OwedReferences:
 
     def _kept(self, store: RowStore | None, rows: pa.Table) -> RowStore:
         store = store or rendering.kept(self._planner.session)
-        for batch in rows.to_batches():
-            store.append(batch)
+        store.extend(rows.to_batches())
         return store
 
     def _parts(self, store: RowStore | None) -> Iterator[pa.Table]:
