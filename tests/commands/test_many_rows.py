@@ -339,3 +339,34 @@ def test_the_memory_of_a_node_grew_with_what_its_statements_wrote_and_returned(o
             with Peak(node.pid, alone=True) as peak:
                 assert sum(1 for _ in session.cursor().stream(statement)) == 1_000_000
             assert peak.bytes - before < 512 << 20, statement  # 280 to 390; the rows are 330 MB, and were held as text too
+
+
+@pytest.mark.parametrize("clash", ["299999", pytest.param("NULL", marks=pytest.mark.slow)])
+def test_a_key_among_many_that_is_taken_is_found(node: Server, clash: str) -> None:
+    node.psql("postgres", "DROP TABLE IF EXISTS many_keys; CREATE TABLE many_keys (id int UNIQUE NULLS NOT DISTINCT, v text)")
+    node.psql("postgres", f"INSERT INTO many_keys VALUES ({clash}, 'old')")
+    everyone = "SELECT g, 'new' FROM generate_series(1, 250000) g UNION ALL SELECT nullif(g, 300000), 'more' FROM generate_series(250001, 300000) g"
+
+    with pytest.raises(SqlError, match=rf"Key \(id\)=\({clash.lower()}\) already exists"):
+        node.psql("postgres", f"INSERT INTO many_keys {everyone}", timeout=120)
+    with pytest.raises(SqlError, match=r"Key \(id\)=\(77\) already exists"):
+        node.psql(
+            "postgres",
+            f"INSERT INTO many_keys SELECT 77, 'twice' UNION ALL SELECT g, v FROM ({everyone}) s(g, v) WHERE g > 1 AND g < 299999",
+        )
+    node.psql("postgres", "DELETE FROM many_keys")
+    node.psql("postgres", f"INSERT INTO many_keys {everyone}", timeout=120)
+
+    assert node.psql("postgres", "SELECT count(*), count(DISTINCT id), sum(id) FROM many_keys") == "300000|299999|44999850000"
+    node.psql("postgres", "DROP TABLE many_keys")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_keys_of_many_new_rows_filled_javas_memory(own_node: Callable[..., Server]) -> None:
+    node = own_node()
+    node.psql("postgres", "CREATE TABLE t (k text PRIMARY KEY); INSERT INTO t VALUES ('old')")
+
+    node.psql("postgres", "INSERT INTO t SELECT repeat(md5(g::text), 4) || g FROM generate_series(1, 5000000) g", timeout=800)
+
+    assert node.psql("postgres", "SELECT count(*) FROM t", timeout=100) == "5000001"

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.changes import lookup
+from headgate.changes import lookup, net
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import reference_key
 from headgate.commands.deferral import Deferrable
@@ -164,26 +164,42 @@ def check_new(
     *, indexes: Sequence[Index],
 ) -> None:  # fmt: skip
     """23505 `duplicate key value` if the new rows (columns by name) repeat a key among themselves or one of `existing` (the table)."""
-    with transaction.seeing_newest():
-        stored = transaction.frame(relation) if existing is None else existing
+    stored = _stored(transaction, relation) if existing is None else existing
     for index in indexes:
-        width = len(index.attnums)
         new = keyed(relation, index, rows)
-        there = keyed(relation, index, stored)
-        keys = [f"k{place}" for place in range(width)]
-        wanted = new.select(*[F.col(key).alias(f"n_{key}") for key in keys])
-        met = F.lit(True)
-        for key in keys:
-            met = met & (F.col(key).eqNullSafe(F.col(f"n_{key}")) if index.nulls_not_distinct else F.col(key) == F.col(f"n_{key}"))
-        hit = there.join(F.broadcast(wanted) if existing is None else wanted, met, "left_semi")
-        found = hit.select(*[f"v{place}" for place in range(width)]).limit(1)
-        if found.isEmpty():
-            twice = _twice(new, width)
-            if twice is None:
-                continue
-            found = twice
+        found = None if stored is None else _met(keyed(relation, index, stored), new, index, looked_up=existing is None)
+        found = _twice(new, len(index.attnums)) if found is None else found
+        if found is None:
+            continue
         told = disclosure.tells_key(session, transaction.cursor, relation, index.attnums)
         raise violated(relation, index, _shown(relation, index, found) if told else None)
+
+
+def _stored(transaction: Transaction, relation: Relation) -> DataFrame | None:
+    """All rows of a table; None where it has none, which costs no job of Spark."""
+    with transaction.seeing_newest():
+        if not relation.is_partitioned:
+            state, pending = transaction.shown(relation)
+            if not state.files and not pending:
+                return None
+        return transaction.frame(relation)
+
+
+def _met(there: DataFrame, new: DataFrame, index: Index, *, looked_up: bool) -> DataFrame | None:
+    """A key (v0, v1, …) that both have.
+
+    `looked_up`: `there` is a whole table. A few new keys go to all tasks that read it; many would fill the driver's Java, and meet it by
+    their order. Otherwise both are of one statement, and Spark chooses.
+    """
+    keys = [f"k{place}" for place in range(len(index.attnums))]
+    wanted = new.select(*[F.col(key).alias(f"n_{key}") for key in keys])
+    met = F.lit(True)
+    for key in keys:
+        met = met & (F.col(key).eqNullSafe(F.col(f"n_{key}")) if index.nulls_not_distinct else F.col(key) == F.col(f"n_{key}"))
+    if looked_up:
+        wanted = F.broadcast(wanted) if wanted.count() <= net.BROADCAST_KEYS else wanted.hint("merge")
+    hit = there.join(wanted, met, "left_semi").select(*[f"v{place}" for place in range(len(keys))]).limit(1)
+    return None if hit.isEmpty() else hit
 
 
 def violated(relation: Relation, index: Index, shown: str | None = None) -> PostgresError:
