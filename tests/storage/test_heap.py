@@ -73,6 +73,24 @@ def test_a_heap_in_use_with_room_was_collected_ten_times_a_second(spark: SparkSe
         release(spark, held)
 
 
+def test_what_spark_had_given_back_since_a_collection_was_taken_for_memory_of_nobodys(spark: SparkSession) -> None:
+    jvm: Any = spark.sparkContext._gateway.jvm
+    manager, heap = jvm.org.apache.spark.SparkEnv.get().memoryManager(), Heap(spark)
+    held = fill(spark, 0.52)
+    accounted = int(0.3 * heap._old.getUsage().getMax())  # as if that were pages of a sort
+    mode = jvm.org.apache.spark.memory.MemoryMode.ON_HEAP
+    assert manager.acquireStorageMemory(jvm.org.apache.spark.storage.TestBlockId("pages"), accounted, mode)
+    try:
+        jvm.System.gc()
+        assert not heap.is_short(), "the rest is no more than what may be alive"
+        jvm.System.gc()
+    finally:
+        for each in held:
+            each.trimToSize()
+        manager.releaseStorageMemory(accounted, mode)
+    assert not heap.is_short()
+
+
 def test_java_kept_the_plans_of_batches_until_python_had_much_to_collect_itself(spark: SparkSession) -> None:
     heap, named = Heap(spark), ThreadSafeFinalizer.finalizers
     heap.let_go()

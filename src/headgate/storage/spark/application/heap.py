@@ -82,7 +82,10 @@ class Heap:
             return False
         if self._has_collected():  # of its own accord: what is alive is known without another collection
             self._alive = self._share(self._old.getCollectionUsage())
-            return self._judged(self._alive - self._managed())
+            if not self._judged(self._alive - self._managed()):
+                return False
+            # or Spark has written to disk since, and given back, what was alive then: a sort of many rows does so every second
+            return self._judged(self._unmanaged())
         if time.monotonic() < self._not_before:
             return self._was_short
         used = self._share(self._old.getUsage())
@@ -140,13 +143,13 @@ class Heap:
         until = time.monotonic() + TOLD_SECONDS
         while gateway._gateway_client.finalizer_deque and time.monotonic() < until:
             time.sleep(0.01)
-        began = time.monotonic()
+        managed, began = self._managed(), time.monotonic()
         self._jvm.java.lang.System.gc()
         ended = time.monotonic()
         self._not_before = ended + REST * (ended - began)
         self._has_collected()
         self._alive = self._share(self._old.getUsage())
-        return self._alive - self._managed()
+        return self._alive - max(managed, self._managed())
 
     def _managed(self) -> float:
         """The share that Spark accounts for."""
