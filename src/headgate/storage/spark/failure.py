@@ -25,6 +25,7 @@ _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
 _FROM_JAVA = "An error occurred while calling"
 """How Py4J begins the text of a Java exception; that follows in the next line."""
 _WORKER_FULL = re.compile(r"^(?:\w+\.)*(?:MemoryError|ArrowMemoryError)\b|spark\.driver\.maxResultSize", re.MULTILINE)
+_MORE_MEMORY = "Increase spark_driver_memory, or on a cluster spark.executor.memory."
 _RECURSION = re.compile(r"^RecursionError\b", re.MULTILINE)
 """How a worker of Python's says that a pattern, a document or an array is too deep."""
 _DIGITS = "for integer string conversion"
@@ -104,6 +105,8 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
         return PostgresError(sqlstate, f"could not access{named}: {exception.strerror}")
     if "java.lang.OutOfMemoryError" in text:
         return PostgresError("53200", "out of memory", detail="The Java virtual machine has used up its heap.")
+    if "SparkOutOfMemoryError" in text:
+        return PostgresError("53200", "out of memory", detail="Spark's tasks share less memory than they need.", hint=_MORE_MEMORY)
     if isinstance(exception, MemoryError) or _WORKER_FULL.search(text):
         return PostgresError("53200", "out of memory", detail="A worker has used up the memory that a task may take.")
     causes = [line.removeprefix("Caused by: ") for line in text.split("\n") if line.startswith("Caused by: ")]

@@ -86,7 +86,8 @@ class S3:
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """See `Store`."""
-        found = {"buffer.dir": str(scratch), "aws.credentials.provider": _CHAIN}
+        # a cluster may have this file system among its own jars: there it would see no class that comes with the application
+        found = {"buffer.dir": str(scratch), "aws.credentials.provider": _CHAIN, "classloader.isolation": "false"}
         endpoint, region = settings.get("data_location_endpoint", ""), settings.get("data_location_region", "")
         if endpoint:
             found |= {"endpoint": endpoint, "path.style.access": "true"}

@@ -119,6 +119,8 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, 8)),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        # a writer holds its row group, a reader its column of one, and Spark accounts for neither: by default 128 MB each, of a heap of 1 GB
+        "spark.hadoop.parquet.block.size": str(16 << 20),
         # otherwise each call of a function asks the JVM several times more, to tell where in Python it stood
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
@@ -188,7 +190,8 @@ def is_cluster(settings: Mapping[str, str]) -> bool:
 def _on_cluster(configured: Mapping[str, str], given: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
     """The defaults where the master is a cluster: what executors need comes with the application, none of it lies on their machines."""
     os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", executor_archive.interpreter())
-    found = {name: value for name, value in configured.items() if name not in ("spark.driver.host", "spark.driver.bindAddress")}
+    of_here = ("spark.driver.host", "spark.driver.bindAddress", "spark.hadoop.fs.s3a.buffer.dir", "spark.hadoop.fs.azure.buffer.dir")
+    found = {name: value for name, value in configured.items() if name not in of_here}
     archives = [given.get("spark.archives", ""), *executor_archive.make()]
     return found | {
         "spark.jars": ",".join(jars),
