@@ -51,7 +51,11 @@ def test_where_java_was_is_shown_without_what_it_said(spark, raising, kind) -> N
             "could not write to a file: No space left on device",
         ),
         (RuntimeError("java.lang.OutOfMemoryError: Java heap space"), "53200", "out of memory"),
-        (RuntimeError("org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 262144 bytes"), "53200", "out of memory"),
+        (
+            RuntimeError("org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 262144 bytes"),
+            "53200",
+            "out of memory",
+        ),
         (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "53000", "out of file descriptors: Too many open files; release and retry"),
         (RuntimeError("can't start new thread"), "53000", "could not start thread: can't start new thread"),
     ],
