@@ -119,7 +119,7 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, 8)),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-        # a writer holds its row group, a reader its column of one, and Spark accounts for neither: by default 128 MB each, of a heap of 1 GB
+        # a writer holds its row group, a reader its column of one, of which Spark keeps no account: by default 128 MB each, of 1 GB
         "spark.hadoop.parquet.block.size": str(16 << 20),
         # otherwise each call of a function asks the JVM several times more, to tell where in Python it stood
         "spark.python.sql.dataFrameDebugging.enabled": "false",
