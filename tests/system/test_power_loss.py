@@ -151,6 +151,7 @@ def recorded(count: int, strace: None) -> Iterator[Recorded]:
 
 
 @pytest.mark.on_disk
+@pytest.mark.one_java  # what executors write is not recorded
 @pytest.mark.parametrize(("seed", "count"), [(1, 1), pytest.param(2, 320, marks=[pytest.mark.slow, pytest.mark.timeout(6 * 3600)])])
 def test_after_a_power_failure_every_answered_commit_is_there_and_nothing_else(
     request: pytest.FixtureRequest, recorded: Recorded, seed: int, count: int
