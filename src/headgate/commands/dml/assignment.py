@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -250,13 +249,10 @@ def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack 
 
 
 def _held(planner: Planner, changed: DataFrame, until: ExitStack, *, returned: bool) -> DataFrame:
-    """The changes as Spark keeps them; those that are `returned` must be what was written, also where an executor is lost meanwhile.
-
-    They stay on disk: beside what is written and returned there is no room for them in Java's heap.
-    """
+    """The changes as Spark keeps them; those that are `returned` must be what was written, also where an executor is lost meanwhile."""
     if returned and planner.transaction.engine.on_cluster:
         return until.enter_context(computed_once(changed))
-    return until.enter_context(persisted(changed, StorageLevel.DISK_ONLY) if returned else persisted(changed))
+    return until.enter_context(persisted(changed))
 
 
 def check_references(planner: Planner, relation: Relation, changed: Rows, *, deleting: bool = False) -> None:

@@ -1,7 +1,10 @@
 """A frame whose rows Spark keeps once it has made them, for as long as it is asked for more than once.
 
 Called by statements that write many rows, by `changes` and by the apply worker. What must hold: whoever has Spark keep something lets it
-go, however the work on it ends; what is forgotten stays in Spark's memory for good, and with it the plan by which it was made.
+go, however the work on it ends; what is forgotten stays for good, and with it the plan by which it was made.
+
+Rows are kept on disk alone. In memory they are what a task may not spill while it reads them: a part as large as Spark's share of the heap
+left none to the task's own sorts and hash tables, and it failed. A million rows take no longer by the disk's cache.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ _PART_BITS = 33
 
 
 @contextmanager
-def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK) -> Iterator[DataFrame]:
-    """Inside, the frame keeps its rows: in memory, and on disk where that has no room, or as `level` says."""
-    frame = frame.persist(level)
+def persisted(frame: DataFrame) -> Iterator[DataFrame]:
+    """Inside, the frame keeps its rows, once they have been made."""
+    frame = frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield frame
     finally:
@@ -34,7 +37,7 @@ def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
 
     What Spark keeps for `persisted` it makes again where an executor is lost that held it; here that is an error. Made at once.
     """
-    made = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.MEMORY_AND_DISK)
+    made = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
     try:
         yield made
     finally:
