@@ -29,6 +29,8 @@ FILLED = 0.9
 """Share that may be alive at all: Spark's own accounts end below it, and beyond it Java collects and does nothing else."""
 REST = 3.0
 """Times as long as a collection took, that Java works before the next: what is told to end gets nowhere while it collects."""
+COLLECTIONS = 50
+"""Times that Java is asked for a collection which it leaves out."""
 OWN = 0.2
 """Share that statements may take beyond what stays when none computes: the snapshots of tables that Delta holds are no statement's."""
 NAMED = 200
@@ -66,7 +68,7 @@ class Heap:
         collectors = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
         name = self._old.getName() if self._old else ""
         whole = [each for each in collectors if name in list(each.getMemoryPoolNames())]
-        self._collector = whole[0] if whole else None
+        self._collector = whole[-1] if whole else None  # of two that look at the pool the later one does nothing else
         self._collections = 0
         """How many collections of the old generation the last look knew of."""
         self._alive = self._kept = 0.0
@@ -136,7 +138,7 @@ class Heap:
         return running > sum(stage.numActiveTasks for stage in stages if stage is not None)
 
     def _unmanaged(self) -> float:
-        """The share that is alive after a collection, beside what Spark accounts for."""
+        """The share that is alive after a collection, beside what Spark accounts for; none is known where there was no collection."""
         assert self._old is not None
         gc.collect()
         gateway: Any = self._context._gateway
@@ -144,12 +146,21 @@ class Heap:
         while gateway._gateway_client.finalizer_deque and time.monotonic() < until:
             time.sleep(0.01)
         managed, began = self._managed(), time.monotonic()
-        self._jvm.java.lang.System.gc()
+        if not self._collected():
+            return 0.0
         ended = time.monotonic()
         self._not_before = ended + REST * (ended - began)
-        self._has_collected()
-        self._alive = self._share(self._old.getUsage())
+        self._alive = self._share(self._old.getCollectionUsage())
         return self._alive - max(managed, self._managed())
+
+    def _collected(self) -> bool:
+        """Has Java collect the old generation. It leaves that out, and says nothing, while a task is where nothing may move (in Snappy)."""
+        for _ in range(COLLECTIONS):
+            self._jvm.java.lang.System.gc()
+            if self._has_collected():
+                return True
+            time.sleep(0.01)
+        return False
 
     def _managed(self) -> float:
         """The share that Spark accounts for."""
