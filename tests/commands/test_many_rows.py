@@ -361,6 +361,30 @@ def test_a_key_among_many_that_is_taken_is_found(node: Server, clash: str) -> No
     node.psql("postgres", "DROP TABLE many_keys")
 
 
+def test_many_rows_were_compared_each_with_every_row_of_the_table_that_they_reference(node: Server) -> None:
+    node.psql(
+        "postgres", "DROP TABLE IF EXISTS many_children, many_parents; CREATE TABLE many_parents (k text PRIMARY KEY, n numeric UNIQUE)"
+    )
+    node.psql("postgres", "INSERT INTO many_parents SELECT 'k' || g, g FROM generate_series(1, 120000) g", timeout=60)
+    node.psql(
+        "postgres",
+        "CREATE TABLE many_children (k text REFERENCES many_parents ON DELETE CASCADE, n int REFERENCES many_parents (n) ON DELETE CASCADE)",
+    )
+
+    for row in ("'k0', 1", "'k1', 120001"):
+        with pytest.raises(SqlError, match=r'is not present in table "many_parents"'):
+            node.psql(
+                "postgres",
+                f"INSERT INTO many_children SELECT 'k' || g, g FROM generate_series(1, 99999) g UNION ALL SELECT {row}",
+                timeout=60,
+            )
+    node.psql("postgres", "INSERT INTO many_children SELECT k, n::int FROM many_parents UNION ALL SELECT NULL, NULL", timeout=60)
+    node.psql("postgres", "DELETE FROM many_parents WHERE n > 50000", timeout=120)
+
+    assert node.psql("postgres", "SELECT count(*), count(k), max(n) FROM many_children") == "50001|50000|50000"
+    node.psql("postgres", "DROP TABLE many_children, many_parents")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_statements_over_millions_of_long_keys_were_out_of_memory(own_node: Callable[..., Server]) -> None:

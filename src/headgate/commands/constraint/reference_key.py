@@ -22,7 +22,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.changes import lookup
 from headgate.commands import stored_expression
 from headgate.expression.binding import operators
-from headgate.expression.node import ColumnRef
+from headgate.expression.node import ColumnRef, OpExpr
 from headgate.expression.spark import compiler
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.spark.column_name import quoted
@@ -212,7 +212,7 @@ def _wanted(
 def _equal(
     relation: Relation, columns: Sequence[int], mine: str, target: Relation, target_columns: Sequence[int], theirs: str
 ) -> SparkColumn:
-    """The condition that two keys are equal, by the operators of their types."""
+    """The condition that two keys are equal, by the operators of their types; Spark joins by it without comparing all with all."""
     met: SparkColumn | None = None
     for place, (one, other) in enumerate(zip(columns, target_columns, strict=True)):
         left_column, right_column = relation.numbered(one), target.numbered(other)
@@ -226,7 +226,13 @@ def _equal(
             stored_expression.context(),
             -1,
         )
-        part = compiler.condition(test, {left_key: F.col(left_key), right_key: F.col(right_key)})
+        mine_column, theirs_column = {left_key: F.col(left_key)}, {right_key: F.col(right_key)}
+        assert isinstance(test, OpExpr)
+        if test.args[0].type.oid == test.args[1].type.oid:
+            one_key, other_key = compiler.join_keys(test.args[0], theirs_column, test.args[1], mine_column)
+            part = one_key == other_key
+        else:
+            part = compiler.qual(test, mine_column | theirs_column)
         met = part if met is None else met & part
     assert met is not None
     return met
