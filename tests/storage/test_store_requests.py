@@ -95,6 +95,7 @@ def test_a_start_asks_for_the_versions_of_no_table(remote: Engine, requests: Cal
     for number in range(2, 12):
         insert(remote, number)
     remote.recover()
+    remote.stop()  # or it looks for the lease that is taken from it, beside the other
     file_cache.open_cache(remote.base.fs, remote.data_dir / "other", 1 << 28)  # as after a start
     started: list[Engine] = []
     asked = requests(lambda: started.append(again(remote))) + requests(started[0].recover)
