@@ -871,6 +871,23 @@ REPLICATION = (
     "DROP_REPLICATION_SLOT no_such_slot",
 )
 
+_GRANTS = ";".join(line.removesuffix(";") for line in FIXTURE.splitlines() if line.startswith("GRANT"))
+_SCHEMAS = "public, open, shut"
+_NO_GRANTS = ";".join(f"REVOKE ALL ON ALL {kind} IN SCHEMA {_SCHEMAS} FROM {{role}}" for kind in ("TABLES", "SEQUENCES"))
+
+REVOKED = {
+    "rights_super": ("ALTER ROLE {role} NOSUPERUSER", "ALTER ROLE {role} SUPERUSER"),
+    "rights_owner": ("REVOKE rights_team FROM {role}; REVOKE CREATE ON DATABASE {database} FROM {role}; REVOKE CREATE ON SCHEMA public FROM {role}", _GRANTS),
+    "rights_reader": (f"{_NO_GRANTS}; REVOKE rights_team FROM {{role}}; REVOKE USAGE ON SCHEMA open FROM {{role}}", _GRANTS),
+    "rights_writer": (f"{_NO_GRANTS}; REVOKE USAGE, CREATE ON SCHEMA open FROM {{role}}", _GRANTS),
+    "rights_maker": ("ALTER ROLE {role} NOCREATEROLE", "ALTER ROLE {role} CREATEROLE"),
+    "rights_copier": ("ALTER ROLE {role} NOREPLICATION", "ALTER ROLE {role} REPLICATION"),
+    "rights_heir": ("REVOKE rights_owner FROM {role}", _GRANTS),
+    "rights_nobody": ("ALTER TABLE given OWNER TO {role}; REVOKE SELECT ON rls, shown, forced FROM {role}, PUBLIC",
+                      "ALTER TABLE given OWNER TO rights_owner; " + _GRANTS),
+}  # fmt: skip
+"""For each role what a superuser takes from it while it has a transaction open, and how it is given back."""
+
 _EARLY = "rights on what is read are asked for when a statement is read, not when it runs"
 
 DIFFERENT: dict[tuple[str, str], tuple[object, str]] = {

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.conftest import Server
-from tests.server.rights import ALONE, DIFFERENT, FIXTURE, OTHERS, REPLICATION, ROLES, SEQUENCES, STATEMENTS
+from tests.server.rights import ALONE, DIFFERENT, FIXTURE, OTHERS, REPLICATION, REVOKED, ROLES, SEQUENCES, STATEMENTS
 
 Both = tuple[tuple[Server, str], tuple[Server, str]]
 """The PostgreSQL and the node, each with its database."""
@@ -82,6 +82,26 @@ def cells(server: Server, database: str, statements: list[str], roles: tuple[str
     return found
 
 
+def after_revoke(server: Server, database: str, statements: list[str], isolation: str, roles: tuple[str, ...] = tuple(ROLES)) -> Cells:
+    """Each statement by each role in a transaction that has its snapshot from before a superuser revoked the role's rights."""
+    found: Cells = {}
+    for role in roles:
+        revoke, give_back = (text.format(role=role, database=database) for text in REVOKED[role])
+        with session(server, database, role) as connection:
+            connection.execute(f"BEGIN ISOLATION LEVEL {isolation}".encode())
+            connection.execute("SELECT 1")
+            server.psql(database, revoke)
+            try:
+                for sql in statements:
+                    connection.execute("SAVEPOINT s")
+                    found[sql, role] = answer(connection, sql.format(role=role, database=database))
+                    connection.execute("ROLLBACK TO s")
+                connection.execute("ROLLBACK")
+            finally:
+                server.psql(database, give_back)
+    return refused(found)
+
+
 def alone(server: Server, database: str) -> Cells:
     """Each statement that runs in no transaction by the roles that may run it."""
     found: Cells = {}
@@ -120,6 +140,11 @@ def replication(server: Server, database: str) -> Cells:
     return found
 
 
+def refused(cells: Cells) -> Cells:
+    """The cells with 42501 for 40001: a statement that meets a change of another session's is refused for either reason."""
+    return {cell: "42501" if said == "40001" else said for cell, said in cells.items()}
+
+
 def differences(both: Both, ask: Any, *arguments: Any) -> dict[tuple[str, str], tuple[Any, Any]]:
     """The cells in which the node's answer is another than PostgreSQL's, but for those that are meant to."""
     with ThreadPoolExecutor(2) as pool:
@@ -142,6 +167,20 @@ def test_who_may_what(both: Both) -> None:
 @pytest.mark.parametrize("group", STATEMENTS)
 def test_who_may_what_at_length(both: Both, group: str) -> None:
     assert differences(both, cells, STATEMENTS[group]) == {}
+
+
+def test_revoked_rights_are_gone_in_open_transactions(both: Both) -> None:
+    statements = [sql for group in STATEMENTS.values() for sql in group[7::40]]
+    roles = ("rights_super", "rights_owner", "rights_reader", "rights_writer")
+    assert differences(both, after_revoke, statements, "REPEATABLE READ", roles) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+@pytest.mark.parametrize("group", STATEMENTS)
+def test_revoked_rights_are_gone_in_open_transactions_at_length(both: Both, group: str, isolation: str) -> None:
+    assert differences(both, after_revoke, STATEMENTS[group], isolation) == {}
 
 
 def test_who_may_what_outside_of_transactions(both: Both) -> None:

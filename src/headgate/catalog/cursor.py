@@ -218,6 +218,11 @@ class CatalogCursor:
         self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
 
     @property
+    def newest(self) -> CatalogCursor:
+        """A cursor that sees all committed changes; that of a session's transaction overrides this (`storage.transaction`)."""
+        return self
+
+    @property
     def is_newest(self) -> bool:
         """Whether nothing has been committed since the transaction took its snapshot."""
         return self._moment is not None and self._moment == self._answers.moment

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
-from headgate.catalog.security import acl
+from headgate.catalog.security import acl, rights
 from headgate.errors import PostgresError
 
 PG_CATALOG = 11
@@ -99,14 +99,14 @@ def effective_oids(cursor: Cursor, database: int, user: str, search_path: Iterab
     known = dict(rows(cursor, "SELECT nspname, oid FROM hg.pg_namespace WHERE dbid IN (0, ?)", [database]))
     path = [user if entry == "$user" else entry for entry in search_path]
     found = {name: known[name] for name in path if name in known}
-    if one(cursor, "SELECT 1 FROM hg.pg_authid WHERE rolname = ? AND rolsuper", [user]):
+    if rights.one(cursor, "SELECT 1 FROM hg.pg_authid WHERE rolname = ? AND rolsuper", [user]):
         return found
     return {name: oid for name, oid in found.items() if name == temporary or may(cursor, user, database, oid, "USAGE")}
 
 
 def may(cursor: Cursor, role: str, database: int, oid: int, privilege: str) -> bool:
     """Whether a role has a right (CREATE, USAGE) on a schema."""
-    found = one(
+    found = rights.one(
         cursor,
         "SELECT n.nspowner, n.nspacl, d.datdba FROM hg.pg_namespace n LEFT JOIN hg.pg_database d ON d.oid = ?"
         " WHERE n.oid = ? AND n.dbid IN (0, ?)",

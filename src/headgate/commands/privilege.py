@@ -12,16 +12,15 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
 from headgate.catalog import namespace as namespaces
-from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl
+from headgate.catalog.security.rights import one, rows
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql import names
 from headgate.types.registry import FIRST_USER_OID
 
-READ_ALL_STATS = 3375
-"""The oid of pg_read_all_stats."""
 FIRST_UNPINNED = 12000
 """Objects with lower oids are the database system's own (IsPinnedObject)."""
 READ_ALL, WRITE_ALL = 6181, 6182
@@ -204,13 +203,17 @@ def check_table(cursor: Cursor, role: str, database: int, relation: int, name: s
 
 
 def under_row_security(cursor: Cursor, role: str, relation: Relation) -> bool:
-    """Whether row security counts for this role on this table (check_enable_rls)."""
-    if not relation.row_security:
+    """Return whether row security counts for this role on this table (check_enable_rls)."""
+    secured = one(
+        cursor, "SELECT relrowsecurity, relforcerowsecurity, relowner FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?",
+        [relation.database, relation.oid],
+    )  # fmt: skip
+    if secured is None or not secured[0]:
         return False
     found = one(cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE rolname = ?", [role])
     if found and found[0]:
         return False
-    return relation.force_row_security or not owns(cursor, role, relation.owner)
+    return bool(secured[1]) or not owns(cursor, role, secured[2])
 
 
 def denied(cursor: Cursor, database: int, relation: int, name: str) -> PostgresError:
@@ -234,8 +237,8 @@ def columns_with(cursor: Cursor, role: str, relation: Relation, privilege: str) 
     )  # fmt: skip
     if not given:
         return set()
-    who, right, owner = acl.role(cursor, role), acl.letter(privilege), role_name(cursor, relation.owner)
-    return {attnum for attnum, items in given if who.may(right, relation.owner, acl.read(items, "c", owner))}
+    who, right = acl.role(cursor, role), acl.letter(privilege)
+    return {attnum for attnum, items in given if who.may(right, 0, acl.read(items, "c", ""))}
 
 
 def check_columns(cursor: Cursor, role: str, relation: Relation, privilege: str, attnums: Iterable[int]) -> None:

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headgate.catalog.physical import Cursor, one, rows, run
+from headgate.catalog import physical
+from headgate.catalog.physical import Cursor, run
+from headgate.catalog.security.rights import one, rows
 from headgate.errors import PostgresError
 
 LETTERS = {
@@ -185,7 +187,7 @@ def give(cursor: Cursor, catalog: str, oid: int, owner: int, database: int | Non
     """Gives a row of pg_class, pg_namespace or pg_database to another role; its ACL says of it what it said of the old owner."""
     owner_column, column = OWNED[catalog]
     where, values = ("oid = ?", [oid]) if database is None else ("oid = ? AND dbid = ?", [oid, database])
-    found = one(cursor, f"SELECT {owner_column}, {column} FROM hg.{catalog} WHERE {where}", values)
+    found = physical.one(cursor, f"SELECT {owner_column}, {column} FROM hg.{catalog} WHERE {where}", values)
     if found is None or found[0] == owner:
         return
     old, new = role_name(cursor, found[0]), role_name(cursor, owner)
@@ -193,7 +195,7 @@ def give(cursor: Cursor, catalog: str, oid: int, owner: int, database: int | Non
     run(cursor, f"UPDATE hg.{catalog} SET {owner_column} = ?, {column} = ? WHERE {where}", [owner, after, *values])
     if catalog == "pg_class":
         columns = "dbid = ? AND attrelid = ?"
-        for attnum, items in rows(
+        for attnum, items in physical.rows(
             cursor, f"SELECT attnum, attacl FROM hg.pg_attribute WHERE {columns} AND attacl IS NOT NULL", [database, oid]
         ):
             sql = f"UPDATE hg.pg_attribute SET attacl = ? WHERE {columns} AND attnum = ?"
@@ -222,7 +224,7 @@ def renamed(cursor: Cursor, old: str, new: str) -> list[tuple[str, str, list[str
     """(catalog, column, ACL before, ACL after) of all ACLs that name a role which is renamed."""
     found = []
     for catalog, column in (("pg_class", "relacl"), ("pg_attribute", "attacl"), ("pg_namespace", "nspacl"), ("pg_database", "datacl")):
-        for (acl,) in rows(cursor, f"SELECT DISTINCT {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"):
+        for (acl,) in physical.rows(cursor, f"SELECT DISTINCT {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"):
             if any(old in (each.grantee, each.grantor) for each in map(_item, acl)):
                 found.append((catalog, column, acl, write(_with_name(acl, old, new))))
     return found

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headgate.catalog.physical import Cursor, one
+from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.security.rights import one
 from headgate.commands import privilege
 from headgate.commands.publication import replica_identity
 from headgate.errors import PostgresError, Severity

@@ -12,8 +12,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headgate.catalog.physical import Cursor, one
+from headgate.catalog.physical import Cursor
 from headgate.catalog.security import role as roles
+from headgate.catalog.security.rights import one
 from headgate.catalog.security.role import Role
 from headgate.errors import PostgresError
 
@@ -90,9 +91,9 @@ def follow(session: ClientSession) -> None:
 
 
 def refresh(session: ClientSession, cursor: Cursor | None = None) -> None:
-    """The acting role is what its row says now: a superuser or not, and its name. ALTER ROLE counts from the next statement on.
+    """Read the acting role's name and whether it is a superuser from the newest catalog, before each statement.
 
-    A role that was dropped has no rights, also where another has its name by now.
+    A role that has been dropped has no rights, even if a new role has its name.
     """
     if cursor is None:
         with _reading(session) as found_cursor:
@@ -108,7 +109,7 @@ def refresh(session: ClientSession, cursor: Cursor | None = None) -> None:
 
 @contextlib.contextmanager
 def _reading(session: ClientSession) -> Iterator[Cursor]:
-    """The catalogs as the open transaction sees them, what it has changed itself included."""
+    """Yield the cursor of the open transaction, so that its own changes of roles count; without one a cursor in autocommit."""
     storage = session.block.storage
     if storage is not None:
         yield storage.cursor

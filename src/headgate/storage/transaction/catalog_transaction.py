@@ -18,12 +18,24 @@ if TYPE_CHECKING:
 
 
 class RecordedCursor:
-    """A DuckDB cursor that notes what it writes; all else is the cursor's own. `claim`: see `catalog.unique`; `use`: `catalog.hold`."""
+    """A DuckDB cursor that records its writes; `claim` is of `catalog.unique`, `use` of `catalog.hold`, `newest` of `security.rights`."""
 
-    def __init__(self, cursor: CatalogCursor, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        cursor: CatalogCursor,
+        claim: Callable[[CatalogKey], None],
+        use: Callable[[str, int], None],
+        newest: Callable[[], CatalogCursor],
+    ) -> None:
         self._cursor = cursor
+        self._newest = newest
         self.claim, self.use = claim, use
         self.written: list[tuple[str, str, Any]] = []
+
+    @property
+    def newest(self) -> CatalogCursor:
+        """A cursor that sees all committed changes and the transaction's own, whatever its isolation level."""
+        return self._newest()
 
     def execute(self, query: str, parameters: Any = None) -> Any:
         """As DuckDB's."""
@@ -77,12 +89,19 @@ def repeat(cursor: CatalogCursor, written: Iterable[tuple[str, str, Any]]) -> No
 class RecordedCatalog:
     """A `catalog.CatalogTransaction` with savepoints."""
 
-    def __init__(self, catalog: Catalog, claim: Callable[[CatalogKey], None], use: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        claim: Callable[[CatalogKey], None],
+        use: Callable[[str, int], None],
+        newest: Callable[[], CatalogCursor],
+    ) -> None:
         self._catalog = catalog
         self._transaction = _begun(catalog)
+        self._beside: CatalogCursor | None = None
         self.failed = False
         """Whether a statement may have failed, and DuckDB answers no other in this transaction."""
-        self.cursor = RecordedCursor(self._transaction.cursor, claim, use)
+        self.cursor = RecordedCursor(self._transaction.cursor, claim, use, newest)
 
     @property
     def place(self) -> int:
@@ -104,13 +123,27 @@ class RecordedCatalog:
         self._transaction = _begun(self._catalog)
         self.cursor.repeat(self._transaction.cursor, place)
 
+    @property
+    def committed(self) -> CatalogCursor:
+        """A cursor in autocommit, which sees what is committed when it is used."""
+        if self._beside is None:
+            self._beside = self._catalog.cursor()
+        return self._beside
+
     def commit(self) -> None:
-        """Makes the writes durable."""
+        """Make the writes durable."""
+        self._close_beside()
         self._transaction.commit()
 
     def rollback(self) -> None:
-        """Forgets the writes."""
+        """Discard the writes."""
+        self._close_beside()
         self._transaction.rollback()
+
+    def _close_beside(self) -> None:
+        if self._beside is not None:
+            self._beside.close()
+            self._beside = None
 
 
 def _begun(catalog: Catalog) -> Any:

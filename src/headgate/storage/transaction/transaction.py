@@ -83,6 +83,7 @@ class Transaction(Uncommitted):
             moved, self._definitions = engine.definitions != self._definitions, engine.definitions
             if moved:
                 self._partitioned.clear()
+            self._renewed = engine.definitions
             if self._catalog is not None and (moved or not self._catalog.place or self._catalog.failed):
                 self._catalog.renew(self._catalog.place)
                 self.shows_types = engine.catalog.type_changes
@@ -140,6 +141,7 @@ class Transaction(Uncommitted):
 
     def state(self, relation: Relation) -> TableState:
         """The table's state as this transaction sees it."""
+        self._check_seen(relation)
         key = (relation.database, relation.oid)
         if not self._looking_up and self._pending.has(key):
             self._lock(relation)

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -38,6 +38,7 @@ from headgate.storage.transaction.staged import StagedTable
 from headgate.types import registry
 
 if TYPE_CHECKING:
+    from headgate.catalog.cursor import CatalogCursor
     from headgate.catalog.relation.relation import Relation
 
 
@@ -116,6 +117,9 @@ class Uncommitted:
         self._read: set[Key] = set()
         """Tables that a serializable transaction has looked at."""
         self._definitions = engine.definitions
+        """The state of the catalog (`Engine.definitions`) that belongs to the snapshot of the tables' rows."""
+        self._renewed = engine.definitions
+        """The state of the catalog that the catalog transaction shows: newer after `_newest_catalog` has replayed it."""
         self.shows_types = 0
         """Up to which change of types (`Catalog.type_changes`) the catalog transaction shows them."""
         self._locked: set[Key] = set()
@@ -148,8 +152,33 @@ class Uncommitted:
         if self._catalog is None:
             with self.engine.commit_lock:
                 self._definitions, self.shows_types = self.engine.definitions, self.engine.catalog.type_changes
-                self._catalog = RecordedCatalog(self.engine.catalog, self.claim_catalog, self.use_object)
+                self._renewed = self._definitions
+                self._catalog = RecordedCatalog(self.engine.catalog, self.claim_catalog, self.use_object, self._newest_catalog)
         return self._catalog
+
+    def _newest_catalog(self) -> CatalogCursor:
+        """Return a cursor that sees all committed catalog changes and this transaction's own, also under REPEATABLE READ.
+
+        If the transaction has changed the catalog and another one has committed since, its own changes are replayed on the newest
+        catalog, because DuckDB cannot show both. From then on `_check_seen` refuses tables that the other one has changed.
+        """
+        engine, catalog = self.engine, self.catalog
+        if engine.definitions == self._renewed and not catalog.failed:
+            return cast("CatalogCursor", catalog.cursor)
+        if not catalog.place:
+            return cast("CatalogCursor", catalog.committed)
+        with engine.commit_lock:
+            self._renewed, self.shows_types = engine.definitions, engine.catalog.type_changes
+            catalog.renew(catalog.place)
+        self._partitioned.clear()
+        return cast("CatalogCursor", catalog.cursor)
+
+    def _check_seen(self, relation: Relation) -> None:
+        """Raise 40001 if the catalog shows a definition that another transaction has committed since the rows' snapshot was taken."""
+        if self._renewed == self._definitions:
+            return
+        if self.engine.committed_keys.since(self._row_key("pg_class", relation.oid), self._definitions, Hold.USE):
+            raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
 
     @property
     def cursor(self) -> Any:

@@ -1,0 +1,25 @@
+"""Queries on the catalog that decide about rights: roles, memberships, owners and access privileges.
+
+Called by `acl`, `role`, `namespace` and the checks of commands instead of `physical.rows` and `one`. They read the newest catalog, whatever
+snapshot the transaction has, as PostgreSQL does: a right that has been revoked is gone in every session from its next statement on, also
+under REPEATABLE READ and SERIALIZABLE. The transaction's own changes are included. A caller cannot choose another view: each query goes to
+`cursor.newest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.catalog import physical
+from headgate.catalog.cursor import CatalogCursor, Row
+
+
+def one(cursor: CatalogCursor, sql: str, parameters: Sequence[object] | None = None) -> Row | None:
+    """Return the first row of a query on the newest catalog, or None."""
+    return physical.one(cursor.newest, sql, parameters)
+
+
+def rows(cursor: CatalogCursor, sql: str, parameters: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+    """Return all rows of a query on the newest catalog."""
+    return physical.rows(cursor.newest, sql, parameters)
