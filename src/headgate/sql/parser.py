@@ -93,6 +93,8 @@ def _tree(text: str, encoded: bytes) -> pg_query_pb2.ParseResult:
         return parse_apart(encoded)
 
 
+_TWO_WORDS = re.compile(r"\w+(?:\s|--[^\n]*\n|/\*.*?\*/)+(\w+)", re.DOTALL)
+"""A word and, behind space and comments, the next one."""
 _OF_EVERY_SELECT = frozenset({"limit_option", "op"})
 
 
@@ -211,6 +213,22 @@ def _refuse_later_grammar(node: ParseNode, text: str) -> None:
                 _refuse_later_constraint(message, text)
     elif node.DESCRIPTOR.name in ("InsertStmt", "UpdateStmt", "DeleteStmt") and node.returning_clause.options:
         raise _error_at(text, text.upper().find("WITH", node.relation.location))
+    elif node.DESCRIPTOR.name == "GrantRoleStmt":
+        _refuse_later_grant(node, text)
+
+
+def _refuse_later_grant(statement: pg_query_pb2.GrantRoleStmt, text: str) -> None:
+    """Raise 42601 unless the only option of a membership is WITH ADMIN OPTION, or ADMIN OPTION FOR of a REVOKE."""
+    options = [unwrap(each) for each in statement.opt]
+    for option in options:
+        words = _TWO_WORDS.match(text, option.location)
+        second = len(text) if words is None else words.start(1)
+        if option.defname != "admin":
+            raise _error_at(text, option.location if statement.is_grant else second)
+        if words is None or words[1].lower() != "option":
+            raise _error_at(text, second)
+    if len(options) > 1:
+        raise _error_at(text, text.rfind(",", 0, options[1].location))
 
 
 def _refuse_later_constraint(constraint: pg_query_pb2.Constraint, text: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from headgate.catalog.physical import Cursor, insert, one, rows, run, update
+from headgate.catalog.physical import Cursor, insert, run, update
 from headgate.catalog.security import stored_setting
+from headgate.catalog.security.rights import one, rows
 from headgate.errors import PostgresError
 
-READ_ALL_SETTINGS, SIGNAL_BACKEND = 3374, 4200
-"""The oids of pg_read_all_settings and pg_signal_backend."""
+READ_ALL_SETTINGS, READ_ALL_STATS, SIGNAL_BACKEND = 3374, 3375, 4200
+"""The oids of pg_read_all_settings, pg_read_all_stats and pg_signal_backend."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,26 @@ def drop(cursor: Cursor, oid: int) -> None:
 
 
 def grant(cursor: Cursor, role: int, member: int, grantor: int, *, admin: bool = False) -> bool:
-    """GRANT role TO member; False if it is a member already."""
-    if one(cursor, "SELECT 1 FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member]):
+    """GRANT role TO member [WITH ADMIN OPTION]. Return False if the member has that already (AddRoleMems)."""
+    known = one(cursor, "SELECT admin_option FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
+    if known is not None and (known[0] or not admin):
         return False
-    insert(cursor, "pg_auth_members", roleid=role, member=member, grantor=grantor, admin_option=admin)
+    if known is not None:
+        update(cursor, "pg_auth_members", {"roleid": role, "member": member}, grantor=grantor, admin_option=True)
+    else:
+        insert(cursor, "pg_auth_members", roleid=role, member=member, grantor=grantor, admin_option=admin)
     return True
 
 
-def revoke(cursor: Cursor, role: int, member: int) -> bool:
-    """REVOKE role FROM member; False if it was none."""
-    found = one(cursor, "SELECT 1 FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
-    run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
-    return found is not None
+def revoke(cursor: Cursor, role: int, member: int, *, admin_only: bool = False) -> bool:
+    """REVOKE [ADMIN OPTION FOR] role FROM member. Return False if the role is not a member (DelRoleMems)."""
+    if one(cursor, "SELECT 1 FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member]) is None:
+        return False
+    if admin_only:
+        update(cursor, "pg_auth_members", {"roleid": role, "member": member}, admin_option=False)
+    else:
+        run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
+    return True
 
 
 def admins(cursor: Cursor, role: int) -> set[int]:

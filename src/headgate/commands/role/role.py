@@ -261,6 +261,6 @@ def grant_role(node: pb.GrantRoleStmt, session: Session) -> CommandResult:
                     raise PostgresError("0LP01", f'role "{granted}" is a member of role "{member}"')
                 if not roles.grant(cursor, oid, member_oid, grantor, admin=admin):
                     session.notices.notice(f'role "{member}" is already a member of role "{granted}"')
-            elif not roles.revoke(cursor, oid, member_oid):
+            elif not roles.revoke(cursor, oid, member_oid, admin_only=admin):
                 session.notices.warning(f'role "{member}" is not a member of role "{granted}"')
     return CommandResult("GRANT ROLE" if node.is_grant else "REVOKE ROLE")
