@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.expression.duckdb.value import DuckdbForm, Env, refuse
-from headgate.expression.implementation.implementation import Implementation, Table
+from headgate.expression.implementation.implementation import Guarded, Implementation, Table
 from headgate.expression.node import ColumnRef, Expression, Relabel, RowCoerce
 
 _TEMPLATES: dict[str, str] = {
@@ -78,8 +78,10 @@ _TEMPLATES: dict[str, str] = {
     "pg_table_size": "hg.bytes_of({0}, {db}, (SELECT sum(_s.c4) FROM {sizes} _s WHERE _s.c1 = {db} AND _s.c2 = {0}))",
     "pg_indexes_size": "hg.bytes_of({0}, {db}, 0)",
     "pg_total_relation_size": "hg.bytes_of({0}, {db}, (SELECT sum(_s.c4) FROM {sizes} _s WHERE _s.c1 = {db} AND _s.c2 = {0}))",
-    "pg_database_size_name": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = (SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {0}))",
-    "pg_database_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = {0})",
+    "pg_database_size_name": Guarded(
+        "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = (SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {0}))"
+    ),
+    "pg_database_size_oid": Guarded("(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE _s.c1 = {0})"),
     "pg_tablespace_size_oid": "(SELECT CAST(coalesce(sum(_s.c4), 0) AS BIGINT) FROM {sizes} _s WHERE {0} = 1663)",
     # a node's transactions have numbers that never come again: there is nothing to freeze
     "xid_age": "CASE WHEN {0} IS NOT NULL THEN 0 END",

@@ -19,10 +19,10 @@ from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.security import acl
-from headgate.catalog.security.role import READ_ALL_SETTINGS
+from headgate.catalog.security.role import READ_ALL_SETTINGS, READ_ALL_STATS
 from headgate.catalog.system_view import Provider
 from headgate.catalog.system_view import relations as relations_of_system
-from headgate.commands.privilege import READ_ALL_STATS, role_name
+from headgate.commands.privilege import role_name
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.authentication import hba, ident_map

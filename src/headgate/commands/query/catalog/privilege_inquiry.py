@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from headgate.catalog import namespace
-from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.physical import Cursor
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
+from headgate.catalog.security.rights import one, rows
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import CoerceViaIO, ColumnRef, Const, Expression, Form, TypeRef, walk
@@ -41,8 +42,8 @@ _WAYS = {
 }  # fmt: skip
 """What pg_has_role can be asked."""
 
-READ_ALL = 6181
-"""The oid of pg_read_all_data."""
+READ_ALL, WRITE_ALL = 6181, 6182
+"""The oids of pg_read_all_data and pg_write_all_data."""
 _NOT_GIVEN = {
     "language": ("pg_language", "lanname", "language", ("USAGE",)),
     "tablespace": ("pg_tablespace", "spcname", "tablespace", ("CREATE",)),
@@ -95,11 +96,11 @@ def call(session: InquiryContext, name: str, arguments: Sequence[Expression]) ->
     if role.superuser:
         return f"({value} IS NOT NULL OR NULL)"
     allowed = _allowed(session, kind, role, rights)
-    found = _among(value, allowed)
+    found = among(value, allowed)
     if kind in ("column", "any_column"):
         columns = _columns(session, role, rights)
         found += " OR " + (
-            _among(value, {oid for oid, _, _ in columns})
+            among(value, {oid for oid, _, _ in columns})
             if kind == "any_column"
             else _column(value, session.sql(arguments[-2]), columns, by_name=arguments[-2].type.oid in (t.TEXT, t.NAME))
         )
@@ -284,9 +285,27 @@ def _allowed(session: InquiryContext, kind: str, role: acl.RoleRights, rights: I
     found = set()
     for each, owned_by, given, relkind in rows(session.cursor, f"SELECT {oid}, {owner}, {column}{kinds} FROM hg.{catalog}{where}"):
         items = acl.read(given, "s" if relkind == "S" else default, owners.get(owned_by, ""))
-        if any(role.may(right, owned_by, items, option=option) for right, option in wanted):
+        by_role = _of_all_data(role, catalog, each, relkind)
+        if any(role.may(right, owned_by, items, option=option) or (right in by_role and not option) for right, option in wanted):
             found.add(each)
     return found
+
+
+def allowed(session: InquiryContext, kind: str, rights: Iterable[str]) -> set[int]:
+    """Return the objects of a kind ("sequence", "database", …) on which the session's user has one of the rights."""
+    role = acl.role(session.cursor, session.context.user)
+    return _allowed(session, kind, role, [_right(each, kind) for each in rights])
+
+
+def _of_all_data(role: acl.RoleRights, catalog: str, oid: int, relkind: str) -> str:
+    """Return the rights (letters) that members of pg_read_all_data and pg_write_all_data have on an object (pg_class_aclmask)."""
+    reads, writes = READ_ALL in role.roles, WRITE_ALL in role.roles
+    if catalog == "pg_namespace":
+        return "U" if reads or writes else ""
+    if catalog != "pg_class":
+        return ""
+    changes_data = writes and (oid >= t.FIRST_USER_OID or relkind == "v")
+    return ("r" if reads else "") + ("awd" if changes_data else "")
 
 
 def _columns(session: InquiryContext, role: acl.RoleRights, rights: Sequence[tuple[str, bool]]) -> list[tuple[int, int, str]]:
@@ -302,7 +321,8 @@ def _columns(session: InquiryContext, role: acl.RoleRights, rights: Sequence[tup
     return found
 
 
-def _among(value: str, oids: Iterable[int]) -> str:
+def among(value: str, oids: Iterable[int]) -> str:
+    """Return the SQL test whether an oid is one of these."""
     listed = ", ".join(str(each) for each in sorted(oids))
     return f"{value} IN ({listed})" if listed else "FALSE"
 
@@ -333,7 +353,7 @@ def _has_role(session: InquiryContext, arguments: Sequence[Expression]) -> str:
     if by_name:
         listed = ", ".join("'" + acl.role_name(session.cursor, oid).replace("'", "''") + "'" for oid in sorted(reached)) or "NULL"
         return f"coalesce({sql} IN ({listed}), FALSE)"
-    return f"CASE WHEN {sql} IS NOT NULL THEN {_among(sql, reached)} END"
+    return f"CASE WHEN {sql} IS NOT NULL THEN {among(sql, reached)} END"
 
 
 def _ways(session: InquiryContext, wanted: Expression) -> list[str]:
@@ -350,7 +370,7 @@ def _whose_role(session: InquiryContext, whose: Expression, target: Expression, 
     for oid, name in rows(session.cursor, "SELECT oid, rolname FROM hg.pg_authid"):
         role = acl.role(session.cursor, name)
         reached = {each for way in ways for each in _reached(session, role, way)}
-        cases.append(f"WHEN {oid} THEN {'TRUE' if role.superuser else _among(sql, reached)}")
+        cases.append(f"WHEN {oid} THEN {'TRUE' if role.superuser else among(sql, reached)}")
     asked = session.sql(whose)
     return f"CASE WHEN {asked} IS NOT NULL AND {sql} IS NOT NULL THEN CASE {asked} {' '.join(cases)} ELSE FALSE END END"
 
@@ -377,4 +397,4 @@ def _row_security_active(session: InquiryContext, arguments: Sequence[Expression
         "SELECT oid, relowner, relforcerowsecurity FROM hg.pg_class WHERE dbid = ? AND relrowsecurity",
         [session.context.database],
     )
-    return _among(value, {oid for oid, owner, forced in secured if forced or owner not in role.roles})
+    return among(value, {oid for oid, owner, forced in secured if forced or owner not in role.roles})

@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from headgate.catalog import database as databases
 from headgate.catalog import namespace, procedure
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.procedure import Procedure
@@ -285,6 +286,53 @@ class SessionFunctions(Env):
         sqls = [self.sql(each) for each in args]
         sqls[0] = re.sub(r'"(adbin|conbin|indpred)"\Z', r'"\1pretty"', sqls[0])
         return call.apply(node.function, node, args, sqls, self)
+
+    def _fn_pg_sequence_last_value(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
+        rights = "SELECT _c.relname FROM hg.pg_class _c WHERE _c.dbid IN (0, {db}) AND _c.oid = {oid}"
+        return self._guarded(args, node, "sequence", ("USAGE", "SELECT"), rights)
+
+    def _fn_pg_database_size(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
+        given = args[0].value if isinstance(args[0], Const) and args[0].type.oid in (t.TEXT, t.NAME) else None
+        if given is not None and databases.lookup(self.cursor, str(given)) is None:
+            raise PostgresError("3D000", f'database "{given}" does not exist')
+        if acl.role(self.cursor, self.context.user).owns(roles.READ_ALL_STATS):
+            return None
+        named = args[0].type.oid in (t.TEXT, t.NAME)
+        name = "SELECT _d.datname FROM hg.pg_database _d WHERE _d.oid = {oid}"
+        return self._guarded(args, node, "database", ("CONNECT",), name, self._database_oid if named else None)
+
+    def _database_oid(self, name: str) -> str:
+        return f"(SELECT _d.oid FROM hg.pg_database _d WHERE _d.datname = {name})"
+
+    def _guarded(
+        self,
+        args: Sequence[Expression],
+        node: FuncExpr,
+        kind: str,
+        rights: Sequence[str],
+        name: str,
+        to_oid: Callable[[str], str] | None = None,
+    ) -> str | None:
+        """The call if the user has one of the rights on its object, else 42501; None for a superuser, who needs none.
+
+        `name` is the query for the object's name, with {oid} and {db}; `to_oid` makes the object's oid of the argument.
+        """
+        if self.context.superuser or self.describing:
+            return None
+        self.kept_view = False
+        value = self.sql(args[0])
+        oid = value if to_oid is None else to_oid(value)
+        allowed = privilege_inquiry.allowed(self, kind, rights)
+        found = name.format(db=self.database, oid=oid)
+        if not any(isinstance(each, ColumnRef) for each in walk(args[0])):
+            # raised here, because an error of DuckDB's would end its transaction
+            known = one(self.cursor, f"SELECT {oid}, ({found})")
+            if known is not None and known[1] is not None and known[0] not in allowed:
+                raise PostgresError("42501", f"permission denied for {kind} {known[1]}")
+            return None
+        refused = raised("42501", f"permission denied for {kind} ", node.type.oid, tail=f"({found})")
+        made = call.apply(node.function, node, args, [value], self)
+        return f"CASE WHEN {privilege_inquiry.among(oid, allowed)} OR NOT EXISTS ({found}) THEN {made} ELSE {refused} END"
 
     # ---- names ---------------------------------------------------------------------------------------------------------------
 
