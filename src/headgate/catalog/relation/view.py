@@ -116,6 +116,17 @@ def _drop_rule(cursor: Cursor, database: int, view: int) -> None:
         run(cursor, "DELETE FROM hg.pg_rewrite WHERE dbid = ? AND oid = ?", [database, found[0]])
 
 
+def sources(cursor: Cursor, database: int, view: int) -> list[int]:
+    """Return the oids of the relations that a view's query names."""
+    found = rows(
+        cursor,
+        "SELECT DISTINCT d.refobjid FROM hg.pg_depend d JOIN hg.pg_rewrite r ON r.dbid = d.dbid AND r.oid = d.objid"
+        " WHERE r.dbid = ? AND r.ev_class = ? AND d.classid = ? AND d.refclassid = ? AND d.deptype = 'n' ORDER BY 1",
+        [database, view, RULE, RELATION],
+    )
+    return [oid for (oid,) in found]
+
+
 def invokers_rights(given: Iterable[str]) -> bool:
     """Whether the tables under a view with these options are read with the rights of who queries."""
     return _is_on(given, "security_invoker")

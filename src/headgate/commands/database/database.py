@@ -50,6 +50,8 @@ def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
     source = databases.lookup(cursor, template)
     if source is None:
         raise PostgresError("3D000", f'template database "{template}" does not exist')
+    if not source.is_template and not privilege.owns(cursor, context.user, source.owner):
+        raise PostgresError("42501", f'permission denied to copy database "{template}"')
     if source.oid != context.database:
         _refuse_others(session, source, "source database")
     if relations.all_tables(cursor, source.oid, {RelationKind.TABLE}):
@@ -140,6 +142,8 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     cursor, context = transaction.cursor, session.context
     found = databases.get(cursor, node.subname)
     privilege.check_owner(cursor, context.user, found.owner, "database", found.name)
+    if not privilege.may_create_databases(cursor, context.user):
+        raise PostgresError("42501", "permission denied to rename database")
     if databases.lookup(cursor, node.newname) is not None:
         raise PostgresError("42P04", f'database "{node.newname}" already exists')
     if found.oid == context.database:

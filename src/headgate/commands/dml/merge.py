@@ -85,8 +85,10 @@ class _Merge:
         self.rows = joined.withColumn(_CLAUSE, self._clause())
 
     def _check_columns(self) -> None:
-        """42501 unless the role may UPDATE and INSERT the columns that the clauses name."""
+        """Raise 42501 unless the role may UPDATE and INSERT the columns that the clauses name, or SELECT one if all do nothing."""
         cursor, role = self.planner.transaction.cursor, self.planner.role
+        if not any(each.command_type in _RIGHTS for each in self.clauses):
+            privilege.readable(cursor, role, self.relation)
         for each in self.clauses:
             if each.command_type == _UPDATE:
                 named = {unwrap(target).name for target in each.target_list}

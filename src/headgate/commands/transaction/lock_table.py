@@ -9,6 +9,9 @@ EXCLUSIVE, in which rows are written:
 
 from __future__ import annotations
 
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
@@ -23,7 +26,7 @@ _RIGHTS_OF_OTHERS = ("UPDATE", "DELETE", "TRUNCATE")
 
 
 def lock(node: ParseNode, session: Session) -> None:
-    """Locks tables; a partitioned one with its leaves. 42P01, 42809, 42501, 55P03 (NOWAIT)."""
+    """Lock tables, a partitioned one with its leaves, a view with the tables that it reads. Raises 42P01, 42809, 42501, 55P03 (NOWAIT)."""
     transaction = session.begin_command()
     for item in node.relations:
         relation = lookup.target(transaction.cursor, session.context, unwrap(item))
@@ -33,16 +36,29 @@ def lock(node: ParseNode, session: Session) -> None:
                 f'cannot lock relation "{relation.name}"',
                 detail=f"This operation is not supported for {lookup.PLURALS[relation.kind]}.",
             )
-        _check_right(transaction, session, relation, node.mode)
-        if relation.kind != RelationKind.VIEW and node.mode >= SHARE:
-            _take(transaction, relation, wait=not node.nowait)
+        _lock(transaction, session.context.user, session.context.user, relation, node.mode, wait=not node.nowait)
 
 
-def _check_right(transaction: Transaction, session: Session, relation: Relation, mode: int) -> None:
-    user, database = session.context.user, relation.database
+def _lock(transaction: Transaction, user: str, role: str, relation: Relation, mode: int, *, wait: bool) -> None:
+    """Lock a relation with the rights of `role`, and what a view reads with those of its owner or of `user` (LockViewRecurse)."""
+    cursor = transaction.cursor
+    _check_right(cursor, role, relation, mode)
+    if relation.kind != RelationKind.VIEW:
+        if mode >= SHARE:
+            _take(transaction, relation, wait=wait)
+        return
+    is_invokers = views.invokers_rights(views.options(cursor, relation.database, relation.oid))
+    inner_role = user if is_invokers else privilege.role_name(cursor, relation.owner)
+    for oid in views.sources(cursor, relation.database, relation.oid):
+        inner = relations.find(cursor, relation.database, oid)
+        if inner is not None and inner.kind in TABLE_KINDS | {RelationKind.VIEW}:
+            _lock(transaction, user, inner_role, inner, mode, wait=wait)
+
+
+def _check_right(cursor: Cursor, role: str, relation: Relation, mode: int) -> None:
     rights = _RIGHTS.get(mode, _RIGHTS_OF_OTHERS)
-    if not any(privilege.may_on_table(transaction.cursor, user, database, relation.oid, right) for right in rights):
-        raise privilege.denied(transaction.cursor, database, relation.oid, relation.name)
+    if not any(privilege.may_on_table(cursor, role, relation.database, relation.oid, right) for right in rights):
+        raise privilege.denied(cursor, relation.database, relation.oid, relation.name)
 
 
 def _take(transaction: Transaction, relation: Relation, *, wait: bool) -> None:
