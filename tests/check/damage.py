@@ -292,7 +292,10 @@ def lost_prepared_frames(copy: Copy) -> list[str]:
 
 def strange_file(copy: Copy) -> list[str]:
     (copy.folder("copied") / "notes.txt").write_text("mine")
-    return ['warning: table "public"."copied": "notes.txt" in its folder is not the node\'s (remove it)']
+    newest = int(copy.versions("copied")[-1].stem)
+    searched = f"versions 0 to {newest} of its log, a prepared transaction, an unfinished commit or a note of removal"
+    advice = "(make a backup, then move it to a place outside of the folder)"
+    return [f'warning: table "public"."copied": "notes.txt" in its folder is not named by {searched} {advice}']
 
 
 def left_file(copy: Copy) -> list[str]:
@@ -318,7 +321,7 @@ def folder_of_a_later_table(copy: Copy) -> list[str]:
 
 def folder_of_no_database(copy: Copy) -> list[str]:
     (copy.data / "base" / "4000004" / "1").mkdir(parents=True)
-    return ['warning: "base/4000004": it is of a database that does not exist (look what is in it, and remove it)']
+    return ['warning: "base/4000004": it is of a database that does not exist (make a backup, then move it to another place)']
 
 
 def another_nodes_mark(copy: Copy) -> list[str]:

@@ -34,6 +34,8 @@ CREATE TABLE divided_eu PARTITION OF divided FOR VALUES IN ('eu');
 CREATE TABLE divided_us PARTITION OF divided FOR VALUES IN ('us');
 CREATE TABLE plain (a serial, b jsonb, c timestamptz DEFAULT now(), "strange name" text);
 CREATE TABLE empty (id int PRIMARY KEY);
+CREATE TABLE mapped (id int PRIMARY KEY, v int, gone int);
+ALTER TABLE mapped DROP COLUMN gone;
 CREATE VIEW shown AS SELECT id, v FROM parent;
 CREATE SEQUENCE counted;
 CREATE PUBLICATION published FOR TABLE parent WHERE (id > 5), divided;
@@ -42,6 +44,8 @@ ROWS = """
 INSERT INTO parent SELECT i, 'v' || i, 'good' FROM generate_series(1, 500) i;
 INSERT INTO child SELECT i, i, 'word ' || i, i FROM generate_series(1, 300) i;
 INSERT INTO divided SELECT i, CASE WHEN i % 2 = 0 THEN 'eu' ELSE 'us' END, i FROM generate_series(1, 200) i;
+INSERT INTO mapped SELECT i, i FROM generate_series(1, 60000) i;
+UPDATE mapped SET v = v + 1 WHERE id < 40000;
 INSERT INTO plain (b) SELECT '{"a": 1}' FROM generate_series(1, 10);
 SELECT pg_create_logical_replication_slot('behind', 'pgoutput');
 UPDATE parent SET v = 'changed' WHERE id <= 20;

@@ -24,7 +24,8 @@ from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
 
-_STAGED = re.compile(r"(?:part-.*\.parquet|_change_data/cdc-.*\.parquet|deletion_vector_.*\.bin)\Z")
+_STAGED = re.compile(r"(?:_change_data/)?(?:\w{2}/)?(?:(?:part|cdc)-[^/]*\.parquet|deletion_vector_[^/]*\.bin)\Z")
+"""A file that a writer makes before a version names it. With column mapping Delta puts files into folders of two letters."""
 _OF_TABLES = {inventory.LOG_TABLE[0], directory_owner.FILE, lease.FILE, "headgate.reserve", directory_owner.UNKNOWN, "lost+found"}
 _OF_NODE = {
     *(
@@ -51,6 +52,7 @@ _OF_NODE = {
         "lost+found",
     ),
 }
+_OF_TABLE = {"_delta_log", "_headgate"}
 _CATALOG = re.compile(r"catalog\.duckdb(?:\.|\Z)")
 
 
@@ -65,14 +67,14 @@ def findings(subject: Subject) -> Iterator[Finding]:
     for folder in (base / name for name in sorted(_names(base))):
         if not folder.name.isdigit() or (data_location.is_local(folder) and not folder.is_dir()):
             if folder.name not in _OF_TABLES and not folder.name.startswith("."):
-                yield warning(f'"{folder}"', "it is not the node's", "remove it")
+                yield warning(f'"{folder}"', "it is not the node's", "move it to another place")
             continue
         database = int(folder.name)
         if not subject.wanted(database):
             continue
         if database not in subject.databases and any((database, int(name)) not in dropped for name in _names(folder) if name.isdigit()):
             if not subject.running:
-                yield warning(f'"{folder}"', "it is of a database that does not exist", "look what is in it, and remove it")
+                yield warning(f'"{folder}"', "it is of a database that does not exist", "make a backup, then move it to another place")
             continue
         for table in (folder / name for name in sorted(_names(folder))):
             key = (database, int(table.name)) if table.name.isdigit() else None
@@ -143,23 +145,32 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
         named |= set(
             file_action.names_of(path, [action[name] for action in actions for name in ("add", "remove", "cdc") if name in action])
         )
+    with_named = {"_change_data", *(name.split("/")[0] for name in named if "/" in name)}
     left, strange = 0, dict[str, None]()
     for name in (file.name for file in data_location.below(path)):
-        folder, _, inner = name.rpartition("/")
-        if folder not in ("", "_change_data"):
-            if folder.split("/")[0] not in ("_delta_log", "_headgate"):
-                strange[folder.split("/")[0]] = None
-        elif inner.startswith(".") and inner.endswith(".crc"):
-            continue  # Hadoop's checksum of the file beside it
-        elif name not in named:
-            if _STAGED.match(name):
-                left += 1
-            else:
-                strange[name] = None
+        top, slash, _ = name.partition("/")
+        if name in named or top in _OF_TABLE or _is_checksum(name):
+            continue
+        if _STAGED.match(name):
+            left += 1
+        else:
+            strange[top if slash and top not in with_named else name] = None
     if left:
         yield notice(subject.title(key), f"{left} files that nothing names are in its folder", "cleaning removes them")
+    shown = f"versions {min(versions)} to {max(versions)} of its log" if versions else "the version that the node has of it"
+    searched = f"{shown}, a prepared transaction, an unfinished commit or a note of removal"
     for name in strange:
-        yield warning(subject.title(key), f'"{name}" in its folder is not the node\'s', "remove it")
+        yield warning(
+            subject.title(key),
+            f'"{name}" in its folder is not named by {searched}',
+            "make a backup, then move it to a place outside of the folder",
+        )
+
+
+def _is_checksum(name: str) -> bool:
+    """Return whether a file is Hadoop's checksum of the file beside it."""
+    inner = name.rpartition("/")[2]
+    return inner.startswith(".") and inner.endswith(".crc")
 
 
 def _names(folder: DataPath) -> list[str]:
