@@ -73,12 +73,13 @@ def parse(text: str) -> list[Statement]:
         raise _syntax_error(error, text) from error
     if len(encoded) != len(text):
         _count_characters(tree, encoded)
+    _refuse_later_numbers(text)
     statements = []
     for raw in tree.stmts:
         start = max(raw.stmt_location, 0)
         length = raw.stmt_len or len(text) - start
         node = unwrap(raw.stmt)
-        _refuse_later_grammar(node, text)
+        _refuse_later_grammar(node, text, start, start + length)
         statements.append(Statement(node, text, start, length))
     return statements
 
@@ -95,6 +96,11 @@ def _tree(text: str, encoded: bytes) -> pg_query_pb2.ParseResult:
 
 _TWO_WORDS = re.compile(r"\w+(?:\s|--[^\n]*\n|/\*.*?\*/)+(\w+)", re.DOTALL)
 """A word and, behind space and comments, the next one."""
+_LATER_NUMBER = re.compile(r"(?<![\w$])(?:0[xXoObB]\w|\d+_\d)")
+_MOST_SEARCHED = 1 << 20
+_OF_DATABASES = (pg_query_pb2.REINDEX_OBJECT_DATABASE, pg_query_pb2.REINDEX_OBJECT_SYSTEM)
+_ENFORCEMENT = (pg_query_pb2.CONSTR_ATTR_ENFORCED, pg_query_pb2.CONSTR_ATTR_NOT_ENFORCED)
+_ENFORCED = (pg_query_pb2.CONSTR_CHECK, pg_query_pb2.CONSTR_FOREIGN)
 _OF_EVERY_SELECT = frozenset({"limit_option", "op"})
 
 
@@ -205,22 +211,79 @@ def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
     return PostgresError("42601", message, position=where)
 
 
-def _refuse_later_grammar(node: ParseNode, text: str) -> None:
-    """What PostgreSQL 18 parses and 15 does not, where a node would otherwise take it for something that it is not."""
-    if node.DESCRIPTOR.name in ("CreateStmt", "AlterTableStmt"):
-        for message in walk(node):
-            if message.DESCRIPTOR.name == "Constraint":
-                _refuse_later_constraint(message, text)
-    elif node.DESCRIPTOR.name in ("InsertStmt", "UpdateStmt", "DeleteStmt") and node.returning_clause.options:
+def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int) -> None:
+    """Raise 15's syntax error for grammar of PostgreSQL 16 to 18 that a node would otherwise ignore or take for something else.
+
+    Grammar that commands refuse themselves with 0A000 (JSON constructors, JSON_TABLE, CREATE STATISTICS without a name) is not listed.
+    """
+    name = node.DESCRIPTOR.name
+    if name in ("CreateStmt", "AlterTableStmt", "CreateSchemaStmt"):
+        _refuse_later_definition(node, text)
+    elif name in ("InsertStmt", "UpdateStmt", "DeleteStmt") and node.returning_clause.options:
         raise _error_at(text, text.upper().find("WITH", node.relation.location))
-    elif node.DESCRIPTOR.name == "GrantRoleStmt":
+    elif name == "GrantRoleStmt":
         _refuse_later_grant(node, text)
+    elif name in ("VacuumStmt", "ReindexStmt"):
+        _refuse_later_maintenance(node, text, start, end)
+    if "merge" in text or "MERGE" in text or "Merge" in text:
+        for message in walk(node):
+            if message.DESCRIPTOR.name == "MergeStmt":
+                _refuse_later_merge(message, text)
+
+
+def _refuse_later_definition(node: ParseNode, text: str) -> None:
+    """Refuse what 15 has not in CREATE TABLE and ALTER TABLE: storage of columns, kinds of constraints, SET … DEFAULT."""
+    for message in walk(node):
+        match message.DESCRIPTOR.name:
+            case "Constraint":
+                _refuse_later_constraint(message, text)
+            case "ColumnDef" if message.storage_name:
+                raise _error_at_word(text, message.location, "STORAGE")
+            case "ATAlterConstraint" if message.alter_enforceability:
+                raise _error_at_word(text, node.relation.location, "ENFORCED")
+            case "AlterTableCmd" if _sets_default(message):
+                raise _error_at_word(text, node.relation.location, "DEFAULT")
+
+
+def _sets_default(command: pg_query_pb2.AlterTableCmd) -> bool:
+    """Return whether it is SET STATISTICS, SET STORAGE or SET ACCESS METHOD DEFAULT."""
+    given = unwrap(getattr(command, "def"))
+    match command.subtype:
+        case pg_query_pb2.AT_SetStatistics:
+            return given is None
+        case pg_query_pb2.AT_SetStorage:
+            return bool(given.sval == "default")
+        case pg_query_pb2.AT_SetAccessMethod:
+            return not command.name
+        case _:
+            return False
+
+
+def _refuse_later_maintenance(node: ParseNode, text: str, start: int, end: int) -> None:
+    """Refuse VACUUM and ANALYZE ONLY, and REINDEX of a database without its name."""
+    if node.DESCRIPTOR.name == "ReindexStmt":
+        if node.kind in _OF_DATABASES and not node.name:
+            raise _error_at(text, end)
+        return
+    for target in node.rels:
+        relation = unwrap(target).relation
+        if relation.relname and not relation.inh:
+            raise _error_at_word(text, start, "ONLY")
+
+
+def _refuse_later_merge(statement: pg_query_pb2.MergeStmt, text: str) -> None:
+    """Refuse MERGE … RETURNING and WHEN NOT MATCHED BY SOURCE or TARGET."""
+    by = re.compile(r"\bMATCHED\s+(BY)\s+(?:SOURCE|TARGET)\b", re.IGNORECASE).search(text, statement.relation.location)
+    if by is not None:
+        raise _error_at(text, by.start(1))
+    if statement.HasField("returning_clause"):
+        raise _error_at_word(text, statement.relation.location, "RETURNING")
 
 
 def _refuse_later_grant(statement: pg_query_pb2.GrantRoleStmt, text: str) -> None:
     """Raise 42601 unless the only option of a membership is WITH ADMIN OPTION, or ADMIN OPTION FOR of a REVOKE."""
     options = [unwrap(each) for each in statement.opt]
-    for option in options:
+    for option in options[:1]:
         words = _TWO_WORDS.match(text, option.location)
         second = len(text) if words is None else words.start(1)
         if option.defname != "admin":
@@ -238,6 +301,32 @@ def _refuse_later_constraint(constraint: pg_query_pb2.Constraint, text: str) -> 
     if constraint.without_overlaps or constraint.fk_with_period:
         word = "WITHOUT" if constraint.without_overlaps else "PERIOD"
         raise _error_at(text, text.upper().find(word, max(constraint.location, 0)))
+    if constraint.contype in _ENFORCEMENT or (constraint.contype in _ENFORCED and not constraint.is_enforced):
+        raise _error_at_word(text, max(constraint.location, 0), "ENFORCED")
+    if constraint.contype == pg_query_pb2.CONSTR_NOTNULL and constraint.keys:
+        raise _error_at_word(text, max(constraint.location, 0), "NOT")
+    if constraint.contype == pg_query_pb2.CONSTR_NOTNULL and constraint.is_no_inherit:
+        raise _error_at_word(text, text.upper().find("NULL", max(constraint.location, 0)), "NO")
+
+
+def _refuse_later_numbers(text: str) -> None:
+    """Raise 42601 for 1_000, 0x1F, 0o17 and 0b1, which are numbers from 16 on. Texts above 1 MB are not searched."""
+    if len(text) > _MOST_SEARCHED or _LATER_NUMBER.search(text) is None:
+        return
+    encoded = text.encode()
+    for token in grammar.scan(text).tokens:
+        if token.token in (pg_query_pb2.ICONST, pg_query_pb2.FCONST):
+            number = encoded[token.start : token.end].decode()
+            if _LATER_NUMBER.match(number):
+                position = len(encoded[: token.start].decode()) + 1
+                junk = number.partition(".")[0]
+                raise PostgresError("42601", f'trailing junk after numeric literal at or near "{junk}"', position=position)
+
+
+def _error_at_word(text: str, start: int, word: str) -> PostgresError:
+    """Return the syntax error at the first occurrence of a keyword from a place on."""
+    found = re.compile(rf"\b{word}\b", re.IGNORECASE).search(text, start)
+    return _error_at(text, len(text) if found is None else found.start())
 
 
 def _after_parenthesis(text: str, opening: int) -> int:

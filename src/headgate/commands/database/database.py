@@ -36,6 +36,13 @@ def create(node: pb.CreatedbStmt, session: Session) -> CommandResult:
             raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
     if "encoding" in given and given["encoding"].node is not None and given["encoding"].text().lower() not in _UTF8:
         raise not_supported(f'encoding "{given["encoding"].text()}" is not supported', hint="A node stores text as UTF8.")
+    provider = given["locale_provider"].text().lower() if "locale_provider" in given else "libc"
+    if provider not in ("libc", "icu"):
+        raise PostgresError("42P17", f"unrecognized locale provider: {given['locale_provider'].text()}")
+    if provider == "icu":
+        raise not_supported('locale provider "icu" is not supported', hint="A node compares text as the locale C does.")
+    if "icu_locale" in given:
+        raise PostgresError("42P17", "ICU locale cannot be specified unless locale provider is ICU")
     for name in ("lc_collate", "lc_ctype", "locale"):
         if name in given and given[name].value is not None and given[name].text() not in ("C", "POSIX"):
             raise not_supported(f'locale "{given[name].text()}" is not supported', hint="A node compares text as the locale C does.")

@@ -6,21 +6,36 @@ check their tables' names and privileges as PostgreSQL does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import namespace
 from headgate.catalog.physical import one
+from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.sql.parser import ParseNode, unwrap
+from headgate.sql import names
+from headgate.sql.options import Option, options
+from headgate.sql.parser import ParseNode, position, unwrap
+
+_OF_ANALYZE = frozenset({"verbose", "skip_locked"})
+_OF_VACUUM = _OF_ANALYZE | {
+    "analyze", "freeze", "full", "disable_page_skipping", "index_cleanup", "process_toast", "truncate", "parallel",
+}  # fmt: skip
+_OF_REINDEX = frozenset({"verbose", "concurrently", "tablespace"})
+_MOST_WORKERS = 1024
 
 
 def vacuum(node: ParseNode, session: Session) -> CommandResult:
     """VACUUM and ANALYZE."""
     word = "VACUUM" if node.is_vacuumcmd else "ANALYZE"
+    chosen = _vacuum_options(node, word)
+    if node.is_vacuumcmd and not chosen.get("analyze") and any(unwrap(item).va_cols for item in node.rels):
+        raise PostgresError("0A000", "ANALYZE option must be specified when a column list is provided")
     if node.is_vacuumcmd:
         session.prevent_in_block("VACUUM")
     transaction = session.begin_statement()
@@ -31,13 +46,58 @@ def vacuum(node: ParseNode, session: Session) -> CommandResult:
             session.notices.warning(f'skipping "{relation.name}" --- cannot vacuum non-tables or special system tables')
         elif not privilege.owns(cursor, context.user, relation.owner):
             session.notices.warning(f'skipping "{relation.name}" --- only table or database owner can {word.lower()} it')
+        else:
+            _check_columns(relation, names.strings(unwrap(item).va_cols))
     if node.is_vacuumcmd:
         transaction.engine.clean()
     return CommandResult(word)
 
 
+def _vacuum_options(node: ParseNode, word: str) -> dict[str, bool]:
+    """Return the options of VACUUM or ANALYZE that are on; 42601 and 0A000 as ExecVacuum (vacuum.c)."""
+    known = _OF_VACUUM if node.is_vacuumcmd else _OF_ANALYZE
+    chosen: dict[str, bool] = {}
+    for option in options(node.options):
+        if option.name not in known:
+            raise PostgresError("42601", f'unrecognized {word} option "{option.name}"', position=position(option.location))
+        if option.name == "parallel":
+            chosen["parallel"] = _workers(option) > 0
+        elif option.name == "index_cleanup" and (option.value or "auto").lower() == "auto":
+            continue
+        else:
+            chosen[option.name] = option.boolean()
+    if chosen.get("full") and chosen.get("parallel"):
+        raise PostgresError("0A000", "VACUUM FULL cannot be performed in parallel")
+    if chosen.get("full") and chosen.get("disable_page_skipping"):
+        raise PostgresError("0A000", "VACUUM option DISABLE_PAGE_SKIPPING cannot be used with FULL")
+    return chosen
+
+
+def _workers(option: Option) -> int:
+    where = position(option.location)
+    if option.value is None:
+        raise PostgresError("42601", f"parallel option requires a value between 0 and {_MOST_WORKERS}", position=where)
+    if not 0 <= option.integer() <= _MOST_WORKERS:
+        raise PostgresError("42601", f"parallel workers for vacuum must be between 0 and {_MOST_WORKERS}", position=where)
+    return option.integer()
+
+
+def _check_columns(relation: Relation, columns: Sequence[str]) -> None:
+    """Raise 42703 or 42701 for a column of ANALYZE that the table does not have, or that is named twice."""
+    for place, name in enumerate(columns):
+        if relation.column(name) is None:
+            raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+        if name in columns[:place]:
+            raise PostgresError("42701", f'column "{name}" of relation "{relation.name}" appears more than once')
+
+
 def reindex(node: ParseNode, session: Session) -> CommandResult:
     """REINDEX: indexes hold no data of their own."""
+    for option in options(node.params):
+        if option.name not in _OF_REINDEX:
+            raise PostgresError("42601", f'unrecognized REINDEX option "{option.name}"', position=position(option.location))
+        if option.name != "tablespace":
+            option.boolean()
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     if node.HasField("relation"):

@@ -20,6 +20,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.spark_plan import PlanStep
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
+from headgate.sql.options import options as read_options
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
@@ -135,7 +136,8 @@ def _times(explained: _Explained, options: _Options) -> Iterator[str]:
 def _options(node: pb.ExplainStmt) -> _Options:
     given: dict[str, bool] = {}
     as_json = False
-    for option in map(unwrap, node.options):
+    for option_node in node.options:
+        option = unwrap(option_node)
         name, word = option.defname, unwrap(option.arg) if option.HasField("arg") else None
         value = "on" if word is None else str(getattr(word, "sval", getattr(word, "ival", ""))).lower()
         if name == "format":
@@ -146,7 +148,8 @@ def _options(node: pb.ExplainStmt) -> _Options:
                 raise not_supported(f"EXPLAIN FORMAT {value.upper()} is not supported")
             as_json = value == "json"
         elif name in (*_IGNORED, "verbose", "analyze", "summary"):
-            given[name] = value not in ("off", "false", "0")
+            [read] = read_options([option_node])
+            given[name] = read.boolean()
         else:
             raise PostgresError("42601", f'unrecognized EXPLAIN option "{name}"', position=position(option.location))
     analyze = given.get("analyze", False)

@@ -13,7 +13,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import history
 from headgate.catalog.hold import Hold
-from headgate.catalog.physical import Cursor
+from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import pg_class
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
@@ -263,10 +263,17 @@ def set_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         view_option.alter(alteration, command)
     elif alteration.relation.kind in TABLE_KINDS:
         storage_parameter.alter(alteration, command)
+    elif command.subtype == pb.AT_SetRelOptions:
+        relation = alteration.relation
+        sql = "SELECT m.amname FROM hg.pg_class c JOIN hg.pg_am m ON m.oid = c.relam WHERE c.dbid = ? AND c.oid = ?"
+        method = one(alteration.cursor, sql, [relation.database, relation.oid])
+        storage_parameter.check_index(unwrap(getattr(command, "def")).items, method[0] if method else "btree")
 
 
 def accept(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """A subcommand about PostgreSQL's storage or planner, which has no counterpart here: only the column is checked."""
+    if command.subtype == pb.AT_SetOptions:
+        storage_parameter.check_column(unwrap(getattr(command, "def")).items)
     if command.name and command.subtype in (pb.AT_SetStorage, pb.AT_SetCompression, pb.AT_SetStatistics):
         alteration.column(command.name)
 

@@ -51,6 +51,16 @@ _CHOSEN: Mapping[str, tuple[tuple[str, ...], str]] = {
     "array_storage": (("text", "array"), '"text" and "array"'),
 }
 """The values that a parameter takes, and those that a DETAIL names."""
+_FILLED: Mapping[str, tuple[int, int] | None] = {"fillfactor": (10, 100)}
+_OF_INDEXES: Mapping[str, Mapping[str, tuple[int, int] | None]] = {
+    "btree": {**_FILLED, "deduplicate_items": None},
+    "hash": _FILLED,
+    "spgist": _FILLED,
+    "gist": {**_FILLED, "buffering": None},
+    "gin": {"fastupdate": None, "gin_pending_list_limit": (64, 2147483647)},
+    "brin": {"pages_per_range": (1, 131072), "autosummarize": None},
+}
+"""By access method the options of indexes, with the bounds of those that are numbers."""
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 _TOAST = re.compile(r"autovacuum_|log_autovacuum_|vacuum_")
 
@@ -76,6 +86,26 @@ def read(nodes: Iterable[pb.Node], kind: str) -> list[str]:
                 raise PostgresError("22023", f'parameter "{option.name}" specified more than once')
             found[option.name] = value
     return [f"{name}={value}" for name, value in found.items()]
+
+
+def check_index(nodes: Iterable[pb.Node], method: str) -> None:
+    """Raise 22023 for an option that an index of this access method does not have, or for a value that it does not take."""
+    for option in options(nodes):
+        if option.name not in _OF_INDEXES.get(method, {}):
+            raise PostgresError("22023", f'unrecognized parameter "{option.name}"')
+        bounds = _OF_INDEXES[method][option.name]
+        value = "true" if option.value is None else option.value
+        if bounds is not None:
+            _check_number(option.name, value, "integer", bounds, whole=True)
+        elif option.name != "buffering" and read_bool(value) is None:
+            raise PostgresError("22023", f'invalid value for boolean option "{option.name}": {value}')
+
+
+def check_column(nodes: Iterable[pb.Node]) -> None:
+    """Raise 22023 for an option that a column does not have (ALTER COLUMN … SET)."""
+    for option in options(nodes):
+        if option.name not in ("n_distinct", "n_distinct_inherited"):
+            raise PostgresError("22023", f'unrecognized parameter "{option.name}"')
 
 
 def _checked(option: Option, kind: str, *, toast: bool) -> str:
