@@ -888,6 +888,16 @@ REVOKED = {
 }  # fmt: skip
 """For each role what a superuser takes from it while it has a transaction open, and how it is given back."""
 
+_NEWEST_LOGIN = "SET SESSION AUTHORIZATION asks whether the role that logged in is a superuser now, not whether it was at login"
+
+DIFFERENT_AFTER_REVOKE: dict[tuple[str, str], tuple[object, str]] = {
+    ("SET LOCAL SESSION AUTHORIZATION rights_owner; SELECT * FROM secret", "rights_super"): ("42501", _NEWEST_LOGIN),
+    ("SET LOCAL SESSION AUTHORIZATION rights_boss", "rights_super"): ("42501", _NEWEST_LOGIN),
+    ("SELECT set_config('session_authorization', 'rights_boss', true)", "rights_super"): ("42501", _NEWEST_LOGIN),
+    ("SELECT last_value FROM q", "rights_owner"): ([(1,)], "the row of a sequence is shown as of the snapshot"),
+}
+"""What `REVOKED` changes otherwise than on a PostgreSQL, and why."""
+
 _EARLY = "rights on what is read are asked for when a statement is read, not when it runs"
 
 DIFFERENT: dict[tuple[str, str], tuple[object, str]] = {

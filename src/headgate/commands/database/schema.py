@@ -125,6 +125,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     schema = namespace.get(cursor, context.database, node.subname)
     namespace.require_free(cursor, context.database, node.newname)
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
+    privilege.check_create_on_database(cursor, context.user, context.database)
     transaction.lock_object("pg_namespace", schema.oid)
     held = relations.in_schema(cursor, context.database, schema.oid, TABLE_KINDS | {RelationKind.VIEW})
     for relation in held:

@@ -262,7 +262,6 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     publication = publications.get(cursor, context.database, name)
     privilege.check_owner(cursor, context.user, publication.owner, "publication", name)
     transaction.lock_object("pg_publication", publication.oid)
-    privilege.check_create_on_database(cursor, context.user, context.database)
     publications.rename(cursor, context.database, publication.oid, node.newname)
     transaction.catalog_changed()
     return CommandResult("ALTER PUBLICATION")

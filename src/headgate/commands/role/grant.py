@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog.physical import Cursor, insert, one, run
+from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
@@ -135,7 +135,11 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
             whole, columns = _letters(node, own)
             if whole:
                 yield _relation_target(cursor, relation, own), whole
-            for name, letters in columns.items():
+            of_columns = dict(columns)
+            if whole and not node.is_grant:
+                taken = "".join(letter for letter in whole if letter in acl.EVERY["c"])
+                of_columns |= {name: columns.get(name, "") + taken for name in _granted_columns(cursor, relation)}
+            for name, letters in of_columns.items():
                 yield _column_target(cursor, relation, name), letters
         return
     catalog, acl_column, owner_column, name_column, word = {
@@ -152,6 +156,13 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
         if found is None:
             raise PostgresError("3D000" if kind == "d" else "3F000", f'{word} "{name}" does not exist')
         yield GrantObject(kind, name, word, (catalog, found[2]), found[0], found[1], catalog, acl_column, where, parameters), letters
+
+
+def _granted_columns(cursor: Cursor, relation: Relation) -> list[str]:
+    """Return the columns with rights of their own: a REVOKE on the table revokes them too (expand_all_col_privileges)."""
+    sql = "SELECT attnum FROM hg.pg_attribute WHERE dbid IN (0, ?) AND attrelid = ? AND attacl IS NOT NULL"
+    granted = {attnum for (attnum,) in rows(cursor, sql, [relation.database, relation.oid])}
+    return [column.name for column in relation.columns if column.attnum in granted]
 
 
 def _relation_target(cursor: Cursor, relation: Relation, kind: str) -> GrantObject:

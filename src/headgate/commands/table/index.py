@@ -24,6 +24,7 @@ from headgate.commands.partition import partition_index
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.table import storage_parameter
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import resolve_unknown
@@ -52,6 +53,8 @@ def create(node: pb.IndexStmt, session: Session) -> CommandResult:
         )
     privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
     privilege.refuse_system(relation)
+    if not relation.schema.startswith("pg_temp_"):
+        privilege.check_create_in_schema(cursor, context.user, context.database, relation.namespace_oid)
     session.deferral.refuse_waiting(cursor, relation, "CREATE INDEX")
     transaction.change_object("pg_class", relation.oid)
     key = _key(node, relation, cursor, session.context.forms)
@@ -81,6 +84,7 @@ class _Parts:
 
 def _key(node: pb.IndexStmt, relation: Relation, cursor: Cursor, forms: Forms) -> IndexKey:
     method, method_name = _method(node, cursor)
+    storage_parameter.check_index(node.options, method_name)
     if len(node.index_params) + len(node.index_including_params) > MAX_KEYS:
         raise PostgresError("54011", f"cannot use more than {MAX_KEYS} columns in an index")
     if node.index_including_params and method_name not in ("btree", "gist", "spgist"):

@@ -100,6 +100,8 @@ class _Functions(
     def fn_pg_export_snapshot(self) -> str:
         """Exports the present position as a snapshot."""
         session = self.session
+        if session.block.in_subtransaction:
+            raise PostgresError("25001", "cannot export a snapshot from a subtransaction")
         position = session.snapshot or self.node.engine.log.end
         return self.node.slots.snapshots.export(position, session.context.database, self.pid)
 

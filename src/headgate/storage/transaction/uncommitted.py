@@ -259,7 +259,10 @@ class Uncommitted:
         self._partitioned.clear()
         self._pending.restore(saved.pending)
         if self._catalog is not None:
-            self._catalog.rollback_to(saved.catalog)
+            with self.engine.commit_lock:
+                if saved.catalog != self._catalog.place:
+                    self._renewed = self.engine.definitions
+                self._catalog.rollback_to(saved.catalog)
         self._history_due, self._history_among, self._history_recorded = saved.history
         del opened.writes[saved.writes :]
         opened.held.forget_from(saved.writes)
