@@ -894,6 +894,13 @@ DIFFERENT_AFTER_REVOKE: dict[tuple[str, str], tuple[object, str]] = {
     ("SET LOCAL SESSION AUTHORIZATION rights_owner; SELECT * FROM secret", "rights_super"): ("42501", _NEWEST_LOGIN),
     ("SET LOCAL SESSION AUTHORIZATION rights_boss", "rights_super"): ("42501", _NEWEST_LOGIN),
     ("SELECT set_config('session_authorization', 'rights_boss', true)", "rights_super"): ("42501", _NEWEST_LOGIN),
+    **{
+        ("SELECT grantee, role_name FROM information_schema.applicable_roles", role): (
+            [],
+            "after ROLLBACK TO a savepoint behind which the catalog was changed, system relations are shown as they are now",
+        )
+        for role in ("rights_owner", "rights_reader", "rights_heir")
+    },
     ("SELECT last_value FROM q", "rights_owner"): ([(1,)], "the row of a sequence is shown as of the snapshot"),
 }
 """What `REVOKED` changes otherwise than on a PostgreSQL, and why."""
