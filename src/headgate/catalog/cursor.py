@@ -217,10 +217,22 @@ class CatalogCursor:
         self._wrote: dict[str, int] = {}
         self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
 
-    @property
-    def newest(self) -> CatalogCursor:
-        """A cursor that sees all committed changes; that of a session's transaction overrides this (`storage.transaction`)."""
+    def newest(self, _sql: str) -> CatalogCursor:
+        """Return a cursor that answers a query by all committed changes. A session's transaction overrides this (`storage.transaction`)."""
         return self
+
+    def has_newest(self, sql: str) -> bool:
+        """Return whether no other transaction has committed a change of the tables that a query reads since this one's snapshot."""
+        reads = self._answers.reads(sql)
+        if reads is None or self._seen is None:
+            return self.is_newest
+        seen = self._seen.seen(reads)
+        return seen is not None and seen == self._answers.versions().seen(reads)
+
+    def has_written(self, sql: str) -> bool:
+        """Return whether this transaction may have written a table that a query reads."""
+        reads = self._answers.reads(sql)
+        return bool(self._wrote) if reads is None else EVERY in self._wrote or any(table in self._wrote for table in reads)
 
     @property
     def is_newest(self) -> bool:

@@ -3,7 +3,7 @@
 Called by `acl`, `role`, `namespace` and the checks of commands instead of `physical.rows` and `one`. They read the newest catalog, whatever
 snapshot the transaction has, as PostgreSQL does: a right that has been revoked is gone in every session from its next statement on, also
 under REPEATABLE READ and SERIALIZABLE. The transaction's own changes are included. A caller cannot choose another view: each query goes to
-`cursor.newest`.
+`cursor.newest(sql)`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from headgate.catalog.cursor import CatalogCursor, Row
 
 def one(cursor: CatalogCursor, sql: str, parameters: Sequence[object] | None = None) -> Row | None:
     """Return the first row of a query on the newest catalog, or None."""
-    return physical.one(cursor.newest, sql, parameters)
+    return physical.one(cursor.newest(sql), sql, parameters)
 
 
 def rows(cursor: CatalogCursor, sql: str, parameters: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
     """Return all rows of a query on the newest catalog."""
-    return physical.rows(cursor.newest, sql, parameters)
+    return physical.rows(cursor.newest(sql), sql, parameters)

@@ -43,7 +43,8 @@ class ResultSender:
         from headgate.commands.execute import execute
 
         session.block.touch()
-        return execute(statement.node, statement.text, session)
+        with session.executing():
+            return execute(statement.node, statement.text, session)
 
     def run_simple(self, statement: Statement) -> str:
         """Runs the statement, sends its rows with their description; returns the tag."""

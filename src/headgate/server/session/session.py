@@ -101,6 +101,9 @@ class ClientSession:
         self.statement_text = ""
         self.speaker: ClientSpeaker | None = None
         """What the log says of it."""
+        self._executing = False
+        self._shown: Transaction | None = None
+        """The transaction that has begun the statement that is executing."""
         self.skipping = False
         self.walsender: Walsender | None = None
         """That of a replication connection."""
@@ -156,14 +159,30 @@ class ClientSession:
         return self.block.read_only
 
     def begin_command(self) -> Transaction:
-        """The transaction of a command that takes no snapshot: LOCK TABLE, SET CONSTRAINTS."""
+        """Return the transaction of a command that takes no snapshot: LOCK TABLE, SET CONSTRAINTS.
+
+        The first call of a statement shows it what is committed now. Further calls keep that view: a transaction that has changed the
+        catalog would otherwise replay its changes each time, if others have committed meanwhile.
+        """
         self.interrupts.check()
         transaction = self.block.statement()
         transaction.cancelled = self.patience()
-        transaction.statement()
-        session_role.refresh(self, transaction.cursor)
-        self.use_types()
+        if self._shown is not transaction:
+            transaction.statement()
+            session_role.refresh(self, transaction.cursor)
+            self.use_types()
+        if self._executing:
+            self._shown = transaction
         return transaction
+
+    @contextlib.contextmanager
+    def executing(self) -> Iterator[None]:
+        """Within it one statement runs, which sees what is committed when it begins."""
+        before, self._executing, self._shown = self._executing, True, None
+        try:
+            yield
+        finally:
+            self._executing, self._shown = before, None
 
     def patience(self) -> Patience:
         """How long this statement waits for locks: lock_timeout, a cancel, the session's end."""

@@ -6,7 +6,8 @@ repeats those before the savepoint; catalog transactions are a handful of small 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog.cursor import is_read
@@ -15,6 +16,9 @@ from headgate.catalog.unique import CatalogKey
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
     from headgate.catalog.cursor import CatalogCursor
+
+_ONE_ROW = re.compile(r"INSERT INTO hg\.\w+ \([^()]*\) VALUES \(\?(?:, \?)*\)")
+_MOST_ROWS = 64
 
 
 class RecordedCursor:
@@ -25,17 +29,16 @@ class RecordedCursor:
         cursor: CatalogCursor,
         claim: Callable[[CatalogKey], None],
         use: Callable[[str, int], None],
-        newest: Callable[[], CatalogCursor],
+        newest: Callable[[str], CatalogCursor],
     ) -> None:
         self._cursor = cursor
         self._newest = newest
         self.claim, self.use = claim, use
         self.written: list[tuple[str, str, Any]] = []
 
-    @property
-    def newest(self) -> CatalogCursor:
-        """A cursor that sees all committed changes and the transaction's own, whatever its isolation level."""
-        return self._newest()
+    def newest(self, sql: str) -> CatalogCursor:
+        """Return a cursor that answers a query by all committed changes and the transaction's own, whatever its isolation level."""
+        return self._newest(sql)
 
     def execute(self, query: str, parameters: Any = None) -> Any:
         """As DuckDB's."""
@@ -78,12 +81,33 @@ class RecordedCursor:
 
 
 def repeat(cursor: CatalogCursor, written: Iterable[tuple[str, str, Any]]) -> None:
-    """Does what was noted on another cursor."""
-    for method, query, parameters in written:
+    """Run recorded statements on another cursor. Rows that INSERTs add one after the other are added together, table by table."""
+    for method, query, parameters in _together(written):
         if parameters is None:
             getattr(cursor, method)(query)
         else:
             getattr(cursor, method)(query, parameters)
+
+
+def _together(written: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[str, str, Any]]:
+    """Join the INSERTs between two other statements: the rows of one text become one statement of up to `_MOST_ROWS` rows."""
+    waiting: dict[str, list[Any]] = {}
+    for method, query, parameters in written:
+        if method == "execute" and parameters and _ONE_ROW.fullmatch(query):
+            waiting.setdefault(query, []).append(parameters)
+            continue
+        yield from _joined(waiting)
+        waiting.clear()
+        yield method, query, parameters
+    yield from _joined(waiting)
+
+
+def _joined(waiting: Mapping[str, list[Any]]) -> Iterator[tuple[str, str, Any]]:
+    for query, rows in waiting.items():
+        head, _, marks = query.partition(" VALUES ")
+        for start in range(0, len(rows), _MOST_ROWS):
+            chunk = rows[start : start + _MOST_ROWS]
+            yield "execute", f"{head} VALUES {', '.join([marks] * len(chunk))}", [value for row in chunk for value in row]
 
 
 class RecordedCatalog:
@@ -94,7 +118,7 @@ class RecordedCatalog:
         catalog: Catalog,
         claim: Callable[[CatalogKey], None],
         use: Callable[[str, int], None],
-        newest: Callable[[], CatalogCursor],
+        newest: Callable[[str], CatalogCursor],
     ) -> None:
         self._catalog = catalog
         self._transaction = _begun(catalog)

@@ -156,16 +156,22 @@ class Uncommitted:
                 self._catalog = RecordedCatalog(self.engine.catalog, self.claim_catalog, self.use_object, self._newest_catalog)
         return self._catalog
 
-    def _newest_catalog(self) -> CatalogCursor:
-        """Return a cursor that sees all committed catalog changes and this transaction's own, also under REPEATABLE READ.
+    def _newest_catalog(self, sql: str) -> CatalogCursor:
+        """Return a cursor that answers a query by all committed catalog changes and this transaction's own, also under REPEATABLE READ.
 
-        If the transaction has changed the catalog and another one has committed since, its own changes are replayed on the newest
-        catalog, because DuckDB cannot show both. From then on `_check_seen` refuses tables that the other one has changed.
+            others have committed changes of the tables it reads    this one has written them    answered by
+            no                                                      yes or no                    the transaction's cursor
+            yes                                                     no                           a cursor in autocommit
+            yes                                                     yes                          the transaction's cursor, after a replay
+
+        DuckDB cannot show both, so the transaction's changes are replayed on the newest catalog. From then on `_check_seen` refuses
+        tables that another transaction has changed.
         """
         engine, catalog = self.engine, self.catalog
-        if engine.definitions == self._renewed and not catalog.failed:
-            return cast("CatalogCursor", catalog.cursor)
-        if not catalog.place:
+        own = cast("CatalogCursor", catalog.cursor)
+        if not catalog.failed and own.has_newest(sql):
+            return own
+        if not own.has_written(sql):
             return cast("CatalogCursor", catalog.committed)
         with engine.commit_lock:
             self._renewed, self.shows_types = engine.definitions, engine.catalog.type_changes
