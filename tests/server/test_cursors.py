@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,46 @@ def test_a_prepared_statement_whose_columns_have_changed_is_refused_until_it_is_
             )
             found.append(answers)
     assert found[0] == found[1]
+
+
+def test_fetch_and_move_run_a_portal_that_bind_has_made(server: Server) -> None:
+    """asyncpg moves in a cursor before it takes the first row."""
+    database = server.new_database()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.sendall(_packet(b"", struct.pack("!i", 196608) + f"user\0postgres\0database\0{database}\0\0".encode()))
+        _answers(client)
+        client.sendall(_query("BEGIN"))
+        _answers(client)
+        bind = b"p\0\0" + struct.pack("!hhi", 0, 1, 1) + b"2" + struct.pack("!h", 0)
+        parse = b"\0SELECT g FROM generate_series(1, 9) g WHERE g > $1 ORDER BY g\0" + struct.pack("!hi", 1, 23)
+        client.sendall(_packet(b"P", parse) + _packet(b"B", bind) + _packet(b"S", b""))
+        _answers(client)
+        client.sendall(_query("MOVE 2 FROM p; FETCH 1 FROM p"))
+        assert _answers(client) == [b"C:MOVE 2", b"D:5", b"C:FETCH 1"]
+        client.sendall(_packet(b"E", b"p\0" + struct.pack("!i", 2)) + _packet(b"S", b""))
+        assert _answers(client) == [b"D:6", b"D:7"]
+        client.sendall(_query("CLOSE p; FETCH 1 FROM p"))
+        assert _answers(client) == [b"C:CLOSE CURSOR", b"E:34000"]
+
+
+def _packet(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!i", len(body) + 4) + body
+
+
+def _query(text: str) -> bytes:
+    return _packet(b"Q", text.encode() + b"\0")
+
+
+def _answers(client: socket.socket) -> list[bytes]:
+    """The command tags, first columns of rows and SQLSTATEs up to ReadyForQuery."""
+    found, stream = [], client.makefile("rb")
+    while (head := stream.read(5))[:1] != b"Z":
+        body = stream.read(struct.unpack("!i", head[1:])[0] - 4)
+        if head[:1] == b"C":
+            found.append(b"C:" + body[:-1])
+        elif head[:1] == b"D":
+            found.append(b"D:" + body[6:])
+        elif head[:1] == b"E":
+            found.append(b"E:" + next(field[1:] for field in body.split(b"\0") if field[:1] == b"C"))
+    stream.read(1)
+    return found

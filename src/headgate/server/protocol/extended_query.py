@@ -221,9 +221,13 @@ class ExtendedQuery:
         return self._send(portal, source, limit)
 
     def _start(self, portal: Portal, statement: Statement) -> None:
-        session = self.session
-        session.block.several = self._executed > 0
+        self.session.block.several = self._executed > 0
         self._executed += 1
+        self.start_portal(portal, statement)
+
+    def start_portal(self, portal: Portal, statement: Statement) -> None:
+        """Run the statement of a bound portal as far as its result is known, for Execute or for the FETCH or MOVE that names it."""
+        session = self.session
         session.parameters = portal.parameters
         portal.started = True
         result = self.sender.start(statement)

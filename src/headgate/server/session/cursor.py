@@ -180,8 +180,16 @@ _STRENGTHS = {2: "KEY SHARE", 3: "SHARE", 4: "NO KEY UPDATE", 5: "UPDATE"}
 def fetch(session: ClientSession, node: pb.FetchStmt, text: str) -> str | ResultSet:
     """FETCH and MOVE."""
     portal = session.portals.get(node.portalname)
-    if portal is None or portal.rows is None:
+    if portal is None or portal.prepared.statement is None:
         raise PostgresError("34000", f'cursor "{node.portalname}" does not exist')
+    if not portal.started:
+        own = session.parameters
+        try:
+            session.extended.start_portal(portal, portal.prepared.statement)
+        finally:
+            session.parameters = own
+    if portal.rows is None:
+        raise PostgresError("55000", f'portal "{node.portalname}" cannot be run')
     if portal.buffered is None:
         portal.buffered = CursorPosition(_new_store(session), scroll=False)
     direction = str(node.DESCRIPTOR.fields_by_name["direction"].enum_type.values_by_number[node.direction].name)
