@@ -72,6 +72,8 @@ class Acting:
     types: tuple[int, ...]
     result: int
     procedure: Procedure
+    location: int = -1
+    """Where the call stands in the query's text."""
 
 
 class SessionFunctions(Env):
@@ -377,7 +379,12 @@ class SessionFunctions(Env):
                 return null(chosen.result)
             return constant(callee(*self.given_values(node)), chosen.result)
         args = spread(node)
-        self.acting.append((Acting(name, tuple(each.type.oid for each in args), chosen.result, chosen), args))
+        # a test of a row compiles its operand once for each column: one call in the text is one call
+        written = Acting(name, tuple(each.type.oid for each in args), chosen.result, chosen, node.location)
+        known = next((number for number, each in enumerate(self.acting) if node.location >= 0 and each == (written, args)), None)
+        if known is not None:
+            return f"<acting {known}>"
+        self.acting.append((written, args))
         return f"<acting {len(self.acting) - 1}>"
 
     def check_right(self, found: Procedure) -> None:
@@ -446,8 +453,10 @@ def constant(value: Any, kind: int) -> str:
 
 
 def result_rows(callee: Callable[..., Any], values: Iterable[Any], found: Procedure) -> list[tuple[object, ...]]:
-    """Calls a function of the caller's; a scalar result is a row of one column, a single tuple is a row."""
+    """Call a function of the caller's. A scalar result is a row of one column, a tuple is a row, and a void result is not NULL."""
     result = callee(*values)
+    if found.result == t.VOID and not found.is_set and not found.outputs:
+        return [("",)]
     if found.is_set:
         return [tuple(row) if isinstance(row, list | tuple) else (row,) for row in result]
     return [tuple(result)] if found.outputs else [(result,)]

@@ -85,7 +85,8 @@ def _settle_inner(planner: CatalogPlanner, query: CatalogQuery, select: pb.Selec
         return
     for place, column in enumerate(query.columns):
         sql = column.sql
-        for number in [] if re.fullmatch(_ACTING, sql) else [int(each) for each in re.findall(_ACTING, sql)]:
+        # a test of a row names its function once for each column, and the function runs once
+        for number in [] if re.fullmatch(_ACTING, sql) else dict.fromkeys(int(each) for each in re.findall(_ACTING, sql)):
             acting, arguments = planner.acting[number]
             found = run(planner, f"SELECT {', '.join(planner.sql(each) for each in arguments) or 'NULL'}")
             values = [python_value(cells[0], kind) for cells, kind in zip(found, acting.types, strict=False)]
