@@ -68,6 +68,7 @@ SELECT * FROM (SELECT id, b, row_number() OVER (PARTITION BY b ORDER BY id DESC)
 SELECT b, sum(count(*)) OVER () FROM t GROUP BY b ORDER BY b
 SELECT DISTINCT ON (b) b, id FROM t ORDER BY b, id DESC
 SELECT b, a, count(*) FROM t GROUP BY ROLLUP (b, a) ORDER BY 1,2,3
+SELECT b, GROUPING(b) FROM t GROUP BY ROLLUP (b) ORDER BY 1,2
 SELECT b, a, count(*), grouping(b,a) FROM t GROUP BY CUBE (b, a) ORDER BY 1,2,3,4
 SELECT b, a, count(*) FROM t GROUP BY GROUPING SETS ((b),(a),()) ORDER BY 1,2,3
 SELECT t.id, x.v FROM t, LATERAL (SELECT v FROM u WHERE u.tid = t.id) x ORDER BY 1,2

@@ -165,7 +165,8 @@ class _Grouping:
         masks = [self._bits(each, items).alias(key) for each, key in self.masks.items()]
         if not items:
             found = self.source.frame.select(*(results or [F.count(F.lit(1)).alias(planner.key("count"))]))
-            return found.select("*", *missing, *masks) if missing or masks else found
+            wanted = [col(key) for key in (*self.aggregates.values(), *self.dependent.values())]
+            return found.select(*wanted, *missing, *masks) if missing or masks else found
         keys: list[Column] = []
         for item in items:
             key = self.items[item]
