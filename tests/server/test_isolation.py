@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from tests.conftest import Server
 from tests.server.play import Play, Step
@@ -454,3 +455,28 @@ def test_an_alteration_between_two_statements_of_a_transaction_lost_what_was_wri
         shown = play.run([("b", f"SELECT a, {column} FROM t WHERE a IN (1, 5) ORDER BY a")])[-1][2]
         assert shown == ([(1, "7"), (5, "5")] if column == "b" else [(1, "7"), (5, "x")])
     play.close()
+
+
+@pytest.mark.slow
+def test_a_transaction_that_has_made_many_tables_sees_what_others_commit(server: Server) -> None:
+    """Its own changes of the catalog are replayed only now and then, and where a statement fails without it."""
+    database = server.new_database()
+    columns = ", ".join(f"c{number} text NOT NULL DEFAULT 'x'" for number in range(15))
+    server.psql(database, "CREATE TABLE changed (a int)")
+    with (
+        psycopg.connect(server.conninfo(database), autocommit=True) as maker,
+        psycopg.connect(server.conninfo(database), autocommit=True) as other,
+    ):
+        maker.execute("BEGIN")
+        for number in range(25):
+            maker.execute(f"CREATE TABLE t{number} (id int PRIMARY KEY, {columns})".encode())
+        other.execute("CREATE TABLE first (a int)")
+        assert maker.execute("SELECT count(*) FROM first").fetchall() == [(0,)]
+        other.execute("CREATE TABLE later (a int); INSERT INTO later VALUES (1)")
+        assert maker.execute("SELECT a FROM later").fetchall() == [(1,)]
+        other.execute("ALTER TABLE changed ADD COLUMN b int DEFAULT 5; INSERT INTO changed VALUES (1, 2)")
+        assert maker.execute("SELECT * FROM changed").fetchall() == [(1, 2)]
+        other.execute("CREATE TABLE duplicate (a int)")
+        with pytest.raises(psycopg.errors.DuplicateTable):
+            maker.execute("CREATE TABLE duplicate (a int)")
+        maker.execute("ROLLBACK")

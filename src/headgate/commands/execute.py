@@ -47,7 +47,9 @@ def execute(node: ParseNode, text: str, session: Session) -> Result:
             if restore.is_wanted(node, session):
                 return restore.run(node, session, lambda: run_one(node, session))
             return run_one(node, session)
-        except StaleDefinitionError:
+        except PostgresError as error:
+            if not isinstance(error, StaleDefinitionError) and not session.shows_old_catalog:
+                raise
             if session.written != before or not session.plan_again(first=first):
                 raise
             del session.notices.said[said:]

@@ -167,6 +167,11 @@ class Session(Protocol):
         """What the open transaction has written so far: another value after each write."""
         ...
 
+    @property
+    def shows_old_catalog(self) -> bool:
+        """Whether the statement does not see what others have committed to the catalog, and is to run again if it fails."""
+        ...
+
     def plan_again(self, *, first: bool) -> bool:
         """Begins the statement anew, by what is committed now; False where the transaction must not see that.
 

@@ -60,6 +60,11 @@ class WorkerSession:
         """What the worker's transaction has written so far: another value after each write."""
         return self.transaction.place
 
+    @property
+    def shows_old_catalog(self) -> bool:
+        """See `Session`."""
+        return self.transaction.shows_old_catalog
+
     def plan_again(self, *, first: bool) -> bool:
         """Begins a statement anew, by what is committed now."""
         return self.transaction.plan_again()

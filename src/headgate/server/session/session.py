@@ -204,6 +204,11 @@ class ClientSession:
         storage = self.block.storage
         return NOTHING if storage is None else storage.place
 
+    @property
+    def shows_old_catalog(self) -> bool:
+        """Whether the statement does not see what others have committed to the catalog, and is to run again if it fails."""
+        return self.block.storage is not None and self.block.storage.shows_old_catalog
+
     def plan_again(self, *, first: bool) -> bool:
         """Begins the statement anew, by what is committed now; False where the transaction must not see that.
 

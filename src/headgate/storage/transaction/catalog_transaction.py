@@ -7,6 +7,7 @@ repeats those before the savepoint; catalog transactions are a handful of small 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 _ONE_ROW = re.compile(r"INSERT INTO hg\.\w+ \([^()]*\) VALUES \(\?(?:, \?)*\)")
 _MOST_ROWS = 64
+_FEW = 1000
+"""A transaction with fewer writes replays them for each statement behind which others have committed: some 0.2 s."""
+_PAUSE = 4
+"""How many times the length of a replay passes before the next one."""
 
 
 class RecordedCursor:
@@ -123,6 +128,8 @@ class RecordedCatalog:
         self._catalog = catalog
         self._transaction = _begun(catalog)
         self._beside: CatalogCursor | None = None
+        self._replay_from = 0.0
+        """The time (of `time.monotonic`) from which on the writes may be replayed again."""
         self.failed = False
         """Whether a statement may have failed, and DuckDB answers no other in this transaction."""
         self.cursor = RecordedCursor(self._transaction.cursor, claim, use, newest)
@@ -142,10 +149,17 @@ class RecordedCatalog:
         """Goes over to what is committed now, with the first `place` of its own writes."""
         if place == self.place and not self.failed and self._transaction.cursor.is_newest:
             return
+        began = time.monotonic()
         self.failed = False
         self._transaction.rollback()
         self._transaction = _begun(self._catalog)
         self.cursor.repeat(self._transaction.cursor, place)
+        self._replay_from = (now := time.monotonic()) + _PAUSE * (now - began)
+
+    @property
+    def may_replay(self) -> bool:
+        """Return whether a replay is cheap, or the last one is long enough ago."""
+        return self.place < _FEW or time.monotonic() >= self._replay_from
 
     @property
     def committed(self) -> CatalogCursor:

@@ -73,19 +73,26 @@ class Transaction(Uncommitted):
 
     # reading
 
-    def statement(self) -> None:
-        """Begins a statement: what is committed now is what its frames and the catalog show, all as of one LSN (READ COMMITTED)."""
+    def statement(self, *, replay: bool = False) -> None:
+        """Begin a statement: its frames and the catalog show what is committed now, all as of one LSN (READ COMMITTED).
+
+        A transaction that has made many changes of the catalog replays them to see those of others, but not more often than its time
+        allows (`RecordedCatalog.may_replay`), or its cost would grow with the square of its changes. Until then `shows_old_catalog`.
+        """
         if self._fixed:
             return
-        engine = self.engine
+        engine, catalog = self.engine, self._catalog
         with engine.commit_lock:
             self._view, self._view_lsn = engine.visible, engine.log.end
-            moved, self._definitions = engine.definitions != self._definitions, engine.definitions
+            moved = engine.definitions != self._definitions
             if moved:
                 self._partitioned.clear()
-            self._renewed = engine.definitions
-            if self._catalog is not None and (moved or not self._catalog.place or self._catalog.failed):
-                self._catalog.renew(self._catalog.place)
+            self.shows_old_catalog = bool(moved and catalog is not None and not (replay or catalog.failed or catalog.may_replay))
+            if self.shows_old_catalog:
+                return
+            self._definitions = self._renewed = engine.definitions
+            if catalog is not None and (moved or not catalog.place or catalog.failed):
+                catalog.renew(catalog.place)
                 self.shows_types = engine.catalog.type_changes
 
     @property
@@ -102,7 +109,7 @@ class Transaction(Uncommitted):
         """Begins a statement anew that has written nothing; False where the transaction reads as of its begin."""
         if self._fixed:
             return False
-        self.statement()
+        self.statement(replay=True)
         return True
 
     def look_again(self) -> bool:
@@ -110,7 +117,7 @@ class Transaction(Uncommitted):
         if self._fixed or self._catalog is None:
             return False
         self._catalog.rollback_to(self._catalog.place)
-        self.statement()
+        self.statement(replay=True)
         return True
 
     def forget_snapshot(self) -> None:

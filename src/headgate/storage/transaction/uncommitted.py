@@ -120,6 +120,8 @@ class Uncommitted:
         """The state of the catalog (`Engine.definitions`) that belongs to the snapshot of the tables' rows."""
         self._renewed = engine.definitions
         """The state of the catalog that the catalog transaction shows: newer after `_newest_catalog` has replayed it."""
+        self.shows_old_catalog = False
+        """Whether others have committed changes of the catalog that the statement does not see: if it fails, it is to run again."""
         self.shows_types = 0
         """Up to which change of types (`Catalog.type_changes`) the catalog transaction shows them."""
         self._locked: set[Key] = set()
@@ -181,7 +183,7 @@ class Uncommitted:
 
     def _check_seen(self, relation: Relation) -> None:
         """Raise 40001 if the catalog shows a definition that another transaction has committed since the rows' snapshot was taken."""
-        if self._renewed == self._definitions:
+        if self._renewed == self._definitions and not self.shows_old_catalog:
             return
         if self.engine.committed_keys.since(self._row_key("pg_class", relation.oid), self._definitions, Hold.USE):
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
