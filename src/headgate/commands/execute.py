@@ -16,14 +16,14 @@ from headgate.commands.database import comment, database, maintenance, restore, 
 from headgate.commands.describe import describe, returned_columns
 from headgate.commands.dml import delete, insert, merge, update
 from headgate.commands.publication import publication
-from headgate.commands.query import explain, row_security, select
+from headgate.commands.query import explain, select
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import Result
 from headgate.commands.role import grant, ownership, role, stored_setting
 from headgate.commands.sequence import alter_sequence, sequence
 from headgate.commands.session import Session
 from headgate.commands.subscription import subscription
-from headgate.commands.table import alter_table, create_table_as, index, rename, table
+from headgate.commands.table import alter_table, create_table_as, index, policy, rename, table
 from headgate.commands.transaction import read_only
 from headgate.commands.type import domain, user_type
 from headgate.commands.view import view
@@ -128,8 +128,8 @@ ACTIONS: dict[str, Action] = {
     "GrantRoleStmt": role.grant_role,
     "GrantStmt": grant.grant,
     "AlterDefaultPrivilegesStmt": grant.alter_default,
-    "CreatePolicyStmt": row_security.create,
-    "AlterPolicyStmt": row_security.alter,
+    "CreatePolicyStmt": policy.create,
+    "AlterPolicyStmt": policy.alter,
     "ConstraintsSetStmt": set_constraints.set_constraints,
     "DropOwnedStmt": ownership.drop_owned,
     "ReassignOwnedStmt": ownership.reassign_owned,
@@ -145,7 +145,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
         {
             pb.OBJECT_TABLE: table.drop,
             pb.OBJECT_INDEX: index.drop,
-            pb.OBJECT_POLICY: row_security.drop,
+            pb.OBJECT_POLICY: policy.drop,
             pb.OBJECT_VIEW: view.drop,
             pb.OBJECT_SCHEMA: schema.drop,
             pb.OBJECT_PUBLICATION: publication.drop,
@@ -163,7 +163,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SEQUENCE: rename.rename,
             pb.OBJECT_COLUMN: rename.rename,
             pb.OBJECT_TABCONSTRAINT: rename.rename,
-            pb.OBJECT_POLICY: row_security.rename,
+            pb.OBJECT_POLICY: policy.rename,
             pb.OBJECT_SCHEMA: schema.rename,
             pb.OBJECT_TYPE: user_type.rename,
             pb.OBJECT_DOMAIN: user_type.rename,

@@ -16,6 +16,7 @@ from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.disclosure import RowShown
 from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.row_security import Violation
 from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.node import ColumnRef, TypeRef
@@ -52,16 +53,19 @@ def checked(
     *,
     shown: RowShown | None = None,
     fence: Fence | None = None,
+    violations: Sequence[Violation] = (),
 ) -> DataFrame:
     """Rows (columns by name) that raise 23502 or 23514 when they are computed and violate a constraint of the table.
 
-    `shown`: what messages show of a row; all of it if None. `fence`: the bounds of a partition.
+    `shown`: what messages show of a row; all of it if None. `fence`: the bounds of a partition. `violations`: what row security rejects,
+    before NOT NULL and CHECK are evaluated.
     """
     whole = shown or disclosure.whole_row(relation)
-    found: list[tuple[Column, Column]] = []
+    found: list[Violation] = []
     for each in relation.columns:
         if domain.constrained(each.type_oid):
             found += domain.violations(each.type_oid, compiler.plan)(F.col(quoted(each.name)))
+    found += violations
     found += [
         (F.col(quoted(each.name)).isNull(), not_null_violation(evaluation, relation, each.name, whole))
         for each in relation.columns
@@ -75,14 +79,16 @@ def checked(
         text = f'new row for relation "{relation.name}" violates partition constraint'
         found.append((fence.column(), _message("23514", _of(relation, text), evaluation, whole)))
     violation = first_of(found)
-    if violation is None or not relation.columns:
+    if violation is None:
         return rows
+    if not relation.columns:
+        return rows.where(F.when(violation.isNull(), F.lit(True)).otherwise(F.raise_error(violation).cast("boolean")))
     first = relation.columns[0].name
     guarded = F.when(violation.isNull(), F.col(quoted(first))).otherwise(F.raise_error(violation).cast(rows.schema[first].dataType))
     return rows.select(*[guarded.alias(name) if name == first else F.col(quoted(name)) for name in rows.columns])
 
 
-def first_of(found: Sequence[tuple[Column, Column]]) -> Column | None:
+def first_of(found: Sequence[Violation]) -> Column | None:
     """The message of the first condition that is true, NULL if none is; None without conditions."""
     made: Column | None = None
     for failed, message in found:

@@ -22,7 +22,7 @@ from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
 from headgate.commands.dml.insert import writable
 from headgate.commands.dml.rows.new_rows import NewRows
-from headgate.commands.query import rendering, select
+from headgate.commands.query import rendering, row_security, select
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
@@ -130,7 +130,8 @@ def _table_plan(
     copy_option.check_forced(options, [each.name for each in wanted], relation)
     privilege.check_columns(cursor, context.user, relation, "SELECT", [each.attnum for each in wanted])
     planner.in_order = True
-    source = planner.visible(relation, from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None))
+    table = from_clause.table_source(planner, planner.frame_of(relation), relation, relation.name, None)
+    source = row_security.of_statement(planner, relation, row_security.Statement.SELECT).visible(table)
     by_name = {each.name: each for each in source.star}
     plan = Plan(source.frame, tuple(by_name[each.name] for each in wanted))
     direct = wanted and not relation.row_security
@@ -271,7 +272,7 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
     privilege.check_columns(transaction.cursor, session.context.user, relation, "INSERT", [each.attnum for each in columns])
     planner = Planner(session, transaction)
     planner.writes(relation, [each.attnum for each in columns])
-    if relation.row_security and privilege.under_row_security(transaction.cursor, session.context.user, relation):
+    if row_security.applies(planner, relation):
         raise not_supported("COPY FROM not supported with row-level security", hint="Use INSERT statements instead.")
     copy_option.check_forced(options, [each.name for each in columns], relation)
     passing = _where(node, planner, relation)
@@ -279,7 +280,7 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
     progress = CopyProgress("COPY FROM", relation.oid)
 
     def consume(pieces: Iterator[bytes]) -> None:
-        writer = NewRows(planner, relation)
+        writer = NewRows(planner, relation, violations=())
         with rendering.running(session, transaction):
             for table in CopyReader(relation, columns, options, session.context.forms).tables(pieces):
                 session.check_cancel()

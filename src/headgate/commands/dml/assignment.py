@@ -28,6 +28,7 @@ from headgate.commands.publication import replica_identity
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, PlanColumn, col
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.row_security import Violation
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
@@ -152,7 +153,7 @@ def numbered(planner: Planner, relation: Relation, changed: DataFrame, new: NewR
         return changed
     kept = until.enter_context(persisted(changed))
     place, rows = places(kept)
-    writer, values = NewRows(planner, relation), {}
+    writer, values = NewRows(planner, relation, violations=()), {}
     numbers: list[Column] = []
     for each in new.counted:
         value, made = writer.numbered_column(each, new_rows.bound_default(relation, each), place, rows, len(numbers))
@@ -167,10 +168,12 @@ Later: TypeAlias = Callable[[Rows], None]
 """Takes changes (`old`, `new`) whose foreign keys are looked at when the statement has written all."""
 
 
-def write(planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str], later: Later) -> pa.Table:
+def write(
+    planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str], violations: Sequence[Violation], later: Later
+) -> pa.Table:
     """Checks and writes changed rows (`old`, `new`, `file`, `row`) that the driver may hold; gives the new rows."""
     with ExitStack() as kept:
-        _, rows = rewrite(planner, relation, changed, set_columns, kept, later)
+        _, rows = rewrite(planner, relation, changed, set_columns, violations, kept, later)
         assert rows is not None
         return rows if isinstance(rows, pa.Table) else rows.toArrow()
 
@@ -180,23 +183,23 @@ def rewrite(
     relation: Relation,
     changed: DataFrame,
     set_columns: set[str],
+    violations: Sequence[Violation],
     kept: ExitStack | None = None,
     later: Later | None = None,
 ) -> tuple[int, Rows | None]:
     """Checks and writes changed rows (`old`, `new`, `file`, `row`, and JOINED); their number, and the new rows where there is `kept`.
 
+    `violations`: the new rows that row security rejects.
+
     Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark, and what is given of them
     is good until `kept` is closed.
     """
     if relation.is_partitioned:
-        return routed_rows.rewrite(planner, relation, changed, set_columns, kept)
+        return routed_rows.rewrite(planner, relation, changed, set_columns, violations, kept)
     transaction = planner.transaction
     referential_action.lock(transaction, relation)
-    checked = checked_changes(planner, relation, changed, fence=_fence(transaction, relation, set_columns))
-    if relation.row_security:
-        from headgate.commands.query import row_security
-
-        row_security.check_new(planner, relation, checked.select("new.*"), row_security.UPDATE)
+    fence = _fence(transaction, relation, set_columns)
+    checked = checked_changes(planner, relation, changed, violations=violations, fence=fence)
     few = small(planner, relation, checked)
     if few is not None:
         return _rewrite_few(planner, relation, few, set_columns, later), rows_of(few, "new", relation) if kept is not None else None
@@ -216,7 +219,7 @@ def rewrite_few(
 ) -> tuple[int, pa.Table]:
     """As `rewrite`, of rows of a plain table without row security that the driver has computed."""
     referential_action.lock(planner.transaction, relation)
-    new = NewRows(planner, relation).checked(_flat(changed["new"], relation))
+    new = NewRows(planner, relation, violations=()).checked(_flat(changed["new"], relation))
     few = changed.set_column(changed.column_names.index("new"), "new", new.to_struct_array())
     return _rewrite_few(planner, relation, few, set_columns, later), new
 
@@ -280,10 +283,10 @@ def _writing(planner: Planner) -> referential_action.Writing:
     def update(relation: Relation, rows: DataFrame | pa.Table, columns: set[str]) -> None:
         replica_identity.check(planner.transaction.cursor, relation, "update")
         frame = local_frame(planner.session_spark, rows) if isinstance(rows, pa.Table) else rows
-        rewrite(planner, relation, frame, columns)
+        rewrite(planner, relation, frame, columns, violations=())
 
     def default(relation: Relation, column: TableColumn) -> pa.Scalar:
-        return NewRows(planner, relation).default(column, 1)[0]
+        return NewRows(planner, relation, violations=()).default(column, 1)[0]
 
     return referential_action.Writing(delete, update, default)
 
@@ -322,7 +325,7 @@ def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table,
     alive = changed.filter(changed["new"].is_valid())
     if not alive.num_rows or not touched_keys(relation, set_columns):
         return
-    rows, writer = _flat(alive["new"], relation), NewRows(planner, relation)
+    rows, writer = _flat(alive["new"], relation), NewRows(planner, relation, violations=())
     found: list[Clash] = []
     judged = uniqueness.judged(planner.session, relation)
     indexes = [each for each in judged if each.plain]
@@ -356,9 +359,15 @@ def _are_among(stored: pa.Table, changed: pa.Table) -> NDArray[np.bool_]:
 
 
 def checked_changes(
-    planner: Planner, relation: Relation, changed: DataFrame, *, shown: Relation | None = None, fence: Fence | None = None
+    planner: Planner,
+    relation: Relation,
+    changed: DataFrame,
+    *,
+    violations: Sequence[Violation],
+    shown: Relation | None = None,
+    fence: Fence | None = None,
 ) -> DataFrame:
-    """The changes with generated columns computed and constraints checked in the new row."""
+    """The changes with generated columns computed, and policies and constraints checked in the new row."""
     if not relation.columns:
         return changed
     names = [each.name for each in relation.columns]
@@ -371,9 +380,8 @@ def checked_changes(
         *more,
     )
     generated = row_constraint.with_generated(planner.evaluation, relation, flat)
-    checked = row_constraint.checked(
-        planner.evaluation, relation, generated, shown=disclosure.of_row(planner, shown or relation), fence=fence
-    )
+    told = disclosure.of_row(planner, shown or relation)
+    checked = row_constraint.checked(planner.evaluation, relation, generated, shown=told, fence=fence, violations=violations)
     new = F.struct(*[F.col(quoted(name)) for name in names])
     return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"), *more)
 

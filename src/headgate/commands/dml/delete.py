@@ -11,7 +11,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml import assignment, current_row, driver_change, returning
 from headgate.commands.dml.insert import target
-from headgate.commands.dml.update import changed_source, named, touched
+from headgate.commands.dml.update import changed_source, named, security_of, touched
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import modifying_with
@@ -36,7 +36,7 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
         few = None if node.using_clause else driver_change.deleted(planner, relation, node, named(relation, node))
         if few is not None:
             return _deleted(planner, relation, node, few, kept)
-        table, source = changed_source(planner, relation, node, node.using_clause)
+        table, source = changed_source(planner, relation, node, node.using_clause, security_of(planner, relation, node))
         source = planner.where(node, source, source.scope(None))
         for each in touched(planner, relation, node, node.using_clause):
             replica_identity.check(transaction.cursor, each, "delete")

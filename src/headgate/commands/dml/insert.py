@@ -16,14 +16,15 @@ from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression, temporary_schema
 from headgate.commands.constraint import referential_action
-from headgate.commands.dml import on_conflict, returning, unwritable_view
+from headgate.commands.dml import column_reads, on_conflict, returning, unwritable_view
 from headgate.commands.dml.rows import many_rows, next_value, storage_error
 from headgate.commands.dml.rows.new_rows import NewRows
-from headgate.commands.query import rendering
+from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import modifying_with
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, reference
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -46,12 +47,18 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction), closing(NewRows(planner, relation)) as writer:
+    with rendering.running(session, transaction):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
+        return _insert(node, session, planner, relation)
+
+
+def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: Relation) -> ResultSet | CommandResult:
+    security = _security(node, planner, relation)
+    with closing(NewRows(planner, relation, violations=security.violations(Rows.INSERTED))) as writer:
         modifying_with.freeze_subqueries(planner, node.on_conflict_clause, node.returning_clause)
         columns = target_columns(node, relation)
-        command = on_conflict.Command(node, planner) if node.HasField("on_conflict_clause") else None
+        command = on_conflict.Command(node, planner, security) if node.HasField("on_conflict_clause") else None
         if command is not None:
             on_conflict.permit(node, planner, relation)
         rows = _source(node, planner, writer, columns)
@@ -66,6 +73,13 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
             return CommandResult(f"INSERT 0 {stored.num_rows}")
         alias = node.relation.alias.aliasname
         return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
+
+
+def _security(node: pb.InsertStmt, planner: Planner, relation: Relation) -> RowSecurity:
+    """Return what row security requires of an INSERT."""
+    updates = node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE
+    statement = Statement.UPSERT if updates else Statement.INSERT
+    return row_security.of_statement(planner, relation, statement, lambda: column_reads.of_insert(planner, relation, node))
 
 
 def _insert_many(node: pb.InsertStmt, writer: NewRows, command: on_conflict.Command | None, rows: DataFrame) -> ResultSet | CommandResult:

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege, stored_expression
-from headgate.commands.dml import assignment, insert
+from headgate.commands.dml import assignment, column_reads, insert
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.row_security import Rows, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -69,7 +70,10 @@ class _Merge:
             planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=(FILE, ROW)
         )
         from_clause.restrict(planner, relation, table.star, alias or relation.name)
-        self.table = planner.visible(relation, table)
+        self.security = row_security.of_statement(
+            planner, relation, Statement.MERGE, lambda: column_reads.of_merge(planner, relation, node)
+        )
+        self.table = self.security.visible(table)
         self._check_columns()
         self.source = from_clause.item(planner, node.source_relation, None)
         if any(each.name == self.table.tables[0].name for each in self.source.tables):
@@ -101,11 +105,9 @@ class _Merge:
                 self.planner.writes(self.relation, [column.attnum for column in columns])
 
     def _check_policies(self, held: DataFrame) -> None:
-        if self.relation.row_security:
-            for kind, command in ((_UPDATE, row_security.UPDATE), (_DELETE, row_security.DELETE)):
-                if places := self._of(kind):
-                    rows = replace(self.both, frame=held.where(col(_CLAUSE).isin(places)))
-                    row_security.check_old(self.planner, self.relation, rows, command)
+        for kind, rows in ((_UPDATE, Rows.MERGE_UPDATE), (_DELETE, Rows.MERGE_DELETE)):
+            if places := self._of(kind):
+                self.security.refuse(rows, replace(self.table, frame=held.where(col(_CLAUSE).isin(places))))
 
     def run(self) -> CommandResult:
         """Writes what the clauses ask for."""
@@ -167,7 +169,7 @@ class _Merge:
             names_set = {unwrap(each).name for each in targets}
             with ExitStack() as kept:
                 changed = assignment.numbered(self.planner, self.relation, rows.select(old, new.row.alias("new"), *where), new, kept)
-                count += assignment.rewrite(self.planner, self.relation, changed, names_set)[0]
+                count += assignment.rewrite(self.planner, self.relation, changed, names_set, self.security.violations(Rows.UPDATED))[0]
         return count
 
     def _insertions(self, held: DataFrame) -> int:
@@ -176,7 +178,8 @@ class _Merge:
             clause = self.clauses[place]
             values = self._values(clause, self.source.scope(None))
             rows = held.where(col(_CLAUSE) == place).select(*(values or [F.lit(True).alias(NO_COLUMN)]))
-            with closing(NewRows(self.planner, self.relation)) as writer:
+            violations = self.security.violations(Rows.INSERTED)
+            with closing(NewRows(self.planner, self.relation, violations=violations)) as writer:
                 count += writer.append_frame(writer.completed_frame(rows))
         return count
 

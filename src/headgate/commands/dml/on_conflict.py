@@ -24,8 +24,9 @@ from headgate.commands.dml.rows import first_error, routed_rows
 from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.publication import replica_identity
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.plan import Source, col
+from headgate.commands.query.plan import PlanColumn, Source, col
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.row_security import Rows, RowSecurity
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.sql.parser import unwrap
@@ -60,6 +61,7 @@ class Command:
 
     node: pb.InsertStmt
     planner: Planner
+    security: RowSecurity
     before: dict[int, Mapping[str, Action]] = field(default_factory=dict)
 
     @property
@@ -245,11 +247,12 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
         "row",
     )
     source = Source(keyed, ours.tables + theirs.tables, ours.star)
-    from_clause.restrict(planner, relation, (*ours.star, *theirs.star))
+    from_clause.restrict(planner, writer.shown, [_of_root(each, writer.shown) for each in (*ours.star, *theirs.star)])
     scope = source.scope(None)
     if clause.HasField("where_clause"):
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
         source = replace(source, frame=source.frame.where(planner.evaluation.filter(condition)))
+    command.security.refuse(Rows.CONFLICT, replace(source, tables=ours.tables))
     new = assignment.new_row(clause.target_list, planner, relation, ours.star, scope)
     fence = Fence(planner.transaction.cursor, relation) if writer.shown is not relation else None
     if fence is not None and fence.crossed(source.frame.select(new.row.alias("new")).select("new.*")):
@@ -260,7 +263,15 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
     )
     with ExitStack() as kept:
         changed = assignment.numbered(planner, relation, changed, new, kept)
-        return assignment.write(planner, relation, changed, _set_columns(clause.target_list), writer.owed.change)
+        violations = command.security.violations(Rows.UPDATED)
+        return assignment.write(planner, relation, changed, _set_columns(clause.target_list), violations, writer.owed.change)
+
+
+def _of_root(column: PlanColumn, root: Relation) -> PlanColumn:
+    """Return a leaf's column with the number that it has in the table that the statement names, whose rights count."""
+    found = root.column(column.name)
+    assert found is not None
+    return replace(column, attnum=found.attnum)
 
 
 def _set_columns(targets: Sequence[pb.Node]) -> set[str]:

@@ -14,20 +14,21 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege
-from headgate.commands.dml import assignment, current_row, driver_change, partition_pruning, returning
+from headgate.commands.dml import assignment, column_reads, current_row, driver_change, partition_pruning, returning
 from headgate.commands.dml.insert import target
 from headgate.commands.dml.rows import storage_error
 from headgate.commands.publication import replica_identity
-from headgate.commands.query import rendering
+from headgate.commands.query import rendering, row_security
 from headgate.commands.query.clause import from_clause, modifying_with
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import Scope
-from headgate.sql.parser import has_condition, kind, unwrap, walk
+from headgate.sql.parser import unwrap
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.write import columns as spark_columns
@@ -46,7 +47,8 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         few = None if node.from_clause else _few(planner, relation, node)
         if few is not None:
             return _update_few(planner, relation, node, few)
-        table, source = changed_source(planner, relation, node, node.from_clause)
+        security = security_of(planner, relation, node)
+        table, source = changed_source(planner, relation, node, node.from_clause, security)
         scope = source.scope(None)
         source = planner.where(node, source, scope)
         set_columns = _set_columns(planner, relation, node)
@@ -65,7 +67,8 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         with storage_error.sought(relation.name, lambda: proposed.select("new.*")):
             changed = proposed.dropDuplicates(["file", "row"]) if node.from_clause else proposed
             changed = assignment.numbered(planner, relation, changed, new, kept)
-            count, rows = assignment.rewrite(planner, relation, changed, set_columns, kept if returns else None)
+            violations = security.violations(Rows.UPDATED)
+            count, rows = assignment.rewrite(planner, relation, changed, set_columns, violations, kept if returns else None)
         if rows is None:
             return CommandResult(f"UPDATE {count}")
         alias = node.relation.alias.aliasname
@@ -132,10 +135,16 @@ def named(relation: Relation, node: pb.DeleteStmt | pb.InsertStmt | pb.UpdateStm
     return alias or relation.name, None if alias else relation.schema
 
 
+def security_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> RowSecurity:
+    """Return what row security requires of an UPDATE or DELETE."""
+    statement = Statement.UPDATE if node.DESCRIPTOR.name == "UpdateStmt" else Statement.DELETE
+    return row_security.of_statement(planner, relation, statement, lambda: column_reads.of_change(planner, relation, node))
+
+
 def changed_source(
-    planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]
+    planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node], security: RowSecurity | None = None
 ) -> tuple[Source, Source]:
-    """(the table with its rows' positions, the same joined with FROM or USING)."""
+    """(the table with its rows' positions, the same joined with FROM or USING). `security` is None if the statement is only described."""
     if planner.describing:
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
     elif relation.is_partitioned and not current_row.is_asked(node):
@@ -147,10 +156,8 @@ def changed_source(
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
     table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
     from_clause.restrict(planner, relation, table.star, named(relation, node)[0])
-    updating = node.DESCRIPTOR.name == "UpdateStmt"
-    reading = has_condition(node) or node.HasField("returning_clause") or bool(items)
-    reading = reading or (updating and any(kind(each) == "ColumnRef" for item in node.target_list for each in walk(item)))
-    table = planner.visible(relation, table, "w" if updating else "d", reading=reading)
+    if security is not None:
+        table = security.visible(table)
     if not items:
         return table, table
     planner.multiplies = not planner.describing and from_clause.multiplies(items, node.where_clause, beside=1)

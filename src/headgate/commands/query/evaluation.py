@@ -79,6 +79,8 @@ class Evaluation:
         self._subqueries: dict[str, Column] = {}
         self.restricted: dict[str, PostgresError] = {}
         """Columns (by key) that the role may not read, with what to say."""
+        self.named: set[str] = set()
+        """The keys of the columns that the compiled expressions name."""
         self.outer_references = 0
         """How often a column of a query around the one that was planned has been named."""
 
@@ -161,6 +163,7 @@ class Evaluation:
                     raise self.restricted[each.key]
                 found = self._subqueries.get(each.key)
                 places[each.key] = self._place(each) if found is None else found
+                self.named.add(each.key)
         return places
 
     def _place(self, reference: ColumnRef) -> Column:

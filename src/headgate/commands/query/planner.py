@@ -104,9 +104,13 @@ class Planner:
         """The statement gives rows of the table values in these columns."""
         self.written.setdefault(relation.oid, set()).update(attnums)
 
-    def nested(self) -> Planner:
-        """The planner of a statement inside WITH: it sees the queries before it."""
-        made = Planner(self.session, self.transaction)
+    def nested(self, *, describing: bool = False) -> Planner:
+        """Return the planner of a statement inside WITH, which can use the queries before it.
+
+        `describing`: the planner binds the clauses of this statement, with parameters of known types, and runs nothing.
+        """
+        types = {number: each.type_oid for number, each in enumerate(self.session.parameters, 1)} if describing else None
+        made = Planner(self.session, self.transaction, types)
         made.ctes, made.frozen, made.role, made.in_view = dict(self.ctes), self.frozen, self.role, self.in_view
         return made
 
@@ -173,14 +177,6 @@ class Planner:
         ]
         frame = plan.frame.where(compiler.barrier(F.lit(True))) if views.is_barrier(options) else plan.frame
         return Plan(frame, tuple(columns))
-
-    def visible(self, relation: Relation, source: Source, command: str = "r", *, reading: bool = True) -> Source:
-        """The rows of a table that row security lets the role see."""
-        if not relation.row_security:
-            return source
-        from headgate.commands.query import row_security
-
-        return row_security.visible(self, relation, source, command, reading=reading)
 
     def copy_of(self, plan: Plan) -> Plan:
         """The same rows under new keys: a WITH query that is read more than once."""

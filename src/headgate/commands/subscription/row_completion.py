@@ -101,4 +101,4 @@ def applied_rows(
 ) -> NewRows:
     """What completes and checks the rows of one table within a worker's transaction."""
     session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction, workers_settings(node.settings))
-    return NewRows(Planner(session, transaction), relation, routed_from=routed_from)  # type: ignore[arg-type]
+    return NewRows(Planner(session, transaction), relation, violations=(), routed_from=routed_from)  # type: ignore[arg-type]

@@ -20,9 +20,8 @@ from headgate.commands.constraint import uniqueness
 from headgate.commands.dml.rows import next_value
 from headgate.commands.partition import alter_partition
 from headgate.commands.publication import membership
-from headgate.commands.query import row_security
 from headgate.commands.sequence import sequence
-from headgate.commands.table import alter_constraint, foreign_key, rewrite_table, table_definition
+from headgate.commands.table import alter_constraint, foreign_key, policy, rewrite_table, table_definition
 from headgate.commands.table.alteration import Alteration
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
@@ -105,7 +104,7 @@ def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> 
         if column.name in _used(each.generated, relation)
     ]
     found += dependency.of_column(cursor, context, relation, column.attnum)
-    found += row_security.dependants(cursor, relation, table, on, column.name)
+    found += policy.dependants(cursor, relation, table, on, column.name)
     found += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
     dependency.settle(alteration.transaction, found, [on], alteration.session.notices, cascade=cascade)
     alteration.refresh()

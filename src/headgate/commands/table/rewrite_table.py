@@ -82,7 +82,7 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
     if bound is None or next_value.called(bound):  # an identity column has no default
         with persisted(positions) as kept:
             place, rows = places(kept)
-            value, numbers = NewRows(Planner(session, transaction), relation).numbered_column(column, bound, place, rows, 0)
+            value, numbers = NewRows(Planner(session, transaction), relation, violations=()).numbered_column(column, bound, place, rows, 0)
             _replace(transaction, relation, column, value.cast(spark_type(column.type_oid, column.typmod)), kept.select("*", *numbers))
     else:
         _replace(transaction, relation, column, Evaluation(session).column(bound), positions)

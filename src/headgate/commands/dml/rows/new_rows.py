@@ -28,6 +28,7 @@ from headgate.commands.dml.rows.next_value import Numbers
 from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
+from headgate.commands.query.row_security import Violation
 from headgate.errors import PostgresError
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
@@ -54,12 +55,18 @@ class Clash:
 class NewRows:
     """Writes rows into one table within one statement. Rows of a partitioned table go to its leaves (`routed_rows`)."""
 
-    def __init__(self, planner: Planner, relation: Relation, *, routed_from: Relation | None = None) -> None:
-        """`routed_from`: the table to which the statement writes, whose leaf this is: messages show rows in its columns."""
+    def __init__(
+        self, planner: Planner, relation: Relation, *, violations: Sequence[Violation], routed_from: Relation | None = None
+    ) -> None:
+        """`violations`: the rows that row security rejects, by the policies of the table that the statement names; none if it is exempt.
+
+        `routed_from`: the table to which the statement writes, whose leaf this is: messages show rows in its columns.
+        """
         self.planner = planner
         self.transaction = planner.transaction
         self.relation = relation
         self.shown = routed_from or relation
+        self.violations = violations
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
         self.owed = OwedReferences(planner, relation)
         self._later = False
@@ -147,20 +154,24 @@ class NewRows:
         expression, made = next_value.taken(default, self.planner.session, self.transaction, rows, first=others)
         return self.planner.column(expression), [each.column(place).alias(each.key) for each in made]
 
+    def of_leaf(self, leaf: Relation) -> NewRows:
+        """Return what writes the statement's rows into a leaf of the table."""
+        return NewRows(self.planner, leaf, violations=self.violations, routed_from=self.relation)
+
     # ---- checks ----------------------------------------------------------------------------------------------
 
     @property
     def needs_spark(self) -> bool:
-        """Whether rows must pass through Spark: for CHECK constraints, domains and generated columns."""
-        return bool(self.relation.checks) or any(
+        """Whether rows must pass through Spark: for policies, CHECK constraints, domains and generated columns."""
+        return bool(self.violations or self.relation.checks) or any(
             each.generated is not None or domain.constrained(each.type_oid) for each in self.relation.columns
         )
 
     def checked(self, rows: pa.Table) -> pa.Table:
-        """Rows with generated columns; 23502 and 23514."""
+        """Rows with generated columns; 42501, 23502 and 23514."""
         if self.needs_spark and rows.num_rows:
-            frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
-            rows = self._checked_frame(frame, None).toArrow()
+            schema = spark_columns(self.relation) if self.relation.columns else None
+            rows = self._checked_frame(local_frame(self.planner.session_spark, rows, schema), None).toArrow()
         for each in self.relation.columns:
             if each.not_null and rows.column(each.name).null_count:
                 self._refuse_null(rows, each)
@@ -174,7 +185,9 @@ class NewRows:
     def _checked_frame(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
         generated = row_constraint.with_generated(self.planner.evaluation, self.relation, rows)
         told = disclosure.of_row(self.planner, self.shown)
-        return row_constraint.checked(self.planner.evaluation, self.relation, generated, shown=told, fence=fence)
+        return row_constraint.checked(
+            self.planner.evaluation, self.relation, generated, shown=told, fence=fence, violations=self.violations
+        )
 
     def refuse_outside(self, rows: pa.Table) -> None:
         """23514 for the first row that does not belong into the partition that the statement names."""
@@ -295,12 +308,11 @@ class NewRows:
         return self.admitted(self.checked(rows))
 
     def admitted(self, rows: pa.Table, without: Sequence[Index] = ()) -> pa.Table:
-        """Rows that are `checked`, after what other rows and policies say of them.
+        """Rows that are `checked`, after what other rows say of them.
 
         `without`: indexes in which nobody has their keys; the table's lock is held.
         """
         if rows.num_rows:
-            self._check_policies(rows)
             self._later = self._may_wait(rows)
             if not self._later:
                 referential_action.lock(self.transaction, self.relation)
@@ -336,12 +348,6 @@ class NewRows:
         """Rows are written whose deferred keys are checked at the end."""
         uniqueness.put_off(self.planner.session, self.transaction, self.relation, lambda index: self._distinct(rows, index)[0])
 
-    def _check_policies(self, rows: pa.Table | DataFrame) -> None:
-        if self.relation.row_security:
-            from headgate.commands.query import row_security
-
-            row_security.check_new(self.planner, self.relation, rows, row_security.INSERT)
-
     def check_references(self) -> None:
         """23503 unless what the rows written so far name is there; called when the statement has written all its rows."""
         self.owed.check()
@@ -353,14 +359,11 @@ class NewRows:
         if self.relation.unique_indexes or self.relation.foreign_keys:
             with ExitStack() as done:
                 return self.append_kept(rows, done)[0]
-        checked = self.checked_frame(rows)
-        self._check_policies(checked)
-        return self.transaction.append(self.relation, checked)
+        return self.transaction.append(self.relation, self.checked_frame(rows))
 
     def append_kept(self, rows: DataFrame, kept: ExitStack) -> tuple[int, DataFrame]:
         """The same of a table that is not partitioned; with them the rows as they were stored, which Spark keeps until `kept` is closed."""
         checked = self.checked_frame(rows)
-        self._check_policies(checked)
         referential_action.lock(self.transaction, self.relation)
         self.transaction.lock(self.relation)
         held = kept.enter_context(persisted(checked))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headgate.commands.dml import on_conflict
     from headgate.commands.dml.rows.new_rows import NewRows
     from headgate.commands.query.planner import Planner
+    from headgate.commands.query.row_security import Violation
 
 
 def append(writer: NewRows, rows: pa.Table) -> pa.Table:
@@ -67,8 +68,6 @@ def insert(command: on_conflict.Command, writer: NewRows, rows: pa.Table) -> pa.
 
 def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
     """The writer of each leaf that gets rows, with them and their places; 23514 for the first row that has no leaf."""
-    from headgate.commands.dml.rows.new_rows import NewRows
-
     root = writer.relation
     table = writer.transaction.partitioned(root)
     writer.refuse_outside(rows)
@@ -77,9 +76,7 @@ def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, ND
     with disclosure.routing(writer.planner, root, table.router.key_names()):
         if homeless is not None:
             raise table.router.refused(homeless, named)
-    return [
-        (NewRows(writer.planner, leaf, routed_from=root), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(places)
-    ]
+    return [(writer.of_leaf(leaf), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(places)]
 
 
 def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Table, NDArray[np.int64]]]) -> pa.Table:
@@ -93,8 +90,6 @@ def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Ta
 
 def append_frame(writer: NewRows, rows: DataFrame) -> int:
     """Checks and adds the rows of a frame; their number."""
-    from headgate.commands.dml.rows.new_rows import NewRows
-
     root = writer.relation
     table = writer.transaction.partitioned(root)
     checked = rows if writer.fence is None else writer.checked_frame(rows)
@@ -109,32 +104,35 @@ def append_frame(writer: NewRows, rows: DataFrame) -> int:
         for number in numbers:
             leaf = table.leaves[number]
             part = held.where(F.col(TO) == number).select(*[F.col(quoted(each.name)) for each in leaf.columns])
-            count += NewRows(writer.planner, leaf, routed_from=root).append_frame(part)
+            count += writer.of_leaf(leaf).append_frame(part)
         return count
 
 
 # ---- UPDATE -----------------------------------------------------------------------------------------------------------
 
 
-def rewrite(planner: Planner, root: Relation, changed: DataFrame, set_columns: set[str], kept: ExitStack | None) -> tuple[int, Rows | None]:
+def rewrite(
+    planner: Planner, root: Relation, changed: DataFrame, set_columns: set[str], violations: Sequence[Violation], kept: ExitStack | None
+) -> tuple[int, Rows | None]:
     """`assignment.rewrite` for a partitioned table."""
-    from headgate.commands.dml import assignment
-
-    table = planner.transaction.partitioned(root)
-    moves = bool(set_columns & set(table.router.key_names()))
-    few = assignment.small(planner, root, changed)
-    if few is not None:
-        return _rewrite_few(planner, table, few, set_columns, moves=moves, keep=kept is not None)
-    return _rewrite_many(planner, table, changed, set_columns, kept, moves=moves)
-
-
-def _rewrite_few(
-    planner: Planner, table: PartitionedTable, few: pa.Table, set_columns: set[str], *, moves: bool, keep: bool
-) -> tuple[int, pa.Table | None]:
     from headgate.commands.dml import assignment
     from headgate.commands.dml.rows.new_rows import NewRows
 
-    root, transaction = table.root, planner.transaction
+    table = planner.transaction.partitioned(root)
+    writer = NewRows(planner, root, violations=violations)
+    moves = bool(set_columns & set(table.router.key_names()))
+    few = assignment.small(planner, root, changed)
+    if few is not None:
+        return _rewrite_few(writer, table, few, set_columns, moves=moves, keep=kept is not None)
+    return _rewrite_many(writer, table, changed, set_columns, kept, moves=moves)
+
+
+def _rewrite_few(
+    writer: NewRows, table: PartitionedTable, few: pa.Table, set_columns: set[str], *, moves: bool, keep: bool
+) -> tuple[int, pa.Table | None]:
+    from headgate.commands.dml import assignment
+
+    planner, root, transaction = writer.planner, table.root, writer.transaction
     if not few.num_rows:
         return 0, assignment.rows_of(few, "new", root) if keep else None
     new = ordered(root, buffers.whole(few["new"]))
@@ -142,7 +140,7 @@ def _rewrite_few(
     there = here
     if moves:
         rows = _rows(new)
-        NewRows(planner, root).refuse_outside(rows)
+        writer.refuse_outside(rows)
         with disclosure.routing(planner, root, table.router.key_names()):
             there = table.places(rows)
     arriving = np.where(there == here, NOWHERE, there)
@@ -157,7 +155,7 @@ def _rewrite_few(
     for leaf, at in table.parts(here):
         places = np.asarray(at)
         stays = there[places] == table.number(leaf)
-        done = NewRows(planner, leaf, routed_from=root).checked(_rows(ordered(leaf, new.take(pa.array(places[stays])))))
+        done = writer.of_leaf(leaf).checked(_rows(ordered(leaf, new.take(pa.array(places[stays])))))
         kept(done, places[stays])
         mine = few.take(at)
         back = np.full(len(places), -1, np.int64)
@@ -174,7 +172,7 @@ def _rewrite_few(
         assignment.refuse_clash_of_few(planner, leaf, part, set_columns)
         transaction.rewrite(leaf, part)
     for leaf, at in table.parts(arriving):
-        kept(NewRows(planner, leaf, routed_from=root).append(_rows(ordered(leaf, new.take(at)))), at)
+        kept(writer.of_leaf(leaf).append(_rows(ordered(leaf, new.take(at)))), at)
     if not keep:
         return few.num_rows, None
     whole = pa.concat_tables(stored).take(pa.array(np.argsort(np.concatenate(order), kind="stable")))
@@ -182,28 +180,26 @@ def _rewrite_few(
 
 
 def _rewrite_many(
-    planner: Planner, table: PartitionedTable, changed: DataFrame, set_columns: set[str], kept: ExitStack | None, *, moves: bool
+    writer: NewRows, table: PartitionedTable, changed: DataFrame, set_columns: set[str], kept: ExitStack | None, *, moves: bool
 ) -> tuple[int, Rows | None]:
     from headgate.commands.dml import assignment
-    from headgate.commands.dml.rows.new_rows import NewRows
 
-    root, transaction, stored = table.root, planner.transaction, []
+    planner, root, transaction, stored = writer.planner, table.root, writer.transaction, []
     with ExitStack() as done:
         held = (kept or done).enter_context(persisted(table.tagged(changed, moves=moves)))
         flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
         if any(each[TO] == NOWHERE for each in flows):
             with disclosure.routing(planner, root, table.router.key_names()):
                 table.refuse_homeless(held, TO, "new.")
-        fence = NewRows(planner, root).fence if moves else None
-        if fence is not None:
-            _refuse_outside(planner, root, held)
+        if moves and writer.fence is not None:
+            _refuse_outside(writer, held)
         arriving = sorted({each[TO] for each in flows if each[FROM] != each[TO]})
         for number in arriving:
             transaction.lock(table.leaves[number])
         for number in sorted({each[FROM] for each in flows}):
             leaf = table.leaves[number]
             part = table.leaving(held, number)
-            stays = assignment.checked_changes(planner, leaf, part.where("new IS NOT NULL"), shown=root)
+            stays = assignment.checked_changes(planner, leaf, part.where("new IS NOT NULL"), violations=writer.violations, shown=root)
             with ExitStack() as written:
                 whole = (kept or written).enter_context(persisted(stays.unionByName(part.where("new IS NULL"))))
                 if assignment.touched_keys(leaf, set_columns):
@@ -211,11 +207,11 @@ def _rewrite_many(
                 transaction.rewrite(leaf, whole.select(*assignment.CHANGED), is_kept=True)
             stored.append(assignment.rows_of(whole.where("new IS NOT NULL"), "new", leaf))
         for number in arriving:
-            writer, rows = NewRows(planner, table.leaves[number], routed_from=root), table.arriving(held, number)
+            leaf_writer, rows = writer.of_leaf(table.leaves[number]), table.arriving(held, number)
             if kept is None:
-                writer.append_frame(rows)
+                leaf_writer.append_frame(rows)
             else:
-                stored.append(writer.append_kept(rows, kept)[1])
+                stored.append(leaf_writer.append_kept(rows, kept)[1])
         return sum(each["n"] for each in flows), _in_root(root, stored) if kept is not None else None
 
 
@@ -226,11 +222,9 @@ def _in_root(root: Relation, parts: Sequence[DataFrame]) -> DataFrame:
     return functools.reduce(DataFrame.unionAll, [part.select(*names, *more) for part in parts])
 
 
-def _refuse_outside(planner: Planner, root: Relation, changed: DataFrame) -> None:
+def _refuse_outside(writer: NewRows, changed: DataFrame) -> None:
     """23514 for new rows that leave the partition that the statement names."""
-    from headgate.commands.dml.rows.new_rows import NewRows
-
-    writer = NewRows(planner, root)
+    root = writer.relation
     assert writer.fence is not None
     names = [F.col(f"new.{quoted(each.name)}").alias(each.name) for each in root.columns]
     found = changed.select(*names).where(writer.fence.column()).limit(1).toArrow()

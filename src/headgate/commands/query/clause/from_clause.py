@@ -19,10 +19,11 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.commands import lookup, privilege
-from headgate.commands.query import evaluation
+from headgate.commands.query import evaluation, row_security
 from headgate.commands.query.clause import function_scan, row_locking, system_relation, where_clause
 from headgate.commands.query.driver import key_lookup
 from headgate.commands.query.plan import EqualColumns, Plan, PlanColumn, Source, reference, renamed, scope_table
+from headgate.commands.query.row_security import Statement
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder, operators
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable, using_column
@@ -163,7 +164,8 @@ def _range_var(planner: Planner, node: pb.RangeVar) -> Source:
         frame = frame.limit(0)
     source = table_source(planner, frame, relation, alias, schema, names.strings(node.alias.colnames))
     restrict(planner, relation, source.star, alias)
-    return planner.visible(relation, source)
+    statement = Statement.LOCK if locks else Statement.SELECT
+    return row_security.of_statement(planner, relation, statement).visible(source)
 
 
 def table_oid(planner: Planner, frame: DataFrame, relation: Relation, alias: str) -> list[Column]:

@@ -1,0 +1,35 @@
+"""Policies of row security as pg_policy has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.catalog.physical import Cursor, rows
+
+SELECT, INSERT, UPDATE, DELETE, ALL = "r", "a", "w", "d", "*"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A row of pg_policy; `roles` has 0 for PUBLIC."""
+
+    oid: int
+    name: str
+    command: str
+    permissive: bool
+    roles: tuple[int, ...]
+    using: str | None
+    check: str | None
+
+
+def of_relation(cursor: Cursor, database: int, relation: int) -> list[Policy]:
+    """Return the policies of a table, ordered by name."""
+    found = rows(
+        cursor,
+        "SELECT oid, polname, polcmd, polpermissive, polroles, polqual, polwithcheck FROM hg.pg_policy WHERE dbid = ? AND polrelid = ?"
+        " ORDER BY polname",
+        [database, relation],
+    )
+    return [
+        Policy(oid, name, command, permissive, tuple(roles), using, check) for oid, name, command, permissive, roles, using, check in found
+    ]

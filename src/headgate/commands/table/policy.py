@@ -1,0 +1,158 @@
+"""CREATE, ALTER and DROP POLICY (policy.c).
+
+Policies are rows of pg_policy (`catalog.security.policy`). `commands.query.row_security` decides which of them a statement must meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.physical import Cursor, insert, run, update
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.security.policy import ALL, DELETE, INSERT, SELECT, UPDATE, Policy, of_relation
+from headgate.commands import dependency, lookup, privilege, stored_expression
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression.binding import binder
+from headgate.expression.deparsing.deparse import deparse
+from headgate.sql import names
+from headgate.sql.parser import ParseNode, unwrap
+from headgate.types import registry
+
+_COMMANDS = {"select": SELECT, "insert": INSERT, "update": UPDATE, "delete": DELETE, "all": ALL}
+
+
+def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
+    """CREATE POLICY."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    relation = _table(node.table, session, cursor)
+    transaction.lock_object("pg_class", relation.oid)
+    command = _COMMANDS[node.cmd_name]
+    if command == INSERT and node.HasField("qual"):
+        raise PostgresError("42601", "only WITH CHECK expression allowed for INSERT")
+    if command in (SELECT, DELETE) and node.HasField("with_check"):
+        raise PostgresError("42601", "WITH CHECK cannot be applied to SELECT or DELETE")
+    if any(each.name == node.policy_name for each in of_relation(cursor, relation.database, relation.oid)):
+        raise PostgresError("42710", f'policy "{node.policy_name}" for table "{relation.name}" already exists')
+    insert(
+        cursor, "pg_policy", dbid=context.database, oid=transaction.engine.catalog.next_oid(), polname=node.policy_name,
+        polrelid=relation.oid, polcmd=command, polpermissive=node.permissive, polroles=_roles(node.roles, session, cursor),
+        polqual=_text(node.qual, relation, session) if node.HasField("qual") else None,
+        polwithcheck=_text(node.with_check, relation, session) if node.HasField("with_check") else None,
+    )  # fmt: skip
+    return CommandResult("CREATE POLICY")
+
+
+def alter(node: ParseNode, session: Session) -> CommandResult:
+    """ALTER POLICY … TO, USING, WITH CHECK."""
+    transaction = session.begin_statement()
+    cursor = transaction.cursor
+    relation = _table(node.table, session, cursor)
+    transaction.lock_object("pg_class", relation.oid)
+    policy = _get(cursor, relation, node.policy_name)
+    if policy.command == INSERT and node.HasField("qual"):
+        raise PostgresError("42601", "only WITH CHECK expression allowed for INSERT")
+    if policy.command in (SELECT, DELETE) and node.HasField("with_check"):
+        raise PostgresError("42601", "only USING expression allowed for SELECT, DELETE")
+    changes: dict[str, list[int] | str] = {}
+    if node.roles:
+        changes["polroles"] = _roles(node.roles, session, cursor)
+    if node.HasField("qual"):
+        changes["polqual"] = _text(node.qual, relation, session)
+    if node.HasField("with_check"):
+        changes["polwithcheck"] = _text(node.with_check, relation, session)
+    for column, value in changes.items():
+        run(cursor, f"UPDATE hg.pg_policy SET {column} = ? WHERE dbid = ? AND oid = ?", [value, relation.database, policy.oid])
+    return CommandResult("ALTER POLICY")
+
+
+def rename(node: ParseNode, session: Session) -> CommandResult:
+    """ALTER POLICY … RENAME TO."""
+    transaction = session.begin_statement()
+    cursor = transaction.cursor
+    relation = _table(node.relation, session, cursor)
+    transaction.lock_object("pg_class", relation.oid)
+    if any(each.name == node.newname for each in of_relation(cursor, relation.database, relation.oid)):
+        raise PostgresError("42710", f'policy "{node.newname}" for table "{relation.name}" already exists')
+    policy = _get(cursor, relation, node.subname)
+    update(cursor, "pg_policy", {"dbid": relation.database, "oid": policy.oid}, polname=node.newname)
+    return CommandResult("ALTER POLICY")
+
+
+def drop(node: ParseNode, session: Session) -> CommandResult:
+    """DROP POLICY [IF EXISTS] p ON t."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    for item in node.objects:
+        parts = list(unwrap(item).items)
+        schema, table = names.split_name(parts[:-1], context.database_name)
+        name = unwrap(parts[-1]).sval
+        target = pb.RangeVar(relname=table, schemaname=schema or "")
+        if node.missing_ok and lookup.find(cursor, context, target) is None:
+            session.notices.notice(f'relation "{table}" does not exist, skipping')
+            continue
+        if node.missing_ok:
+            known = lookup.target(cursor, context, target)
+            if all(each.name != name for each in of_relation(cursor, known.database, known.oid)):
+                session.notices.notice(f'policy "{name}" for relation "{known.name}" does not exist, skipping')
+                continue
+        relation = _table(target, session, cursor)
+        transaction.lock_object("pg_class", relation.oid)
+        run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [relation.database, _get(cursor, relation, name).oid])
+    return CommandResult("DROP POLICY")
+
+
+def _get(cursor: Cursor, relation: Relation, name: str) -> Policy:
+    found = next((each for each in of_relation(cursor, relation.database, relation.oid) if each.name == name), None)
+    if found is None:
+        raise PostgresError("42704", f'policy "{name}" for table "{relation.name}" does not exist')
+    return found
+
+
+def _table(node: ParseNode, session: Session, cursor: Cursor) -> Relation:
+    relation = lookup.table(cursor, session.context, node)
+    privilege.check_owner(cursor, session.context.user, relation.owner, "table", relation.name)
+    privilege.refuse_system(relation)
+    return relation
+
+
+def _roles(nodes: Sequence[pb.Node], session: Session, cursor: Cursor) -> list[int]:
+    found = []
+    for item in nodes:
+        spec = unwrap(item)
+        if spec.roletype == pb.ROLESPEC_PUBLIC:
+            if len(nodes) > 1:
+                session.notices.warning(
+                    "ignoring specified roles other than PUBLIC", hint="All roles are members of the PUBLIC role.", sqlstate="22000"
+                )
+            return [0]
+        found.append(privilege.used_role(cursor, names.role_name(spec, session.context.user, session.context.session_user)))
+    return found or [0]
+
+
+def _text(node: ParseNode, relation: Relation, session: Session) -> str:
+    context = stored_expression.context(session.context.forms).within(refuse_subquery="subqueries in policies are not supported")
+    scope = stored_expression.scope_of(relation.columns, relation.name, relation.schema, relation.oid)
+    try:
+        return deparse(binder.bind_condition(node, scope, "POLICY", context=context), types=registry.known())
+    except PostgresError as error:
+        error.position = None  # as PostgreSQL, which has lost the text by then
+        raise
+
+
+def dependants(cursor: Cursor, relation: Relation, table: str, on: str, column: str) -> list[dependency.Dependant]:
+    """The policies of a table that use a column which is to go."""
+    found = []
+    for each in of_relation(cursor, relation.database, relation.oid):
+        texts = [text for text in (each.using, each.check) if text is not None]
+        if any(column in stored_expression.columns_of(text, relation) for text in texts):
+
+            def drop_policy(oid: int = each.oid) -> None:
+                run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [relation.database, oid])
+
+            found.append(dependency.Dependant((3256, each.oid), f"policy {names.quote_ident(each.name)} on {table}", on, drop_policy))
+    return found
