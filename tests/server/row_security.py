@@ -40,6 +40,7 @@ TABLES = {
     "leaf": ("leaf", "leaf"),
     "root whose leaf hides all": ("parted", "parted", "leaf"),
     "leaf whose root hides all": ("leaf", "leaf", "parted"),
+    "root of a leaf with policies": ("parted", "leaf"),
 }
 """The table that statements name, the one that has the policies, and one that has row security and no policy."""
 
@@ -149,7 +150,7 @@ DELETE FROM {t} RETURNING 1
 DELETE FROM {t} USING source WHERE source.id = 1
 DELETE FROM {t} USING source WHERE source.id = {t}.id
 MERGE INTO {t} USING source s ON {t}.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v
-MERGE INTO {t} USING source s ON {t}.id = s.id WHEN MATCHED THEN UPDATE SET who = 'other'
+MERGE INTO {t} USING source s ON {t}.id = s.id WHEN MATCHED AND s.id = 2 THEN UPDATE SET who = 'other'
 MERGE INTO {t} USING source s ON {t}.id = s.id AND s.id = 1 WHEN MATCHED THEN UPDATE SET who = 'other'
 MERGE INTO {t} USING source s ON {t}.id = s.id WHEN MATCHED AND s.id = 2 THEN DELETE
 MERGE INTO {t} USING source s ON {t}.id = s.id WHEN MATCHED THEN DELETE
@@ -157,6 +158,9 @@ MERGE INTO {t} USING (SELECT id + 40 AS id, who, v FROM source) s ON {t}.id = s.
 MERGE INTO {t} USING (VALUES (1)) s (id) ON false WHEN NOT MATCHED THEN INSERT (id, who, v) VALUES (70, 'other', 70)
 MERGE INTO {t} USING (VALUES (1)) s (id) ON true WHEN MATCHED THEN DELETE
 MERGE INTO {t} USING source s ON {t}.id = s.id WHEN MATCHED THEN DO NOTHING
+MERGE INTO target USING shown s ON target.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.who, s.v)
+MERGE INTO target USING invoked s ON target.id = s.id WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.who, s.v)
+UPDATE {t} SET id = 150, v = NULL WHERE id = 1
 SET LOCAL row_security = off; INSERT INTO {t} SELECT * FROM source WHERE false
 SET LOCAL row_security = off; UPDATE {t} SET v = 1 WHERE false
 SET LOCAL row_security = off; COPY {t} FROM STDIN

@@ -52,20 +52,20 @@ def checked(
     checks: Sequence[Check] | None = None,
     *,
     shown: RowShown | None = None,
-    fence: Fence | None = None,
-    violations: Sequence[Violation] = (),
+    first: Sequence[Violation] = (),
+    last: Sequence[Violation] = (),
 ) -> DataFrame:
     """Rows (columns by name) that raise 23502 or 23514 when they are computed and violate a constraint of the table.
 
-    `shown`: what messages show of a row; all of it if None. `fence`: the bounds of a partition. `violations`: what row security rejects,
-    before NOT NULL and CHECK are evaluated.
+    `shown`: what messages show of a row; all of it if None. `first` and `last` are evaluated before and after NOT NULL and CHECK: what row
+    security rejects, and rows outside of a partition (`outside`).
     """
     whole = shown or disclosure.whole_row(relation)
     found: list[Violation] = []
     for each in relation.columns:
         if domain.constrained(each.type_oid):
             found += domain.violations(each.type_oid, compiler.plan)(F.col(quoted(each.name)))
-    found += violations
+    found += first
     found += [
         (F.col(quoted(each.name)).isNull(), not_null_violation(evaluation, relation, each.name, whole))
         for each in relation.columns
@@ -75,17 +75,22 @@ def checked(
         met = evaluation.column(stored_expression.stored(check.expression, relation))
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
         found.append((~F.coalesce(met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name), evaluation, whole)))
-    if fence is not None and fence.above:
-        text = f'new row for relation "{relation.name}" violates partition constraint'
-        found.append((fence.column(), _message("23514", _of(relation, text), evaluation, whole)))
-    violation = first_of(found)
+    violation = first_of([*found, *last])
     if violation is None:
         return rows
     if not relation.columns:
         return rows.where(F.when(violation.isNull(), F.lit(True)).otherwise(F.raise_error(violation).cast("boolean")))
-    first = relation.columns[0].name
-    guarded = F.when(violation.isNull(), F.col(quoted(first))).otherwise(F.raise_error(violation).cast(rows.schema[first].dataType))
-    return rows.select(*[guarded.alias(name) if name == first else F.col(quoted(name)) for name in rows.columns])
+    carrier = relation.columns[0].name
+    guarded = F.when(violation.isNull(), F.col(quoted(carrier))).otherwise(F.raise_error(violation).cast(rows.schema[carrier].dataType))
+    return rows.select(*[guarded.alias(name) if name == carrier else F.col(quoted(name)) for name in rows.columns])
+
+
+def outside(evaluation: Evaluation, relation: Relation, fence: Fence | None, shown: RowShown) -> list[Violation]:
+    """Return what rejects rows outside of the partition's bounds. PostgreSQL evaluates it last in INSERT, and first in UPDATE."""
+    if fence is None or not fence.above:
+        return []
+    text = f'new row for relation "{relation.name}" violates partition constraint'
+    return [(fence.column(), _message("23514", _of(relation, text), evaluation, shown))]
 
 
 def first_of(found: Sequence[Violation]) -> Column | None:

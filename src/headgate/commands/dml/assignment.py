@@ -381,7 +381,8 @@ def checked_changes(
     )
     generated = row_constraint.with_generated(planner.evaluation, relation, flat)
     told = disclosure.of_row(planner, shown or relation)
-    checked = row_constraint.checked(planner.evaluation, relation, generated, shown=told, fence=fence, violations=violations)
+    first = [*row_constraint.outside(planner.evaluation, relation, fence, told), *violations]
+    checked = row_constraint.checked(planner.evaluation, relation, generated, shown=told, first=first)
     new = F.struct(*[F.col(quoted(name)) for name in names])
     return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"), *more)
 

@@ -185,9 +185,8 @@ class NewRows:
     def _checked_frame(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
         generated = row_constraint.with_generated(self.planner.evaluation, self.relation, rows)
         told = disclosure.of_row(self.planner, self.shown)
-        return row_constraint.checked(
-            self.planner.evaluation, self.relation, generated, shown=told, fence=fence, violations=self.violations
-        )
+        last = row_constraint.outside(self.planner.evaluation, self.relation, fence, told)
+        return row_constraint.checked(self.planner.evaluation, self.relation, generated, shown=told, first=self.violations, last=last)
 
     def refuse_outside(self, rows: pa.Table) -> None:
         """23514 for the first row that does not belong into the partition that the statement names."""
