@@ -132,7 +132,7 @@ UPDATE {t} SET who = 'me' WHERE id = 2
 UPDATE {t} SET who = 'other' WHERE id = 1 RETURNING *
 UPDATE {t} SET who = 'other' RETURNING 1
 UPDATE {t} SET who = 'other' RETURNING v
-UPDATE {t} AS x SET who = 'other' RETURNING x
+UPDATE {t} AS x SET who = 'other' RETURNING x IS NULL
 UPDATE {t} SET who = 'other', v = 9999 WHERE id = 1
 UPDATE {t} SET who = who
 UPDATE {t} SET who = 'other' FROM source WHERE source.id = 1
