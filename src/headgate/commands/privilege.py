@@ -12,6 +12,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import hold
 from headgate.catalog import namespace as namespaces
+from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl
@@ -202,12 +203,20 @@ def check_table(cursor: Cursor, role: str, database: int, relation: int, name: s
             raise denied(cursor, database, relation, name)
 
 
+def has_row_security(cursor: Cursor, relation: Relation) -> bool:
+    """Return whether row security is enabled for a table now, whatever its definition in the transaction's snapshot says."""
+    secured = _row_security(cursor, relation)
+    return secured is not None and bool(secured[0])
+
+
+def _row_security(cursor: Cursor, relation: Relation) -> Row | None:
+    sql = "SELECT relrowsecurity, relforcerowsecurity, relowner FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?"
+    return one(cursor, sql, [relation.database, relation.oid])
+
+
 def under_row_security(cursor: Cursor, role: str, relation: Relation) -> bool:
     """Return whether row security counts for this role on this table (check_enable_rls)."""
-    secured = one(
-        cursor, "SELECT relrowsecurity, relforcerowsecurity, relowner FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?",
-        [relation.database, relation.oid],
-    )  # fmt: skip
+    secured = _row_security(cursor, relation)
     if secured is None or not secured[0]:
         return False
     found = one(cursor, "SELECT rolsuper OR rolbypassrls FROM hg.pg_authid WHERE rolname = ?", [role])

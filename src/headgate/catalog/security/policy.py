@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.catalog.physical import Cursor, rows
+from headgate.catalog.physical import Cursor
+from headgate.catalog.security.rights import rows
 
 SELECT, INSERT, UPDATE, DELETE, ALL = "r", "a", "w", "d", "*"
 

@@ -134,7 +134,7 @@ def _table_plan(
     source = row_security.of_statement(planner, relation, row_security.Statement.SELECT).visible(table)
     by_name = {each.name: each for each in source.star}
     plan = Plan(source.frame, tuple(by_name[each.name] for each in wanted))
-    direct = wanted and not relation.row_security
+    direct = wanted and not privilege.has_row_security(cursor, relation)
     return relation.oid, plan, planner.transaction.pieces(relation, [each.name for each in wanted]) if direct else None
 
 

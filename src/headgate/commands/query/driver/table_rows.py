@@ -14,6 +14,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.commands import privilege
 from headgate.commands.query import rendering
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.clause.select_list import SelectItem
@@ -41,7 +42,9 @@ class HeldTable:
         self, planner: Planner, relation: Relation, alias: str, schema: str | None, aliases: Sequence[str] = (), *, also: str | None = None
     ) -> None:
         """`also`: the name by which the rows have the table's columns a second time, behind the first."""
-        if relation.kind != RelationKind.TABLE or relation.row_security or not relation.columns or relation.oid in planner.frozen:
+        if relation.kind != RelationKind.TABLE or not relation.columns or relation.oid in planner.frozen:
+            raise NotColumnwise(relation.kind)
+        if privilege.has_row_security(planner.transaction.cursor, relation):
             raise NotColumnwise(relation.kind)
         self.planner = planner
         self.relation = relation
