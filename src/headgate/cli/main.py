@@ -42,7 +42,10 @@ Port = Annotated[str | None, typer.Option("-p", "--port", metavar="PORT", help="
 Options = Annotated[
     list[str] | None, typer.Option("-o", "--options", metavar="OPTIONS", help='Options of "headgate run", such as "-c name=value".')
 ]
-Superuser = Annotated[str | None, typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as.")]
+Superuser = Annotated[
+    str | None,
+    typer.Option("-U", "--username", metavar="NAME", help="The superuser to connect as (default: PGUSER, else the role of initdb)."),
+]
 Settings = Annotated[list[str] | None, typer.Option("-c", metavar="NAME=VALUE", help="Set a setting, as the node is run with.")]
 Wait = Annotated[bool, typer.Option("-w/-W", "--wait/--no-wait", help="Wait until it is done.")]
 

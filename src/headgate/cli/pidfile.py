@@ -1,7 +1,8 @@
 """headgate.pid: which process runs in a data directory, and how far it is.
 
 The lines are those of postmaster.pid: process id, data directory, start time (seconds since 1970), port, socket directory,
-listen address, an empty line, status. `run` creates it and sets the status, `control` reads it.
+listen address, an empty line, status. One more line, once the node accepts connections, names the role that initdb made: the commands that
+connect to the node take it by default. `run` creates the file and sets the status, `control` reads it.
 
 What must hold: the process keeps a lock (flock) on the file for as long as it lives. So a file without a lock is stale, whoever has
 its process id now, and the next node takes it over; kill -9 needs no cleaning up.
@@ -44,6 +45,7 @@ class Running:
     directory: str
     address: str
     status: str
+    superuser: str | None = None
 
     @property
     def ready(self) -> bool:
@@ -55,7 +57,8 @@ def read(data_dir: Path) -> Running | None:
     """What the file says, whether or not the process lives; None when there is none or it is just being written."""
     try:
         lines = (data_dir / NAME).read_text().split("\n")
-        return Running(int(lines[0]), int(lines[2]), int(lines[3]), lines[4], lines[5], lines[7])
+        superuser = lines[8] if len(lines) > 8 and lines[8] else None
+        return Running(int(lines[0]), int(lines[2]), int(lines[3]), lines[4], lines[5], lines[7], superuser)
     except (FileNotFoundError, ValueError, IndexError):
         return None
 
@@ -128,6 +131,7 @@ class PidFile:
     def __init__(self, data_dir: Path, handle: int, port: int, address: str, directory: str) -> None:
         self._path = data_dir / NAME
         self._handle = handle
+        self._superuser: list[str] = []
         self._lines = [str(os.getpid()), str(data_dir), str(int(time.time())), str(port), directory, address, ""]
         self.status(Status.STARTING)
 
@@ -140,13 +144,14 @@ class PidFile:
         return cls(data_dir, handle, port, address, directory)
 
     def status(self, status: Status) -> None:
-        """Writes the file with that status."""
-        text = "\n".join([*self._lines, status, ""]).encode()
+        """Write the file with this status."""
+        text = "\n".join([*self._lines, status, *self._superuser, ""]).encode()
         os.pwrite(self._handle, text, 0)
         os.ftruncate(self._handle, len(text))
 
-    def ready(self) -> None:
-        """The node accepts connections."""
+    def ready(self, superuser: str) -> None:
+        """Note that the node accepts connections, and the name of the role that initdb made."""
+        self._superuser = [superuser]
         self.status(Status.READY)
 
     def stopping(self) -> None:

@@ -1,11 +1,12 @@
 """A replication connection to the node of a data directory, for the commands that a running node carries out.
 
-Called by `check`, `backup`, `tables` and `verify`. Where the node listens stands in its pid file; who connects is libpq's choice (PGUSER,
-PGPASSWORD, .pgpass) unless a name is given.
+Called by `check`, `backup`, `tables` and `verify`. The node's pid file says where it listens. The role is the given one, else that of
+PGUSER or PGSERVICE, else the one that initdb made; the password comes from PGPASSWORD or .pgpass.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ def opened(data_dir: Path, username: str | None, database: str = "postgres") -> 
     running = pidfile.read(data_dir)
     if running is None or not pidfile.alive(data_dir):
         fail(f'no node is running in directory "{data_dir}"')
+    if username is None and not {"PGUSER", "PGSERVICE"} & os.environ.keys():
+        username = running.superuser
     host = running.directory or _ANY.get(running.address, running.address)
     try:
         conninfo = make_conninfo(host=host, port=running.port, user=username, dbname=database, replication="database")

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from headgate import failpoint, supervision
 from headgate.catalog.catalog import Catalog
+from headgate.catalog.layout.bootstrap import BOOTSTRAP_SUPERUSER
+from headgate.catalog.security import acl
 from headgate.check import course, subject
 from headgate.check.finding import Finding
 from headgate.commands.table import temporary
@@ -86,8 +88,11 @@ STOP_SECONDS = 30.0
 class Node:
     """One running node; what commands see of it is `commands.session.NodeParts`."""
 
-    def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[], None] | None = None, *, spark: Any = None) -> None:
-        """`on_ready` is called once connections are accepted; `spark` an existing Spark session (its type is of floors below)."""
+    def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[str], None] | None = None, *, spark: Any = None) -> None:
+        """Prepare a node; `run` or `start` starts it.
+
+        `on_ready` is called with the name of the role that initdb made, once connections are accepted. `spark`: an existing Spark session.
+        """
         self.data_dir = Path(data_dir)
         self.settings = settings
         self.access = Access(settings, self.data_dir)
@@ -149,7 +154,8 @@ class Node:
 
             warmup.start(self.engine.spark, self.engine.exchange, ["headgate.commands.execute"])
         if self._on_ready is not None:
-            self._on_ready()
+            with contextlib.closing(self.catalog.cursor()) as cursor:
+                self._on_ready(acl.role_name(cursor, BOOTSTRAP_SUPERUSER))
 
     def _open_parts(self) -> None:
         from headgate.storage.engine import Engine

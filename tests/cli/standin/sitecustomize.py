@@ -29,7 +29,7 @@ class Node:
         with socket.create_server((self.settings.places("listen_addresses")[0], self.settings.integer("port"))) as server:
             threading.Thread(target=self.answer, args=(server,), daemon=True).start()
             print("standing in", flush=True)
-            self.on_ready()
+            self.on_ready("postgres")
             if os.environ.get("STANDIN_FAILS"):
                 from headgate.errors import PostgresError
 
