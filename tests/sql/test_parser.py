@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import postgast
 import pytest
+from postgast.pg_query_pb2 import ParseResult
 
 from headgate.errors import PostgresError
-from headgate.sql import names, options
+from headgate.sql import names, options, parser_process
 from headgate.sql.parser import SMALL, parse, parse_expression, unwrap, walk
 from headgate.sql.parser_process import TREE
 
@@ -167,3 +168,20 @@ def test_options_are_read_with_postgresqls_rules() -> None:
     with pytest.raises(PostgresError, match="conflicting or redundant options") as caught:
         options.unique(statement.node.options)
     assert caught.value.position == 35
+
+
+@pytest.mark.parametrize("text", [
+    "VALUES " + ", ".join(["(1, 'ä')"] * 100_000),
+    f"SELECT 1, '{'x' * 3_000_000}', (SELECT {', '.join(['a.b'] * 100_000)} FROM x WHERE a IN ({', '.join(['$1'] * 100_000)}))",
+    "SELECT 1; " * 50_000,
+    "SELECT " + "f(" * 120 + f"'{'y' * 600_000}', {', '.join(['1'] * 50_000)}" + ")" * 120,
+])  # fmt: skip
+def test_a_tree_that_comes_in_parts_is_the_whole_tree(text: str) -> None:
+    kind, encoded = parser_process._parsed(text.encode())
+    whole = ParseResult()
+    parser_process._merge_deep(whole, encoded)
+    parts = list(parser_process.cut(encoded))
+    assert kind in (b"T", b"W")
+    assert max(len(part) for operation, part in parts if operation == b"+") < 2 * parser_process.PART + 3_000_000
+    assert len(parts) > 4
+    assert parser_process.parse_apart(text.encode())[0] == whole

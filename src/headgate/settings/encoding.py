@@ -10,13 +10,17 @@ those of several, `encoding_table` has the difference.
 
 from __future__ import annotations
 
+import codecs
 import functools
 import re
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError
+from headgate.interruption import look
 from headgate.settings.encoding_table import CHARACTER, of
 
+PART = 1 << 20
+"""Bytes that are decoded at once."""
 CODECS = {
     "UTF8": "utf-8",
     "SQL_ASCII": "utf-8",
@@ -128,9 +132,25 @@ class Encoding:
         if b"\0" in data:
             raise self._invalid(data, data.index(0))
         try:
-            return self.decode_divided(data)
+            return self.decode_divided(data) if len(data) <= PART else self._decode_parts(data)
         except UnicodeDecodeError as error:
             raise self._undecodable(data, error.start) from None
+
+    def _decode_parts(self, data: bytes) -> str:
+        """The text of many bytes, decoded a part at a time, because the interpreter's lock is held for so long."""
+        table = of(self.name, CODECS[self.name])
+        if table is not None:
+            return table.decode_parts(data)
+        decoder, found = codecs.getincrementaldecoder(CODECS[self.name])(), []
+        for start in range(0, len(data), PART):
+            look()
+            try:
+                found.append(decoder.decode(data[start : start + PART], final=start + PART >= len(data)))
+            except UnicodeDecodeError as error:
+                end = min(start + PART, len(data))  # `error` counts from the bytes that the decoder has kept of the part before
+                place = end - len(error.object) + error.start
+                raise UnicodeDecodeError(error.encoding, data, place, place + error.end - error.start, error.reason) from None
+        return "".join(found)
 
     def decode_divided(self, data: bytes) -> str:
         """The text of several values between zero bytes; UnicodeDecodeError, which tells less than `decode` of each."""

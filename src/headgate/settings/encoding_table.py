@@ -15,7 +15,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
-from itertools import product
+from itertools import islice, product
+
+from headgate.interruption import look
 
 _DOUBLE = rb"[\x00-\x7f]|(?!\x8d\x20)[\x80-\xff][\x01-\xff]"
 _EUC = rb"[\x00-\x7f]|[\xa1-\xfe]{2}"
@@ -31,6 +33,8 @@ CHARACTER = {
     "UHC": _DOUBLE,
 }
 """What is a character of an encoding with several bytes, whether or not Unicode has it (wchar.c, pg_*_verifychar)."""
+_AT_ONCE = 1 << 16
+"""Characters that are decoded between two looks at a cancel."""
 _LONGEST = 3
 """Bytes of a character where a table is needed."""
 
@@ -60,12 +64,30 @@ class Table:
         try:
             return "".join(map(self.characters.__getitem__, parts))
         except UnicodeDecodeError:
-            place = 0
-            for each in parts:
-                if not each.isascii() and each not in self.characters:
-                    break
-                place += len(each)
+            place = self._undecodable(parts)
             raise UnicodeDecodeError("table", data, place, place + 1, "no character") from None
+
+    def decode_parts(self, data: bytes) -> str:
+        """The text of many bytes, decoded a part at a time; a cancel ends it."""
+        matches, decoded, at = self.part.finditer(data), [], 0
+        while parts := [match[0] for match in islice(matches, _AT_ONCE)]:
+            look()
+            try:
+                decoded.append("".join(map(self.characters.__getitem__, parts)))
+            except UnicodeDecodeError:
+                place = at + self._undecodable(parts)
+                raise UnicodeDecodeError("table", data, place, place + 1, "no character") from None
+            at += sum(map(len, parts))
+        return "".join(decoded)
+
+    def _undecodable(self, parts: list[bytes]) -> int:
+        """Return the place of the first bytes that are no character."""
+        place = 0
+        for part in parts:
+            if not part.isascii() and part not in self.characters:
+                break
+            place += len(part)
+        return place
 
 
 @functools.cache

@@ -9,19 +9,22 @@ error is `location + 1`, and -1 means "nowhere".
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import postgast
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from postgast import pg_query_pb2
 
 from headgate.errors import PostgresError
+from headgate.interruption import look
 from headgate.sql import grammar
-from headgate.sql.parser_process import children, parse_apart
+from headgate.sql.parser_process import parse_apart
 
 ParseNode = Any
 """A node of a parse tree of any kind: protobuf's messages have no common base that knows their fields.
@@ -31,6 +34,16 @@ _OFFSETS = {"location", "stmt_location", "name_location", "list_start", "list_en
 
 SMALL = 4096
 """Bytes of a text that is parsed in the thread that asks: each nests at most 200 bytes of stack deeper, and a thread may have but 2 MB."""
+
+_LOOK = 2048
+"""Messages of a tree between two looks at a cancel."""
+
+_ENCODED = 1 << 20
+"""Characters that are encoded at once, as the interpreter's lock is held for so long."""
+_BLOCK = 1024
+"""Bytes of a text whose characters are counted at once."""
+_CONTINUATION = bytes(range(0x80, 0xC0))
+"""Bytes of UTF-8 that begin no character."""
 
 _PUBLICATION_OBJECTS = "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name."
 
@@ -47,6 +60,8 @@ class Statement:
     text: str
     start: int
     length: int
+    weight: int = 0
+    """Bytes of memory that text and tree of the whole query string take, estimated."""
 
     @property
     def kind(self) -> str:
@@ -64,11 +79,11 @@ def parse(text: str) -> list[Statement]:
     if "\0" in text:
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
     try:
-        encoded = text.encode()
+        encoded = b"".join(text[start : start + _ENCODED].encode() for start in range(0, len(text), _ENCODED))
     except UnicodeEncodeError as error:
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8"') from error
     try:
-        tree = _tree(text, encoded)
+        tree, weight = _tree(text, encoded)
     except postgast.PgQueryError as error:
         raise _syntax_error(error, text) from error
     if len(encoded) != len(text):
@@ -80,18 +95,20 @@ def parse(text: str) -> list[Statement]:
         length = raw.stmt_len or len(text) - start
         node = unwrap(raw.stmt)
         _refuse_later_grammar(node, text, start, start + length)
-        statements.append(Statement(node, text, start, length))
+        statements.append(Statement(node, text, start, length, weight))
     return statements
 
 
-def _tree(text: str, encoded: bytes) -> pg_query_pb2.ParseResult:
-    """The text's tree, from where it can do no harm."""
-    if len(encoded) > SMALL:
-        return parse_apart(encoded)
-    try:
-        return grammar.parse(text)
-    except DecodeError:  # of more levels than protobuf reads unless it is told to
-        return parse_apart(encoded)
+def _tree(text: str, encoded: bytes) -> tuple[pg_query_pb2.ParseResult, int]:
+    """Return the text's tree, parsed where it can do no harm, and the memory that both take.
+
+    Measured on lists of constants, a tree takes some 16 times the bytes of its encoded form, but for the texts in it.
+    """
+    if len(encoded) <= SMALL:
+        with contextlib.suppress(DecodeError):  # of more levels than protobuf reads unless it is told to
+            return grammar.parse(text), 24 * len(encoded)
+    tree, size = parse_apart(encoded)
+    return tree, 2 * len(encoded) + 16 * max(0, size - len(encoded))
 
 
 _TWO_WORDS = re.compile(r"\w+(?:\s|--[^\n]*\n|/\*.*?\*/)+(\w+)", re.DOTALL)
@@ -145,13 +162,38 @@ def kind(node: ParseNode) -> str:
 
 
 def walk(node: ParseNode) -> Iterator[Message]:
-    """All messages in a tree, parents first, without the `Node` shells."""
-    stack = [node]
+    """Yield all messages in a tree, parents first, without the `Node` shells.
+
+    A large tree takes seconds, so the walk calls `look()` periodically; a tree of fewer than `_LOOK` messages is walked without it.
+    """
+    stack, seen = [node], 0
     while stack:
-        found = stack.pop()
-        if found.DESCRIPTOR.name != "Node":
-            yield found
-        stack.extend(reversed(children(found)))
+        message = stack.pop()
+        seen += 1
+        if seen % _LOOK == 0:
+            look()
+        choice, fields = _inner(message.DESCRIPTOR)
+        if choice is not None:
+            name = message.WhichOneof(choice)
+            if name is not None:
+                stack.append(getattr(message, name))
+            if choice == "node":
+                continue
+        yield message
+        for name, is_repeated in fields:
+            if is_repeated:
+                stack.extend(reversed(getattr(message, name)))
+            elif message.HasField(name):
+                stack.append(getattr(message, name))
+
+
+@functools.cache
+def _inner(kind: Descriptor) -> tuple[str | None, tuple[tuple[str, bool], ...]]:
+    """Return where messages stand in one of a kind: the oneof whose member is one, or the fields, the last one first, and if repeated."""
+    fields = [field for field in kind.fields if field.message_type is not None]
+    if kind.oneofs and all(field.containing_oneof is not None for field in fields):
+        return str(kind.oneofs[0].name), ()
+    return None, tuple((field.name, field.is_repeated) for field in sorted(fields, key=lambda field: -field.number))
 
 
 def written(node: ParseNode) -> bytes:
@@ -172,16 +214,23 @@ def position(location: int) -> int | None:
 
 def _count_characters(tree: pg_query_pb2.ParseResult, encoded: bytes) -> None:
     """Turns byte offsets into character offsets, in place."""
-    begun = (np.frombuffer(encoded, np.uint8) & 0xC0) != 0x80
-    ends = np.append(np.cumsum(begun, dtype=np.int32) - 1, np.int32(begun.sum()))  # character index of each byte offset, and the end's
+    before = [0]
+    """The characters before each block of the text."""
+    for start in range(0, len(encoded), _BLOCK):
+        before.append(before[-1] + len(encoded[start : start + _BLOCK].translate(None, _CONTINUATION)))
+
+    def character(offset: int) -> int:
+        block = min(offset, len(encoded)) // _BLOCK
+        return before[block] + len(encoded[block * _BLOCK : offset].translate(None, _CONTINUATION))
+
     for raw in tree.stmts:
         if raw.stmt_len:
             start = max(raw.stmt_location, 0)
-            raw.stmt_len = int(ends[start + raw.stmt_len] - ends[start])
+            raw.stmt_len = character(start + raw.stmt_len) - character(start)
     for message in walk(tree):
         for field, value in message.ListFields():
             if field.name in _OFFSETS and value > 0:
-                setattr(message, field.name, int(ends[min(value, len(ends) - 1)]))
+                setattr(message, field.name, character(value))
 
 
 def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
@@ -220,7 +269,7 @@ def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int) -> N
     if name in ("CreateStmt", "AlterTableStmt", "CreateSchemaStmt"):
         _refuse_later_definition(node, text)
     elif name in ("InsertStmt", "UpdateStmt", "DeleteStmt") and node.returning_clause.options:
-        raise _error_at(text, text.upper().find("WITH", node.relation.location))
+        raise _error_at_word(text, node.relation.location, "WITH")
     elif name == "GrantRoleStmt":
         _refuse_later_grant(node, text)
     elif name in ("VacuumStmt", "ReindexStmt"):
@@ -300,13 +349,13 @@ def _refuse_later_constraint(constraint: pg_query_pb2.Constraint, text: str) -> 
         raise _error_at(text, _after_parenthesis(text, opening))
     if constraint.without_overlaps or constraint.fk_with_period:
         word = "WITHOUT" if constraint.without_overlaps else "PERIOD"
-        raise _error_at(text, text.upper().find(word, max(constraint.location, 0)))
+        raise _error_at_word(text, constraint.location, word)
     if constraint.contype in _ENFORCEMENT or (constraint.contype in _ENFORCED and not constraint.is_enforced):
         raise _error_at_word(text, max(constraint.location, 0), "ENFORCED")
     if constraint.contype == pg_query_pb2.CONSTR_NOTNULL and constraint.keys:
         raise _error_at_word(text, max(constraint.location, 0), "NOT")
     if constraint.contype == pg_query_pb2.CONSTR_NOTNULL and constraint.is_no_inherit:
-        raise _error_at_word(text, text.upper().find("NULL", max(constraint.location, 0)), "NO")
+        raise _error_at_word(text, _find_word(text, "NULL", constraint.location), "NO")
 
 
 def _refuse_later_numbers(text: str) -> None:
@@ -325,8 +374,19 @@ def _refuse_later_numbers(text: str) -> None:
 
 def _error_at_word(text: str, start: int, word: str) -> PostgresError:
     """Return the syntax error at the first occurrence of a keyword from a place on."""
-    found = re.compile(rf"\b{word}\b", re.IGNORECASE).search(text, start)
-    return _error_at(text, len(text) if found is None else found.start())
+    found = _find_word(text, word, start)
+    return _error_at(text, len(text) if found < 0 else found)
+
+
+def _find_word(text: str, word: str, start: int) -> int:
+    """Return where a key word stands next, in whatever case; -1 if nowhere."""
+    pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
+    for at in range(max(start, 0), len(text), _ENCODED // 16):
+        look()
+        match = pattern.search(text, at, at + _ENCODED // 16 + len(word))
+        if match:
+            return match.start()
+    return -1
 
 
 def _after_parenthesis(text: str, opening: int) -> int:

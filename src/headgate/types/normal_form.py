@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
+from headgate.interruption import look
 from headgate.types import buffers, text_column
 from headgate.types.buffers import Bytes, Mask, Positions
 
@@ -98,7 +99,11 @@ def _interval_pattern() -> str:
 
 def in_pieces(judge: Callable[[pa.StringArray], Mask], strings: pa.StringArray) -> Mask:
     """`judge` on pieces that stay in the processor's cache."""
-    return np.concatenate([judge(strings.slice(place, _PIECE)) for place in range(0, len(strings), _PIECE)])
+    judged = []
+    for place in range(0, len(strings), _PIECE):
+        look()
+        judged.append(judge(strings.slice(place, _PIECE)))
+    return np.concatenate(judged)
 
 
 def documents(strings: pa.StringArray, check: Callable[[str], str]) -> Mask:
@@ -119,6 +124,7 @@ def documents(strings: pa.StringArray, check: Callable[[str], str]) -> Mask:
     usual &= quotes % 2 == 0
     if not usual.all():
         strings = pc.if_else(pa.array(usual), strings, pa.scalar("", pa.string()))
+    look()  # each of these steps takes a second if one text has tens of MB
     shapes, odd = _shapes(*buffers.packed(strings))
     usual[odd] = False
     coded = shapes.dictionary_encode()
@@ -150,6 +156,7 @@ def _shapes(data: Bytes, offsets: Positions) -> tuple[pa.StringArray, Positions]
     starts, ends = turns[0::2][outside], turns[1::2][outside]
     numbers = buffers.strings(*buffers.gather(data, starts, ends - starts), None, pa.string())
     odd = starts[~_mask(text_column.matches(numbers, _NUMBER)) | _EXPONENT[data[starts - 1]]]
+    look()
     shape = data.copy()
     shape[starts] = ord("0")
     cut = np.concatenate([starts, opened[emptied]]) + 1
@@ -167,7 +174,9 @@ def arrays(strings: pa.StringArray, delimiter: str, convert: Callable[[pa.String
     element = rf'(?:[^{{}}"\\ \t-\r{mark}]+|"[^"\\]*")'
     usual = _mask(text_column.matches(strings, rf"\A\{{(?:{element}(?:{mark}{element})*)?\}}\z"))
     data, offsets = buffers.packed(strings if usual.all() else pc.if_else(pa.array(usual), strings, pa.scalar("{}", pa.string())))
+    look()
     items, quoted, starts = _elements(data, offsets, ord(delimiter))
+    look()
     if not len(items):
         return usual
     null = np.zeros(len(items), np.bool_)

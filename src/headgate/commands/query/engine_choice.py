@@ -79,9 +79,11 @@ def _locks(node: pb.SelectStmt) -> bool:
 
 def reads_relations(node: pb.SelectStmt) -> bool:
     """Whether any relation stands in the query, a system relation too; what FOR UPDATE OF names stands in it elsewhere."""
-    found = list(walk(node))
-    named = sum(len(each.locked_rels) for each in found if each.DESCRIPTOR.name == "LockingClause")
-    return bool(sum(each.DESCRIPTOR.name == "RangeVar" for each in found) > named)
+    relations = locked = 0
+    for message in walk(node):
+        relations += message.DESCRIPTOR.name == "RangeVar"
+        locked += len(message.locked_rels) if message.DESCRIPTOR.name == "LockingClause" else 0
+    return relations > locked
 
 
 def _names_registered(node: ParseNode) -> bool:

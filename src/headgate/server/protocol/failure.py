@@ -14,8 +14,24 @@ from headgate.storage.spark.failure import frames, from_spark
 _log = logging.getLogger("headgate.server")
 
 
+LONGEST = 64 << 10
+"""Characters of a field beyond which it is cut: a message may quote all of a value, and each step with it holds the interpreter's lock."""
+
+
 def as_postgres_error(error: BaseException) -> PostgresError:
-    """The error itself, or XX000 with the cause's first line."""
+    """Return the error itself, or XX000 with the cause's first line; fields that are longer than `LONGEST` are cut."""
+    known = _known(error)
+    known.message = _cut(known.message)
+    known.detail, known.hint, known.context = (text and _cut(text) for text in (known.detail, known.hint, known.context))
+    known.log_detail = known.log_detail and _cut(known.log_detail)
+    return known
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+
+
+def _known(error: BaseException) -> PostgresError:
     if isinstance(error, PostgresError):
         java = frames(error) if error.sqlstate == "XX000" else ""
         if java:

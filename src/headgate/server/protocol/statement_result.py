@@ -16,7 +16,7 @@ from headgate.server.protocol import portal as portals
 from headgate.server.protocol.copying import copy_in, copy_out
 from headgate.server.protocol.portal import RowSource
 from headgate.server.session import utility
-from headgate.sql import command_tag
+from headgate.sql import command_tag, parser
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class ResultSender:
 
     def count(self, statement: Statement, began: float, tag: str, *, calls: int = 1) -> None:
         """Counts a statement that has ended for pg_stat_statements; `began` by time.monotonic, `calls` 0 where a portal goes on."""
+        if statement.length > parser.SMALL:  # not counted there: not even copied here
+            return
         context, took = self.session.context, (time.monotonic() - began) * 1000
         self.session.node.statements.ran(context.user_oid, context.database, statement.source, statement.kind, took, tag, calls=calls)
 

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
+from headgate.interruption import look
 from headgate.settings.encoding import Encoding
 from headgate.types import registry, text_column
 from headgate.types.base import json_error, numeric, string
@@ -29,6 +30,10 @@ from headgate.types.normal_form import documents, in_pieces
 from headgate.types.text_column import PLAIN, TextSettings
 
 _ESCAPE = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_LONG = 1 << 20
+"""Characters beyond which a text takes so long that others must run meanwhile."""
+_AT_ONCE = 4096
+"""Items that are printed between two looks at a cancel."""
 _SPECIAL = re.compile(r'["\\\x00-\x1f]')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -78,13 +83,20 @@ class Number(str):
     __slots__ = ()
 
 
+def _number(text: str) -> Number:
+    """A number of a long text: Python's scanner holds the interpreter's lock, but while it calls a function of Python."""
+    look()
+    return Number(text)
+
+
 def load(text: str, *, escapes: bool = True) -> Any:
     """The value of a JSON text: dict, list, str, `Number`, bool or None; the last of equal keys wins. 22P02.
 
     `escapes`: whether an error in one is described as for jsonb, which reads them, or as for json.
     """
+    hook = Number if len(text) <= _LONG else _number
     try:
-        return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=_refuse, object_pairs_hook=dict)
+        return json.loads(text, parse_float=hook, parse_int=hook, parse_constant=_refuse, object_pairs_hook=dict)
     except ValueError:
         raise json_error.explained(text, escapes=escapes) or PostgresError("22P02", "invalid input syntax for type json") from None
     except RecursionError:
@@ -93,18 +105,27 @@ def load(text: str, *, escapes: bool = True) -> Any:
 
 def print_value(value: object) -> str:
     """jsonb_out of a value that `load` gave: keys in their order, numbers as numeric prints them."""
+    if isinstance(value, dict | list):
+        look()  # millions of them take a while
     if isinstance(value, dict):
         pairs = sorted(
             ((key.encode("utf-8", "surrogatepass"), key, each) for key, each in value.items()), key=lambda pair: (len(pair[0]), pair[0])
         )
         return "{" + ", ".join(f"{quoted(key)}: {print_value(each)}" for _, key, each in pairs) + "}"
     if isinstance(value, list):
-        return "[" + ", ".join(map(print_value, value)) + "]"
+        return "[" + ", ".join(_printed(value)) + "]"
     if isinstance(value, Number):
         return numeric.print_value(numeric.value_of(value))
     if isinstance(value, Decimal | int) and not isinstance(value, bool):
         return str(value)
     return quoted(value) if isinstance(value, str) else "null" if value is None else "true" if value else "false"
+
+
+def _printed(items: list[object]) -> Iterator[str]:
+    for place, item in enumerate(items):
+        if place % _AT_ONCE == _AT_ONCE - 1:
+            look()
+        yield print_value(item)
 
 
 def quoted(text: str) -> str:

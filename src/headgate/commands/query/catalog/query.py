@@ -60,9 +60,10 @@ def uses_catalog_only(tree: pb.SelectStmt, context: SessionContext, cursor: Curs
     A name that stands for nothing counts as no user's, so that `answer` raises 42P01. Nor does `answer` know the types of users: a query
     without any relation that names one is not for it.
     """
-    ctes = {each.ctename for each in walk(tree) if each.DESCRIPTOR.name == "CommonTableExpr"}
+    found = [each for each in walk(tree) if each.DESCRIPTOR.name in ("CommonTableExpr", "RangeVar", "TypeName")]
+    ctes = {each.ctename for each in found if each.DESCRIPTOR.name == "CommonTableExpr"}
     path: list[str] | None = None
-    named = [each for each in walk(tree) if each.DESCRIPTOR.name in ("RangeVar", "TypeName")]
+    named = [each for each in found if each.DESCRIPTOR.name != "CommonTableExpr"]
     if all(each.DESCRIPTOR.name == "TypeName" for each in named) and any(map(_is_users, named)):
         return False
     for each in named:
