@@ -77,8 +77,45 @@ def test_connection_strings_anywhere() -> None:
         assert "heim" not in hidden(f"SELECT dblink('{secret}')")
 
 
-def test_forgotten_quotes() -> None:
-    assert hidden("ALTER ROLE bob PASSWORD geheim") == "ALTER ROLE bob PASSWORD <hidden>"
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER ROLE bob PASSWORD geheim",
+        "ALTER ROLE bob PASSWORD ge@heim-1 LOGIN",
+        "CREATE USER bob WITH ENCRYPTED PASSWORD first heim",
+        "SET app.secret.key = geheim",
+        "SET LOCAL mytoken TO geheim",
+        "ALTER SYSTEM SET app.token = geheim",
+        "ALTER ROLE bob SET app.token TO geheim",
+        "CREATE SUBSCRIPTION s CONNECTION host=h password=geheim PUBLICATION p",
+    ],
+)
+def test_a_secret_without_quotes_is_hidden_with_all_that_follows(statement: str) -> None:
+    shown = hidden(statement)
+    assert "heim" not in shown
+    assert shown.endswith("<hidden>")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER ROLE bob PASSWORD NULL LOGIN",
+        "ALTER ROLE bob CONNECTION LIMIT 5",
+        "SET app.token TO DEFAULT",
+        "ALTER ROLE password SET a.b = c",
+        "UPDATE users SET password = name",
+        "CREATE TABLE users (password text, token int)",
+        "ALTER TABLE users ADD password text",
+    ],
+)
+def test_words_that_are_no_secrets_are_shown(statement: str) -> None:
+    assert hidden(statement) == statement
+
+
+def test_a_long_statement_is_cut() -> None:
+    assert hidden("SELECT " + "1," * 1_000_000) == ("SELECT " + "1," * 1_000_000)[: 1 << 20] + "..."
+    assert hidden(" " * 100_000 + "ALTER ROLE bob PASSWORD geheim") == " " * 100_000 + "ALTER ROLE bob PASSWORD<hidden>"
+    assert hidden(" " * 65_520 + "ALTER ROLE bob PASSWORD 'geheim'").endswith("PASSWORD<hidden>")
 
 
 def test_text_that_cannot_be_scanned_is_cut() -> None:
@@ -92,6 +129,8 @@ def test_errors_do_not_repeat_it() -> None:
     assert hidden_error('invalid connection string syntax: missing "=" after "geheim" in connection info string\n').endswith(
         "syntax: <hidden>"
     )
+    assert hidden_error('syntax error at or near "geheim"', "ALTER ROLE bob PASSWORD geheim", 25) == 'syntax error at or near "<hidden>"'
+    assert hidden_error('syntax error at or near "PASWORD"', "ALTER ROLE bob PASWORD 'geheim'", 16).endswith('"PASWORD"')
     assert hidden_error('syntax error at or near "PASWORD"') == 'syntax error at or near "PASWORD"'
 
 

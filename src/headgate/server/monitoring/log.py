@@ -150,8 +150,9 @@ def said(error: PostgresError, statement: str, settings: Settings | SessionSetti
     }
     shown = statement if level >= _server_level(settings.text("log_min_error_statement")) else ""
     extra["statement"] = secret.hidden(shown) or None
+    message = secret.hidden_error(error.message, statement, error.position)
     position = f" at character {error.position}" if error.position else ""
-    logging.getLogger("headgate.server").log(level, "%s%s", secret.hidden_error(error.message), position, extra=extra)
+    logging.getLogger("headgate.server").log(level, "%s%s", message, position, extra=extra)
 
 
 def _server_level(name: str) -> int:
