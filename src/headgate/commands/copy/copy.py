@@ -30,6 +30,7 @@ from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
+from headgate.expression.node import ColumnRef, walk
 from headgate.settings.encoding import Encoding
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
@@ -300,7 +301,10 @@ def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[
     context = planner.context.within(
         construct="COPY FROM WHERE conditions", refuse_subquery="cannot use subquery in COPY FROM WHERE condition", subquery=None
     )
-    condition = planner.evaluation.filter(binder.bind_condition(node.where_clause, scope, "WHERE", context=context))
+    bound = binder.bind_condition(node.where_clause, scope, "WHERE", context=context)
+    named = {each.attnum for each in walk(bound) if isinstance(each, ColumnRef)}
+    privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "SELECT", named)
+    condition = planner.evaluation.filter(bound)
 
     def passing(rows: pa.Table) -> pa.Table:
         frame = local_frame(planner.session_spark, rows, spark_columns(relation))
