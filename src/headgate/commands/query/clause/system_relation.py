@@ -32,12 +32,13 @@ def read(planner: Planner, node: ParseNode, relation: Relation) -> Plan:
 
 
 def answer(planner: Planner, sql: str) -> Plan:
-    """The rows of a query that the catalog can answer by itself."""
+    """The rows of a query that the catalog can answer by itself; the statement's parameters may stand in it."""
     from headgate.commands.query.catalog import query
 
     session = planner.session
     [statement] = parse(sql)
-    result = query.answer(statement.node, session.context, planner.transaction.cursor, session.dynamic, session.functions)
+    cursor = planner.transaction.cursor
+    result = query.answer(statement.node, session.context, cursor, session.dynamic, session.functions, session.parameters)
     return frame_of(planner, result)
 
 
