@@ -13,7 +13,6 @@ import pytest
 from tests.conftest import Server, until
 
 from headgate.commands.copy.copy_reader import LONGEST
-from headgate.server.protocol.message import MAX_HELD_MESSAGE
 from headgate.types.binary.copy_binary import HEADER
 
 REFUSED = {
@@ -214,12 +213,74 @@ def copied(session: psycopg.Connection[Any], statement: str, pieces: Iterable[by
             copy.write(piece)
 
 
-def test_a_statement_beyond_what_a_node_holds_is_skipped_and_the_session_goes_on(node: Server, database: str) -> None:
+def test_a_statement_beyond_the_limit_of_its_session_is_skipped_and_the_session_goes_on(node: Server, database: str) -> None:
     with connected(node, database) as session:
-        for parameters in ((), (1,)):
-            with pytest.raises(psycopg.errors.OutOfMemory, match="out of memory"):
-                session.execute(b"SELECT " + b"%s " * len(parameters) + b" " * MAX_HELD_MESSAGE, parameters)
-            assert session.execute("SELECT count(*) FROM t").fetchone() == (1,)
+        assert session.execute("SHOW max_statement_size").fetchone() == ("64MB",)
+        for limit, parameters in ((64 << 20, ()), (64 << 20, (1,)), (1280 << 10, ())):
+            session.execute(f"SET max_statement_size = {limit >> 10}")  # type: ignore[arg-type]
+            with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="statement is too large") as caught:
+                session.execute(b"SELECT " + b"%s " * len(parameters) + b" " * limit, parameters)
+            assert '"max_statement_size"' in (caught.value.diag.message_hint or "")
+            assert session.execute(b"SELECT count(*) FROM t" + b" " * (limit - 40)).fetchone() == (1,)
+
+
+def test_parameters_of_a_statement_do_not_count_as_its_size(node: Server, database: str) -> None:
+    with connected(node, database) as session:
+        session.execute("SET max_statement_size = '64kB'")
+        found = session.pgconn.exec_params(b"SELECT length($1)", [b"x" * 3_000_000])
+        assert (found.error_message, found.get_value(0, 0)) == (b"", b"3000000")
+
+
+def test_a_role_cannot_raise_the_limit_that_a_superuser_has_set(node: Server, database: str) -> None:
+    role = f"sender_{database}"
+    node.psql(database, f"CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET max_statement_size = '1MB'")
+    with psycopg.connect(node.conninfo(database, user=role), autocommit=True) as session:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            session.execute("SET max_statement_size = '64MB'")
+        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+            session.execute(b"SELECT 1" + b" " * (1 << 20))
+
+
+PARTS = {
+    "the walk of a tree": "VALUES " + ", ".join(["(1)"] * 300_000),
+    "one list": f"SELECT 1 WHERE 1 IN ({', '.join(['1'] * 300_000)})",
+    "one value": f"SELECT '[{','.join(['1'] * 8_000_000)}]'::jsonb",
+}
+
+
+@pytest.mark.parametrize("which", PARTS)
+def test_a_statement_of_many_parts_is_cancelled_in_each_phase(node: Server, database: str, which: str) -> None:
+    with connected(node, database) as other, connected(node, database) as session:
+        running = Running(session, PARTS[which])
+        active = (
+            f"SELECT state = 'active' AND now() - query_start > interval '1 s' FROM pg_stat_activity WHERE pid = {session.info.backend_pid}"
+        )
+        until(lambda: not running.thread.is_alive() or other.execute(active).fetchone() == (True,), "it does not run")  # type: ignore[arg-type]
+        told = time.monotonic()
+        session.cancel()
+        running.thread.join(6 * MOMENTS)
+        assert (running.state, time.monotonic() - told < MOMENTS) == ("57014", True)
+
+
+def test_a_statement_ends_when_its_client_has_gone(node: Server, database: str) -> None:
+    with connected(node, database) as other:
+        for statement in ("SELECT pg_sleep(1000)", PARTS["the walk of a tree"], "SELECT count(*) FROM generate_series(1, 1000000000000)"):
+            session = connected(node, database)
+            pid = session.info.backend_pid
+            session.pgconn.send_query(statement.encode())
+            session.pgconn.flush()
+            active = f"SELECT state = 'active' FROM pg_stat_activity WHERE pid = {pid}"
+            until(lambda: other.execute(active).fetchone() == (True,), "it does not run")  # type: ignore[arg-type]  # noqa: B023
+            session.close()
+            until(lambda: other.execute(active).fetchone() is None, "it runs on", MOMENTS)  # type: ignore[arg-type]  # noqa: B023
+
+
+def test_the_message_of_an_error_is_cut_although_it_quotes_all_of_a_value(node: Server, database: str) -> None:
+    with connected(node, database) as session:
+        for statement in (f"SELECT '{'x' * 300_000}'::int", f"SELECT 1 /* {'x' * 300_000}"):
+            with pytest.raises(psycopg.Error) as caught:
+                session.execute(statement)  # type: ignore[arg-type]
+            assert 60_000 < len(caught.value.diag.message_primary or "") < 70_000
 
 
 @pytest.mark.parametrize("link", ["::int", "+1"])

@@ -7,9 +7,9 @@ import pytest
 from tests.conftest import Server
 
 from headgate.errors import PostgresError
-from headgate.server.protocol import statement_memory
 from headgate.server.protocol.portal import Portal, PreparedStatement
-from headgate.server.protocol.statement_memory import Kept, Pool, Share
+from headgate.server.protocol.statement_memory import LIGHT, OF_ALL, Kept, Pool, Share
+from headgate.sql.parser import Statement
 
 SMALL = PreparedStatement("s", "SELECT 1", None, (), None)
 
@@ -20,7 +20,7 @@ def kept(pool: Pool) -> Kept[PreparedStatement]:
 
 
 def test_what_is_let_go_of_or_replaced_is_given_back() -> None:
-    pool = Pool()
+    pool = Pool(OF_ALL)
     share = Share(pool)
     statements, portals = Kept[PreparedStatement](share), Kept[Portal](share)
     for name in ("a", "b", "a", "c"):
@@ -33,9 +33,8 @@ def test_what_is_let_go_of_or_replaced_is_given_back() -> None:
     assert (sorted(statements), pool.taken) == (["a", "c"], 2 * SMALL.weight)
 
 
-def test_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statement_memory, "OF_ALL", 3 * SMALL.weight)
-    pool = Pool()
+def test_all_sessions_together_have_a_limit() -> None:
+    pool = Pool(3 * SMALL.weight)
     one, other = kept(pool), kept(pool)
     for name in "abc":
         one.keep(name, SMALL)
@@ -45,8 +44,20 @@ def test_all_sessions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
     other.keep("a", SMALL)
 
 
+def test_a_heavy_statement_without_a_name_counts_for_the_node_until_the_next_takes_its_place() -> None:
+    pool = Pool(3 * LIGHT)
+    heavy = PreparedStatement("", "", Statement(None, "", 0, 0, weight=2 * LIGHT), (), None)
+    one, other = kept(pool), kept(pool)
+    one.keep("", heavy)
+    with pytest.raises(PostgresError, match="out of memory"):
+        other.keep("", heavy)
+    one.keep("", SMALL)
+    assert pool.taken == 0
+    other.keep("", heavy)
+
+
 def test_a_session_prepared_statements_until_the_node_had_no_memory(node: Server) -> None:
-    long = f"SELECT '{'x' * 1_000_000}'".encode()
+    long = f"SELECT '{'x' * 12_000_000}'".encode()
     with psycopg.connect(node.conninfo(node.new_database()), autocommit=True) as session:
         said = [session.pgconn.prepare(f"s{place}".encode(), long).error_message.decode() for place in range(8)]
         assert [each[:20] for each in said] == [""] * 5 + ["ERROR:  out of memor"] * 3

@@ -18,6 +18,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from headgate.publisher.watch import LogWatch
 from headgate.server import cluster_watch, reinitialize
 from headgate.server.authentication.access import Access
 from headgate.server.checkpointer import Checkpointer
+from headgate.server.client_watch import ClientWatch
 from headgate.server.cluster_watch import ClusterWatch
 from headgate.server.listener import Listener
 from headgate.server.memory import MemoryWatch
@@ -48,7 +50,7 @@ from headgate.server.monitoring.metrics_port import Scrape
 from headgate.server.monitoring.statement_statistics import StatementStatistics
 from headgate.server.protocol.connection import Connection
 from headgate.server.protocol.startup import serve
-from headgate.server.protocol.statement_memory import Pool
+from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RUNNING, Pool
 from headgate.server.session.notification import Channels
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
@@ -81,6 +83,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.server")
 
 Mode = Literal["smart", "fast", "immediate"]
+SWITCH_SECONDS = 0.001
+"""How long a thread computes before another one gets the interpreter. A short statement needs it some twenty times, and waits each time
+for the threads that translate large ones: with Python's own 0.005 s it took twice as long beside eight of them."""
 STOP_SECONDS = 30.0
 """How long sessions have to end in a fast shutdown."""
 
@@ -108,7 +113,7 @@ class Node:
         self.senders = Senders()
         self.origin_users = OriginUsers()
         self.channels = Channels()
-        self.statement_memory = Pool()
+        self.statement_memory, self.running_memory, self.message_memory = Pool(OF_ALL), Pool(OF_RUNNING), Pool(OF_MESSAGES)
         self.standbys = Standbys(self.senders, lambda: self.settings.text("synchronous_standby_names"), self.activity)
         self.stopping = False
         self._mode: Mode | None = None
@@ -205,6 +210,8 @@ class Node:
         self.checkpointer.start()
         self.memory_watch = MemoryWatch(self)
         self.memory_watch.start()
+        self.client_watch = ClientWatch(self.activity)
+        self.client_watch.start()
         self.launcher = Launcher(self)
         kept_statistics.take(self)
         self.launcher.start()
@@ -225,6 +232,7 @@ class Node:
     def run(self) -> None:
         """Starts, serves until a signal says otherwise, stops. Call in the main thread."""
         self._signals = SignalWait()
+        sys.setswitchinterval(SWITCH_SECONDS)
         signal.signal(signal.SIGTERM, lambda *_: self.ask("smart"))
         signal.signal(signal.SIGINT, lambda *_: self.ask("fast"))
         signal.signal(signal.SIGQUIT, lambda *_: self.ask("immediate"))
@@ -292,6 +300,7 @@ class Node:
         if not self.activity.wait_gone(self._clients(), STOP_SECONDS):
             _log.info("some sessions did not end in time")
         self.memory_watch.stop()
+        self.client_watch.stop()
         self.checkpointer.stop()
         self.engine.foreign.stop()
         self.log_table.stop()
@@ -332,7 +341,7 @@ class Node:
 
     def background(self) -> list[Health]:
         """How the threads do that must run as long as the node."""
-        parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.launcher, self.scrape)
+        parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.client_watch, self.launcher, self.scrape)
         watches = (self._jvm_watch, None if self.cluster is None else self.cluster.thread)
         threads = [self.log_table.thread, *(each.thread for each in parts if each is not None), *watches]
         return [each.health() for each in threads if each is not None]

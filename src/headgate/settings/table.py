@@ -24,6 +24,7 @@ IN_FILE = frozenset({"server_version"})
 
 # Where a node's default is not PostgreSQL's (docs/compatibility.md gives the reasons).
 NODE_DEFAULTS: Mapping[str, str] = {
+    "client_connection_check_interval": "500",
     "client_encoding": "UTF8",
     "data_checksums": "off",
     "default_text_search_config": "pg_catalog.english",
@@ -224,6 +225,17 @@ _OWN = (
         SettingContext.POSTMASTER,
         "Starts a node whose catalog is older than its tables.",
         extra="What was committed since is given up. For one start, where no newer catalog is left.",
+    ),
+    _own(
+        "max_statement_size",
+        SettingKind.INTEGER,
+        65536,
+        SettingContext.SUPERUSER,
+        "Sets the size of the longest SQL statement that a client may send.",
+        extra="A longer one is refused before it is read. Parameters and the data of COPY do not count.",
+        unit="kB",
+        minimum=64,
+        maximum=131072,
     ),
     _own(
         "apply_batch_rows",

@@ -67,6 +67,10 @@ class Backend:
     transaction_start: float | None = None
     interrupts: Interrupts = field(default_factory=Interrupts)
     wake: Callable[[], None] | None = None
+    is_client_gone: Callable[[], bool] = lambda: False
+    """Whether the client has closed its connection; from any thread."""
+    client_check_due: float | None = None
+    """When to begin to ask that (seconds, monotonic); None while no statement runs, or if client_connection_check_interval is 0."""
     tls: TlsFacts | None = None
     """What pg_stat_ssl shows; None without TLS."""
     copy: CopyProgress | None = None

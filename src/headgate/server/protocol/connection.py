@@ -16,11 +16,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.errors import PostgresError, Severity
 from headgate.server.authentication.tls import Tls, TlsStream, reason
 from headgate.server.protocol.message import LARGE, MAX_HELD_MESSAGE, SMALL, length_allowed
+from headgate.server.protocol.statement_memory import Pool
 from headgate.settings.encoding import UTF8
 
 _log = logging.getLogger("headgate.server")
@@ -28,7 +29,11 @@ _log = logging.getLogger("headgate.server")
 BLOCK = 1 << 16
 """Bytes that are read at once, and that are kept back before they are sent."""
 PART = 1 << 20
-"""Bytes of CopyData beyond which it is handed on as it comes: where one ends says nothing of where a row does."""
+"""Bytes beyond which a message is large. It needs room then, but for CopyData, which is handed on as it comes, as its end ends no row."""
+ROOM_SECONDS = 60
+"""How long a large message waits for room. It is not read meanwhile, so its client waits to send it. It does not wait for ever, because a
+client that does not send the rest of its message, or runs its statement for hours, keeps its room for so long."""
+ROOM_LOOK_SECONDS = 0.05
 
 
 class ConnectionBroken(Exception):
@@ -41,13 +46,13 @@ class FrontendMessage:
 
     kind: str
     body: bytes
-    refused: int = 0
-    """The length of one that was larger than a node holds: it has been skipped, and `body` is empty."""
+    refusal: PostgresError | None = None
+    """Why it was skipped as it came, if it was; `body` is empty then."""
 
     def whole(self) -> bytes:
-        """The body; 53200 for one that was refused."""
-        if self.refused:
-            raise PostgresError("53200", "out of memory", detail=f"Failed on request of size {self.refused}.")
+        """The body; raises the `refusal`."""
+        if self.refusal is not None:
+            raise self.refusal
         return self.body
 
 
@@ -59,9 +64,19 @@ class Connection:
         self.tls: TlsStream | None = None
         self._in = bytearray()
         self._coming = 0
-        """Bytes of a large message that are still to come and are not kept."""
+        """Bytes of a large message that are still to come."""
         self._begun: FrontendMessage | None = None
-        """That message, where nobody gets its body."""
+        """That message, whose body is `_body` when all has come. None if it is CopyData, which is handed on as it comes."""
+        self._body = bytearray()
+        """The body of that message as it comes; empty if it was refused."""
+        self.room: Pool | None = None
+        """What large messages of all sessions may take; None before there is a session, when no message is large."""
+        self.longest_statement = MAX_HELD_MESSAGE
+        """Bytes of a Query or Parse message beyond which it is refused."""
+        self._taken = 0
+        """Bytes of `room` that have been taken since `release_room`."""
+        self._without_room_since: float | None = None
+        """When the message that comes next has begun to wait for room (seconds, monotonic)."""
         self._out: list[bytes | memoryview] = []
         self._out_size = 0
         self._waker, self._wakened = socket.socketpair()
@@ -155,6 +170,10 @@ class Connection:
             if found is not None:
                 return found
             try:
+                if self._without_room_since is not None:
+                    if not self._await_room():
+                        return None
+                    continue
                 if not self._wait(deadline):
                     return None
             except TimeoutError:
@@ -171,8 +190,9 @@ class Connection:
             raise PostgresError("08P01", f"invalid frontend message type {self._in[0]}", severity=Severity.FATAL)
         if not length_allowed(kind, length, authenticated=self.authenticated):
             raise ConnectionBroken(f"invalid message length {length} of type {kind!r}")
-        if length > (PART if kind == "d" else MAX_HELD_MESSAGE):
-            self._begun = None if kind == "d" else FrontendMessage(kind, b"", length)
+        if length > PART:
+            if kind != "d" and not self._begin(kind, length - 4):
+                return None
             self._coming = length - 4
             del self._in[:5]
             return self._part()
@@ -182,14 +202,68 @@ class Connection:
         del self._in[: 1 + length]
         return FrontendMessage(kind, body)
 
+    def _begin(self, kind: str, length: int) -> bool:
+        """Make room for a large message before any of it is kept; return False while there is none."""
+        refusal = self._too_long(kind, length)
+        if refusal is None and self.room is not None and not self.room.take(length):
+            now = time.monotonic()
+            self._without_room_since = self._without_room_since or now
+            if now - self._without_room_since < ROOM_SECONDS:
+                return False
+            refusal = PostgresError(
+                "53200",
+                "out of memory",
+                detail=f"Large statements of other sessions have taken all that they may have for {ROOM_SECONDS} seconds.",
+                hint="Repeat the statement later, or send its values in smaller ones, or with COPY.",
+            )
+        self._without_room_since = None
+        self._taken += 0 if refusal is not None or self.room is None else length
+        self._begun = FrontendMessage(kind, b"", refusal)
+        self._body = bytearray(0 if refusal is not None else length)
+        return True
+
+    def _too_long(self, kind: str, length: int) -> PostgresError | None:
+        """Why a message of that length is not taken, whatever others take."""
+        if kind in "QP" and length > self.longest_statement:
+            return PostgresError(
+                "54000",
+                "statement is too large",
+                detail=f"The statement has {length} bytes; the limit is {self.longest_statement}.",
+                hint='Send large values as parameters or with COPY, or increase the configuration parameter "max_statement_size".',
+            )
+        if length > MAX_HELD_MESSAGE:
+            return PostgresError("53200", "out of memory", detail=f"Failed on request of size {length}.")
+        return None
+
+    def _await_room(self) -> bool:
+        """Wait a moment for other sessions' messages to end; return False when interrupted."""
+        if self.client_gone():
+            raise ConnectionBroken("the client has closed the connection")
+        return not self._woken(readable_of([self._wakened], ROOM_LOOK_SECONDS))
+
+    def release_room(self) -> None:
+        """The messages that have been received are not needed any more."""
+        if self._taken and self.room is not None:
+            self.room.give(self._taken)
+        self._taken = 0
+
     def _part(self) -> FrontendMessage | None:
         """What has come of a large message: of CopyData as a CopyData of its own, else nothing until all has come."""
-        body = bytes(self._in[: self._coming])
-        del self._in[: self._coming]
-        self._coming -= len(body)
-        if self._begun is None:
+        begun, piece = self._begun, memoryview(self._in)[: self._coming]
+        length = len(piece)
+        body = bytes(piece) if begun is None else b""
+        if begun is not None and begun.refusal is None:
+            at = len(self._body) - self._coming
+            memoryview(self._body)[at : at + length] = piece
+        piece.release()
+        del self._in[:length]
+        self._coming -= length
+        if begun is None:
             return FrontendMessage("d", body) if body else None
-        return None if self._coming else self._begun
+        if self._coming:
+            return None
+        body, self._body = bytes(self._body), bytearray()
+        return replace(begun, body=body)
 
     def _wait(self, deadline: float | None) -> bool:
         """Waits for bytes; False when interrupted, TimeoutError at the deadline."""
@@ -198,14 +272,20 @@ class Connection:
             readable = readable_of([self.socket, self._wakened], timeout)
         except (OSError, ValueError) as error:
             raise ConnectionBroken("the socket is closed") from error
-        if self._wakened in readable:
-            with contextlib.suppress(OSError):
-                while self._wakened.recv(BLOCK):
-                    pass
-            self.interrupted = True
+        if self._woken(readable):
             return False
         if not readable:
             raise TimeoutError
+        return True
+
+    def _woken(self, readable: list[socket.socket]) -> bool:
+        """Whether `interrupt` has been called."""
+        if self._wakened not in readable:
+            return False
+        with contextlib.suppress(OSError):
+            while self._wakened.recv(BLOCK):
+                pass
+        self.interrupted = True
         return True
 
     def _read(self) -> None:

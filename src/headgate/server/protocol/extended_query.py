@@ -82,7 +82,8 @@ class ExtendedQuery:
         if not utility.allowed_when_failed(statement):
             self.session.block.check_not_failed()
             self.session.use_types()
-        parameters, columns = self._described(statement, types)
+        with self.session.share.running(statement.weight):
+            parameters, columns = self._described(statement, types)
         return PreparedStatement(name, text, statement, parameters, columns, declared=types)
 
     def _described(self, statement: Statement, types: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ResultColumn, ...] | None]:
@@ -202,9 +203,10 @@ class ExtendedQuery:
         logged = audit.execution(session, portal)
         if not utility.allowed_when_failed(statement):
             session.block.check_not_failed()
-        if not portal.started:
-            self._start(portal, statement)
-        tag = self._answer(portal, name, max(limit, 0))
+        with session.share.running(statement.weight):
+            if not portal.started:
+                self._start(portal, statement)
+            tag = self._answer(portal, name, max(limit, 0))
         self.sender.count(statement, began, tag, calls=calls)
         audit.execute_duration(session, what, portal, began, logged=logged)
 

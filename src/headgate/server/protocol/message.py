@@ -40,6 +40,7 @@ class FrontendReader:
 
     def __init__(self, body: bytes, encoding: Encoding = UTF8) -> None:
         self.body = body
+        self._view = memoryview(body)
         self.encoding = encoding
         self.at = 0
 
@@ -53,7 +54,7 @@ class FrontendReader:
         if length < 0 or length > self.rest:
             raise PostgresError("08P01", "insufficient data left in message")
         self.at += length
-        return self.body[self.at - length : self.at]
+        return bytes(self._view[self.at - length : self.at])
 
     def byte(self) -> int:
         """The next byte."""
@@ -78,7 +79,7 @@ class FrontendReader:
         end = self.body.find(b"\0", self.at)
         if end < 0:
             raise PostgresError("08P01", "invalid string in message")
-        text = self.body[self.at : end]
+        text = bytes(self._view[self.at : end])
         self.at = end + 1
         return text
 

@@ -53,7 +53,7 @@ class PreparedStatement:
     @property
     def weight(self) -> int:
         """See `statement_memory`."""
-        return 8192 + 24 * len(self.text)
+        return 8192 + (len(self.text) if self.statement is None else self.statement.weight)
 
 
 @dataclass(eq=False)

@@ -43,6 +43,11 @@ class SimpleQuery:
         if not statements:
             session.connection.write(message.EMPTY_QUERY)
             return
+        with session.share.running(statements[0].weight):
+            self._run(text, statements, began)
+
+    def _run(self, text: str, statements: list[parser.Statement], began: float) -> None:
+        session = self.session
         logged = audit.statements(session, text, statements)
         session.block.several = len(statements) > 1
         for place, statement in enumerate(statements):

@@ -54,7 +54,7 @@ def serve(node: Node, connection: Connection) -> None:
         speaker.user, speaker.database = parameters.get("user") or None, parameters.get("database") or parameters.get("user") or None
         backend = node.admit(parameters.get("replication", "") not in ("", "false", "off", "0", "no"), speaker.pid)
         speaker.pid = backend.pid
-        backend.wake = connection.interrupt
+        backend.wake, backend.is_client_gone = connection.interrupt, connection.client_gone
         session = _open(node, connection, backend, parameters, Stranger(host, speaker, deadline))
     except (ConnectionBroken, TimeoutError):
         _give_up(node, connection, backend)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
@@ -85,8 +86,9 @@ class ClientSession:
         self.interrupts: Interrupts = backend.interrupts
         self.notices = Notices()
         self.parameters: tuple[BoundParameter, ...] = ()
-        share = Share(node.statement_memory)
-        self.portals = OpenPortals(share)
+        self.share = Share(node.statement_memory, node.running_memory)
+        self.portals = OpenPortals(self.share)
+        connection.room = node.message_memory
         self.mailbox = Mailbox(context.database, connection.interrupt)
         self.advisory = SessionAdvisoryLocks(node.engine.locks, backend.pid, self._xid, most_locks(settings))
         self.block = TransactionBlock(
@@ -96,7 +98,7 @@ class ClientSession:
         self.taken_roles: dict[str, Role] = {}
         """The roles for which it has acted, by name."""
         settings.restored = self.settings_restored
-        self.prepared = Kept[PreparedStatement](share)
+        self.prepared = Kept[PreparedStatement](self.share)
         self.job_group = f"session-{backend.pid}"
         self.statement_text = ""
         self.speaker: ClientSpeaker | None = None
@@ -326,6 +328,7 @@ class ClientSession:
                 message = self._receive()
                 if message is not None:
                     ready = self._handle(message)
+                    self.connection.release_room()
                 else:
                     ready = False
                     self._tell_idle()
@@ -351,6 +354,7 @@ class ClientSession:
             self.connection.flush()
 
     def _leave(self) -> None:
+        self.connection.release_room()
         self.portals.close_all()
         self.prepared.let_go_all()
         self.node.channels.leave(self.mailbox)
@@ -394,6 +398,7 @@ class ClientSession:
             self.interrupts.check()
         limit, error = self._idle_limit()
         self.connection.interrupted = False
+        self.connection.longest_statement = self.settings.integer("max_statement_size") << 10
         message = self.connection.poll(limit)
         if message is None and not self.connection.interrupted and error is not None:
             raise error
@@ -441,7 +446,7 @@ class ClientSession:
     def _guard(self, work: Callable[[], None]) -> bool:
         """Runs `work`; an error is sent to the client and the transaction fails. Whether it went well."""
         try:
-            with self.interrupts.statement(self.settings.milliseconds("statement_timeout")):
+            with self._client_watched(), self.interrupts.statement(self.settings.milliseconds("statement_timeout")):
                 self._interruptible(work)
             return True
         except (ConnectionBroken, SessionEnd):
@@ -449,6 +454,16 @@ class ClientSession:
         except Exception as error:  # noqa: BLE001 - the edge of a statement
             self.fail(error)
             return False
+
+    @contextlib.contextmanager
+    def _client_watched(self) -> Iterator[None]:
+        """Inside, `ClientWatch` ends the session if its client leaves; a walsender notices that by itself."""
+        interval = self.settings.milliseconds("client_connection_check_interval") if self.walsender is None else 0
+        self.backend.client_check_due = time.monotonic() + interval / 1000 if interval else None
+        try:
+            yield
+        finally:
+            self.backend.client_check_due = None
 
     def _interruptible(self, work: Callable[[], None]) -> None:
         """Runs `work`; an error after a cancel is the cancel's, in whatever words DuckDB or Spark say that they were stopped."""
