@@ -21,7 +21,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from bench import catalogs, compare, gate, replication, sessions, tables, wide
+from bench import catalogs, compare, gate, hostile, replication, sessions, tables, wide
 from bench import filter as filters
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
@@ -134,6 +134,8 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         measure_gate(report, native, node, int(1_000_000 * scale), runs)
     if "sessions" in only:
         measure_sessions(report, native, node, int(1_000_000 * scale))
+    if "hostile" in only:
+        measure_hostile(report, native, node, 120 * scale)
     if "tables" in only:
         measure_tables(report, source, node, int(2_000 * scale))
     if "catalogs" in only:
@@ -153,6 +155,14 @@ def measure_sessions(report: Report, native: DemoServer, node: DemoServer, rows:
     fast, ours = sessions.milliseconds(native, rows), sessions.milliseconds(node, rows)
     for what, wanted in sessions.WANTED.items():
         report.duration(f"{what}, {rows:,} rows", fast[what], ours[what], wanted)
+
+
+def measure_hostile(report: Report, native: DemoServer, node: DemoServer, seconds: float) -> None:
+    """The waits of one ordinary client beside eight hostile sessions."""
+    for name, server in (("native", native), ("node", node)):
+        waits = hostile.waits(server, seconds)
+        shown = f"worst {waits[-1]:.2f} s, {replication.percentiles([1000 * each for each in waits])}"
+        report.value(f"{name}: {len(waits):,} statements beside eight hostile sessions", shown, hostile.WANTED)
 
 
 def measure_small(
