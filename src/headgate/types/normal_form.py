@@ -34,6 +34,8 @@ _LEAST, _MOST = np.frombuffer(b"-9", np.uint8)
 """Between them are the characters of numbers, and a slash."""
 _EXPONENT = np.isin(np.arange(256), np.frombuffer(b"eE+", np.uint8))
 _PIECE = 4096
+LONG = 1 << 20
+"""Bytes beyond which a text takes so long that others must run, and a cancel must be seen, meanwhile."""
 _FIRST = np.isin(np.arange(256), np.frombuffer(b'{["', np.uint8))
 
 
@@ -110,8 +112,12 @@ def documents(strings: pa.StringArray, check: Callable[[str], str]) -> Mask:
     """Which JSON texts `check` gives back as they are.
 
     Values are told by their shapes: the text with each string that is no key emptied, each number (in jsonb's own form) made 0. A column
-    has few different shapes, and a text is in normal form if its shape is. Texts with other escapes or numbers are not looked at.
+    has few different shapes, and a text is in normal form if its shape is. Texts with other escapes or numbers,
+    and those longer than `LONG`, are not looked at.
     """
+    long = pc.greater(pc.binary_length(strings), LONG)
+    if pc.any(long).as_py():
+        strings = pc.if_else(long, pa.scalar("", pa.string()), strings)
     data, offsets = buffers.packed(strings)
     usual = np.diff(offsets) >= 2
     usual[usual] = _FIRST[data[offsets[:-1][usual]]]
@@ -124,7 +130,6 @@ def documents(strings: pa.StringArray, check: Callable[[str], str]) -> Mask:
     usual &= quotes % 2 == 0
     if not usual.all():
         strings = pc.if_else(pa.array(usual), strings, pa.scalar("", pa.string()))
-    look()  # each of these steps takes a second if one text has tens of MB
     shapes, odd = _shapes(*buffers.packed(strings))
     usual[odd] = False
     coded = shapes.dictionary_encode()
@@ -156,7 +161,6 @@ def _shapes(data: Bytes, offsets: Positions) -> tuple[pa.StringArray, Positions]
     starts, ends = turns[0::2][outside], turns[1::2][outside]
     numbers = buffers.strings(*buffers.gather(data, starts, ends - starts), None, pa.string())
     odd = starts[~_mask(text_column.matches(numbers, _NUMBER)) | _EXPONENT[data[starts - 1]]]
-    look()
     shape = data.copy()
     shape[starts] = ord("0")
     cut = np.concatenate([starts, opened[emptied]]) + 1

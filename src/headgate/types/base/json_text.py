@@ -26,12 +26,10 @@ from headgate.types import registry, text_column
 from headgate.types.base import json_error, numeric, string
 from headgate.types.base.base_type import BaseType, Wire, ended, key_of_text, text_received, text_sent
 from headgate.types.encoded import encoded
-from headgate.types.normal_form import documents, in_pieces
+from headgate.types.normal_form import LONG, documents, in_pieces
 from headgate.types.text_column import PLAIN, TextSettings
 
 _ESCAPE = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LONG = 1 << 20
-"""Characters beyond which a text takes so long that others must run meanwhile."""
 _AT_ONCE = 4096
 """Items that are printed between two looks at a cancel."""
 _SPECIAL = re.compile(r'["\\\x00-\x1f]')
@@ -94,7 +92,7 @@ def load(text: str, *, escapes: bool = True) -> Any:
 
     `escapes`: whether an error in one is described as for jsonb, which reads them, or as for json.
     """
-    hook = Number if len(text) <= _LONG else _number
+    hook = Number if len(text) <= LONG else _number
     try:
         return json.loads(text, parse_float=hook, parse_int=hook, parse_constant=_refuse, object_pairs_hook=dict)
     except ValueError:
