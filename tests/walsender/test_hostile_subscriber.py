@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
+import psycopg
 import pytest
 from tests.conftest import Server, until
 from tests.log import Log
@@ -87,3 +89,21 @@ def test_a_subscriber_may_lie_in_any_word(scene: Scene) -> None:
     assert count > 900
     scene.unharmed()
     assert threading.active_count() <= before + 5
+
+
+@pytest.mark.parametrize("rows", [1, 30_000])
+def test_a_subscriber_that_never_acknowledges_is_ended_and_its_slot_stays_where_it_is(scene: Scene, rows: int) -> None:
+    where = f"SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{scene.talk.slot}'"
+    before = scene.session.sql(where)
+    scene.session.sql(f"CREATE TABLE many (a int, b text); ALTER PUBLICATION p ADD TABLE many; GRANT SELECT ON many TO {scene.role}")
+    scene.session.sql(f"INSERT INTO many SELECT g, repeat('x', 1000) FROM generate_series(1, {rows}) g")
+    told = {"replication": "database", "options": "'-c wal_sender_timeout=1s'"}
+    with contextlib.closing(psycopg.connect(scene.node.conninfo(scene.database, scene.role, **told), autocommit=True)) as silent:
+        start = f"START_REPLICATION SLOT {scene.talk.slot} LOGICAL 0/0 (proto_version '1', publication_names 'p')"
+        silent.pgconn.send_query(start.encode())
+        silent.pgconn.flush()
+        active = f"SELECT active FROM pg_replication_slots WHERE slot_name = '{scene.talk.slot}'"
+        until(lambda: scene.session.sql(active) == "t", "it does not stream")
+        until(lambda: scene.session.sql(active) == "f", "it is waited for")
+    assert scene.session.sql(where) == before
+    scene.unharmed()

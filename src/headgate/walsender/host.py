@@ -51,8 +51,11 @@ class Channel(Protocol):
         """Sends what waits."""
         ...
 
-    def flush_while(self, pump: Callable[[], None]) -> None:
-        """Sends what waits; calls `pump` whenever the client has sent something, or every 100 ms, while the socket is full."""
+    def flush_while(self, pump: Callable[[], None], data: bytes | memoryview = b"") -> None:
+        """Send what waits, and `data` behind it.
+
+        Calls `pump` whenever the client has sent something, or every 100 ms, while the socket is full.
+        """
         ...
 
     def interrupt(self) -> None:

@@ -117,8 +117,7 @@ class Sender:
                 piece = next(frames, None)
             if piece is None:
                 break
-            channel.write(piece)
-            channel.flush_while(self._take_messages)
+            channel.flush_while(self._take_messages, piece)  # `write` would send a large one, and wait for the client without an end
         self.statistics.passed(batch.position)
         self.node.slots.count(self.name, batch.counts)
         return True

@@ -340,13 +340,15 @@ class Connection:
         except (OSError, ValueError) as error:
             raise ConnectionBroken(str(error)) from error
 
-    def flush_while(self, pump: Callable[[], None]) -> None:
-        """As `flush`; while the socket takes no more, `pump` is called when the client has sent something, or every 100 ms.
+    def flush_while(self, pump: Callable[[], None], data: bytes | memoryview = b"") -> None:
+        """Send what waits, and `data` behind it.
+
+        While the socket takes no more, `pump` is called when the client has sent something, or every 100 ms.
 
         What `pump` writes goes behind what is being sent. What it raises is raised once the frames are out, so that an error
         message never stands inside of one; a FATAL error at once.
         """
-        parts, self._out, self._out_size = self._out, [], 0
+        parts, self._out, self._out_size = [*self._out, data], [], 0
         raised: Exception | None = None
         for part in parts:
             for piece in self._sealed(part):
