@@ -4,8 +4,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 # a process for each of two cores; the tests of a file stay together (tests/conftest.py)
 ABREAST := -n 2 --dist loadfile --no-loadscope-reorder
-# what writes, reads and streams the files of tables: run elsewhere too
-DATA_PATH := tests/storage tests/changes tests/subscriber tests/publisher tests/walsender tests/system
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-all soak check format lock wheel bench clean
@@ -19,19 +17,14 @@ setup:  ## Set the machine up: .venv, locked packages, Java 17, PostgreSQL 15, t
 demo: setup  ## The main job: one filtered table PostgreSQL → node → node → PostgreSQL (KEEP=1 leaves the servers running)
 	@$(BIN)/headgate demo $(if $(KEEP),--keep) $(DEMO)
 
-test: setup check  ## The test suite (PYTEST=… for options, e.g. PYTEST="-k settings")
-	@$(BIN)/python -m pytest $(ABREAST) $(PYTEST)
+test: setup  ## The test suite, with the checks beside it (PYTEST=… for options, e.g. PYTEST="-k settings")
+	@bash scripts/test.sh $(ABREAST) $(PYTEST)
 
 test-quick: setup  ## The tests that need no server, for the minute between two edits
 	@$(BIN)/python -m pytest -n 2 --quick $(PYTEST)
 
-test-all: setup check  ## Everything at length, some hours: more random examples, all faults, large transactions
-	@$(BIN)/python -m pytest $(ABREAST) --all $(PYTEST)
-	@$(BIN)/python -m pytest $(ABREAST) --on tasks --timeout 900 $(DATA_PATH) tests/rowfilter $(PYTEST)
-	@$(BIN)/python -m pytest $(ABREAST) --on cluster --timeout 1800 $(DATA_PATH) tests/rowfilter $(PYTEST)
-	@$(BIN)/python -m pytest $(ABREAST) --on s3 --timeout 900 $(DATA_PATH) $(PYTEST)
-	@$(BIN)/python -m pytest $(ABREAST) --on s3 --all tests/system/test_failpoints.py $(PYTEST)
-	@$(BIN)/python -m pytest $(ABREAST) --on gs --timeout 900 $(DATA_PATH) $(PYTEST)
+test-all: setup  ## Everything at length, some hours: a line for each part with its result and time; goes on after a failure (PARTS=… some)
+	@bash scripts/test_all.sh $(PARTS)
 
 soak: setup  ## A chain of servers under load and faults, compared at quiet points (MINUTES=120)
 	@$(BIN)/python -m tests.system.soak --minutes $(or $(MINUTES),5) $(SOAK)

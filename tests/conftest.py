@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import cost
 from tests.place import Place, Surroundings, bare
 from tests.postgresql_version import binaries
 from xdist.remote import Producer
@@ -39,6 +40,7 @@ from headgate.check.finding import FindingSeverity
 from headgate.cli.demo.servers import free_port
 
 if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
     from pyspark.sql import SparkSession
     from tests.azure_storage import AzureStorage
     from tests.google_storage import GoogleStorage
@@ -125,6 +127,23 @@ def _unwanted(config: pytest.Config, item: pytest.Item) -> bool:
     if item.get_closest_marker("one_java") and config.getoption("--on") == Place.CLUSTER.value:
         return True
     return bool(config.getoption("--quick")) and not SERVERS.isdisjoint(_fixtures(item))
+
+
+_CPU_SECONDS_BEFORE = pytest.StashKey[float]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_CPU_SECONDS_BEFORE] = cost.cpu_seconds()
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    """Say what the run has cost."""
+    reports = [report for found in terminalreporter.stats.values() for report in found if isinstance(report, pytest.TestReport)]
+    terminalreporter.section("cost")
+    for file, seconds in cost.slowest_files(reports):
+        terminalreporter.write_line(f"{seconds:7.1f} s  {file}")
+    used = cost.cpu_seconds() - config.stash[_CPU_SECONDS_BEFORE]
+    terminalreporter.write_line(f"{used:7.0f} CPU seconds of all processes of this machine")
 
 
 def pytest_report_header() -> list[str]:

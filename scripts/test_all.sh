@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# `make test-all`: all tests at length, part by part. One line for each part says its result and its time; the parts after a failure run
+# too. What a part prints is in .setup/test-all/PART.log.
+#
+# Usage: scripts/test_all.sh [part…]
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+abreast=(-n 2 --dist loadfile --no-loadscope-reorder)
+# what writes, reads and streams the files of tables
+data_path=(tests/storage tests/changes tests/subscriber tests/publisher tests/walsender tests/system)
+logs=.setup/test-all
+mkdir -p "$logs"
+failed=()
+
+part() {
+    local name=$1 began=$SECONDS result=passed
+    shift
+    [ ${#wanted[@]} -eq 0 ] || [[ " ${wanted[*]} " == *" $name "* ]] || return 0
+    "$@" >"$logs/$name.log" 2>&1 || { result="failed ($logs/$name.log)"; failed+=("$name"); }
+    printf '%-12s %5d s  %s  %s\n' "$name" $((SECONDS - began)) "$result" "$(grep -E '^[=0-9].*(passed|failed)' "$logs/$name.log" | tail -n 1 | tr -d =)"
+}
+
+tests() { .venv/bin/python -m pytest "${abreast[@]}" "$@"; }
+
+wanted=("$@")
+part check make --no-print-directory check
+part all tests --all
+part tasks tests --on tasks --timeout 900 "${data_path[@]}" tests/rowfilter
+part cluster tests --on cluster --timeout 1800 "${data_path[@]}" tests/rowfilter
+part s3 tests --on s3 --timeout 900 "${data_path[@]}"
+part s3-faults tests --on s3 --all tests/system/test_failpoints.py
+part gs tests --on gs --timeout 900 "${data_path[@]}"
+[ ${#failed[@]} -eq 0 ]
