@@ -80,7 +80,7 @@ def test_what_both_sides_have_is_told_if_it_is_asked_for(pair: tuple[Database, D
     assert found["t", "(id)=(5)"][0] is None
     assert found["t", "(id)=(5)"][1].items() >= {"id": "5", "v": None, "at": "2024-02-29 12:00:00+00"}.items()
     assert found["u", "(a, b)=(3, x)"] == [None, {"a": "3", "b": "x"}]
-    command = [*HEADGATE, "verify", "-D", str(node.data), "-U", "postgres", "-d", subscriber.name, "s", "other"]
+    command = [*HEADGATE, "verify", "-D", str(node.data), "-d", subscriber.name, "s", "other"]  # as the role of initdb
     for more, said in (([], "missing: (id)=(77)\n"), (["--values"], 'missing: (id)=(77), there {"id": "77", "x": "77", "y": "25.667"}\n')):
         done = subprocess.run([*command, *more], capture_output=True, text=True, timeout=180)
         assert said in done.stdout
@@ -194,8 +194,13 @@ def test_a_cancel_ends_it_and_leaves_nothing_at_the_publisher(pair: tuple[Databa
     assert subscriber.rows(VERIFY) == EQUAL
 
 
-def test_a_table_that_is_being_copied_is_no_false_alarm(pair: tuple[Database, Database], postgres: PostgresServer) -> None:
-    """It is looked at three times, each with a slot of its own: the publisher drops that of before when it notices that its reader has gone."""
+def test_a_table_that_is_being_copied_is_no_false_alarm(
+    pair: tuple[Database, Database], postgres: PostgresServer, node: NodeServer
+) -> None:
+    """Each of three attempts has a slot of its own: the publisher drops the one before when it notices that its reader has gone.
+
+    `headgate verify` waits for the copy instead.
+    """
     publisher, subscriber = pair
     before = len(postgres.log())
     with psycopg.connect(subscriber.conninfo) as writer:
@@ -205,6 +210,11 @@ def test_a_table_that_is_being_copied_is_no_false_alarm(pair: tuple[Database, Da
         publisher.sql("UPDATE t SET v = 'later'")
         assert subscriber.rows(VERIFY) == ["public|other|equal||", "public|t|skipped||it is being copied", "public|u|equal||"]
         assert len(set(re.findall(r'CREATE_REPLICATION_SLOT "(\w*verify\w*)"', postgres.log()[before:]))) == 3
+        command = [*HEADGATE, "verify", "-D", str(node.data), "-d", subscriber.name, "s"]
+        waiting = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "s: waiting for 1 table that is being copied or reconciled (public.t)\n"
         writer.rollback()
+        assert waiting.communicate(timeout=180)[0].count(": equal, ") == 3
     subscriber.wait("SELECT srsubstate FROM pg_stat_subscription_rel WHERE relname = 't' AND subname = 's'", "r")
     assert subscriber.rows(VERIFY) == EQUAL

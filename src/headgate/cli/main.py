@@ -239,6 +239,9 @@ def verify(
     database: Annotated[str, typer.Option("-d", "--database", metavar="NAME", help="The database of the subscriptions.")] = "postgres",
     repair: Annotated[bool, typer.Option("--repair", help="Make tables that differ equal, and compare them again.")] = False,
     values: Annotated[bool, typer.Option("--values", help="Print what both sides have of the rows that differ.")] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Skip tables that are being copied or reconciled instead of waiting for them.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
     username: Superuser = None,
 ) -> None:
@@ -247,7 +250,9 @@ def verify(
 
     directory = _data_dir(data_dir)
     with refusing():
-        verifying.verify(directory, username, database, subscription, table, as_json=as_json, repair=repair, with_values=values)
+        verifying.verify(
+            directory, username, database, subscription, table, as_json=as_json, repair=repair, with_values=values, wait=not no_wait
+        )
 
 
 @app.command(

@@ -29,6 +29,9 @@ PAUSE = 0.5
 """Seconds between two looks at tables that are made equal."""
 ATTEMPTS = 3
 """Times that the worker of each table may fail, on the average, before it is given up waiting for them."""
+_NAMED = "quote_ident(schemaname) || '.' || quote_ident(relname)"
+_COPIED = "(resync IS NOT NULL OR srsubstate <> 'r')"
+"""Of pg_stat_subscription_rel: a table's name, and whether it is being copied or reconciled."""
 Opened = psycopg.Connection[TupleRow]
 
 
@@ -58,17 +61,20 @@ def verify(
     as_json: bool,
     repair: bool = False,
     with_values: bool = False,
+    wait: bool = True,
 ) -> None:
-    """Prints what differs, of one subscription or of all that are enabled; SystemExit(1) where something does.
+    """Print the differences of one subscription, or of all enabled ones. Raise Exit(1) if there are any.
 
-    `with_values`: with what both sides have. `repair`: tables that differ are made equal (`headgate.reconcile()`), which is waited for, and
-    compared again.
+    `wait`: wait first until no table is being copied or reconciled. `with_values`: print the values of both sides. `repair`: reconcile the
+    tables that differ (`headgate.reconcile()`), wait for that, and compare them again.
     """
     tell = (lambda _: None) if as_json else out
     found: list[ComparedRow] = []
     with session.opened(data_dir, username, database) as opened:
         wanted = [subscription] if subscription is not None else [name for (name,) in opened.execute(NAMES.encode()).fetchall()]
         for each in wanted:
+            if wait:
+                _wait_for_copies(opened, each, table, tell)
             rows = _compared(opened, each, table, tell, with_values=with_values)
             differing = [qualified(row["schema"], row["name"]) for row in rows if row["key"] is None and row["result"] == "different"]
             if repair and differing:
@@ -93,6 +99,28 @@ def _compared(opened: Opened, subscription: str, table: str | None, tell: Callab
     return found
 
 
+def _wait_for_copies(opened: Opened, subscription: str, table: str | None, tell: Callable[[str], None]) -> None:
+    """Wait until no table of an enabled subscription is being copied or reconciled, or until their workers keep failing."""
+    only = "" if table is None else f" AND {_NAMED} = {literal(table)}"
+    left = (
+        f"SELECT {_NAMED} FROM pg_stat_subscription_rel r JOIN pg_subscription s USING (subname)"
+        f" WHERE subname = {literal(subscription)} AND subdbid = {HERE} AND subenabled AND {_COPIED}{only} ORDER BY 1"
+    )
+    failed = f"SELECT sync_error_count FROM pg_stat_subscription_stats WHERE subname = {literal(subscription)}"
+    [(before,)] = opened.execute(failed.encode()).fetchall() or [(0,)]
+    waiting: list[str] = []
+    while now := [name for (name,) in opened.execute(left.encode()).fetchall()]:
+        if now != waiting:
+            waiting = now
+            many = "1 table that is" if len(now) == 1 else f"{len(now)} tables that are"
+            named = ", ".join([*now[:3], *(["…"] if len(now) > 3 else [])])
+            tell(f"{subscription}: waiting for {many} being copied or reconciled ({named})")
+        [(errors,)] = opened.execute(failed.encode()).fetchall() or [(0,)]
+        if int(errors) >= int(before) + ATTEMPTS * len(now):
+            return
+        time.sleep(PAUSE)
+
+
 def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Callable[[str], None]) -> None:
     """Has tables be made equal, and waits until they are and stream again; 55000 where their workers fail again and again."""
     failed = f"SELECT sync_error_count FROM pg_stat_subscription_stats WHERE subname = {literal(subscription)}"
@@ -101,11 +129,7 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
         tell(f"{subscription}  {each}: is made equal")
         opened.execute(f"SELECT headgate.reconcile({literal(subscription)}, {literal(each)})".encode())
     listed = ", ".join(literal(each) for each in tables)
-    left = (
-        "SELECT relname FROM pg_stat_subscription_rel"
-        f" WHERE subname = {literal(subscription)} AND quote_ident(schemaname) || '.' || quote_ident(relname) IN ({listed})"
-        " AND (resync IS NOT NULL OR srsubstate <> 'r')"
-    )
+    left = f"SELECT relname FROM pg_stat_subscription_rel WHERE subname = {literal(subscription)} AND {_NAMED} IN ({listed}) AND {_COPIED}"
     while opened.execute(left.encode()).fetchall():
         [(errors,)] = opened.execute(failed.encode()).fetchall()
         if int(errors) >= int(before) + ATTEMPTS * len(tables):

@@ -29,7 +29,9 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication import subscription_resync
 from headgate.catalog.replication.subscription import Subscription, SyncState
+from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands.session import NodeParts
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
@@ -143,7 +145,10 @@ class Verification:
             stored = Stored(self.node, self.subscription, transaction)
             copied = [local for local in wanted if local.oid not in ready]  # what they hold is not of this position
             if last:
-                yield from (self._said(Verdict(each.schema, each.name, "skipped", reason="it is being copied")) for each in copied)
+                again = subscription_resync.taken(transaction.cursor, self.subscription.oid)
+                for local in copied:
+                    reason = "it is being reconciled" if again.get(local.oid) is Method.DIFFERENCE else "it is being copied"
+                    yield self._said(Verdict(local.schema, local.name, "skipped", reason=reason))
             for table in tables:
                 if changes[table.schema, table.name].whole and last:
                     yield self._said(Verdict(table.schema, table.name, "skipped", reason="it changed while it was compared"))
