@@ -202,7 +202,8 @@ def test_a_port_in_use_is_said_and_nothing_is_left_behind(directory: Directory) 
         started = directory.start()
     assert started.returncode == 1
     assert 'LOG:  could not bind IPv4 address "127.0.0.1": Address already in use\n' in started.stderr
-    assert f"HINT:  Is another node already running on port {directory.port}? If not, wait a few seconds and retry.\n" in started.stderr
+    hint = f"Is another server already running on port {directory.port}? If not, wait a few seconds and retry."
+    assert f'HINT:  {hint} For another port give -p to headgate start, or set port in "headgate.conf".\n' in started.stderr
     assert "FATAL:  could not create any TCP/IP sockets\n" in started.stderr
     assert directory.leaves_nothing()
 

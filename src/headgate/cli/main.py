@@ -76,6 +76,7 @@ def initdb(
     locale: Annotated[str, typer.Option(metavar="LOCALE", help="Always C.")] = "C",
     no_locale: Annotated[bool, typer.Option("--no-locale", help="The same as --locale=C.")] = False,
     no_sync: Annotated[bool, typer.Option("-N", "--no-sync", help="Accepted for initdb's sake.")] = False,
+    port: Annotated[str | None, typer.Option("-p", metavar="PORT", help="Write the port to headgate.conf, for every start.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("-c", "--set", metavar="NAME=VALUE", help="Write a setting to headgate.conf.")
     ] = None,
@@ -94,7 +95,7 @@ def initdb(
         raise Failed(f'initdb: error: encoding "{encoding}" is not supported: a node keeps text in UTF8')
     if locale not in {"C", "POSIX", "C.UTF-8", "C.utf8"}:
         raise Failed(f'initdb: error: locale "{locale}" is not supported: a node sorts text as locale C does')
-    pairs = tuple(_pair(text, "-c") for text in settings or [])
+    pairs = (*(_pair(text, "-c") for text in settings or []), *((("port", port),) if port else ()))
     making.initdb(making.InitdbOptions(Path(given).absolute(), username, auth, auth_local, auth_host, pwfile, pwprompt, pairs))
 
 

@@ -26,7 +26,7 @@ from headgate.catalog.layout.format import FORMAT
 from headgate.cli import initdb, message
 from headgate.cli.pidfile import OPTIONS_FILE, PidFile
 from headgate.errors import PostgresError, Severity, disk_full
-from headgate.settings import Settings
+from headgate.settings import CONF, Settings
 from headgate.storage.location import disk_reserve as reserve
 from headgate.storage.spark.application import jars
 
@@ -199,7 +199,10 @@ def _try(address: str, port: int) -> bool:
                 could = True
         except OSError as error:
             name = "IPv6" if family == socket.AF_INET6 else "IPv4"
-            in_use = f"Is another node already running on port {port}? If not, wait a few seconds and retry."
+            in_use = (
+                f"Is another server already running on port {port}? If not, wait a few seconds and retry. For another port give -p to"
+                f' headgate start, or set port in "{CONF}".'
+            )
             message.log(
                 PostgresError(
                     "58000",
