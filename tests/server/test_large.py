@@ -234,11 +234,14 @@ def test_parameters_of_a_statement_do_not_count_as_its_size(node: Server, databa
 def test_a_role_cannot_raise_the_limit_that_a_superuser_has_set(node: Server, database: str) -> None:
     role = f"sender_{database}"
     node.psql(database, f"CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET max_statement_size = '1MB'")
-    with psycopg.connect(node.conninfo(database, user=role), autocommit=True) as session:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            session.execute("SET max_statement_size = '64MB'")
-        with pytest.raises(psycopg.errors.ProgramLimitExceeded):
-            session.execute(b"SELECT 1" + b" " * (1 << 20))
+    try:
+        with psycopg.connect(node.conninfo(database, user=role), autocommit=True) as session:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                session.execute("SET max_statement_size = '64MB'")
+            with pytest.raises(psycopg.errors.ProgramLimitExceeded):
+                session.execute(b"SELECT 1" + b" " * (1 << 20))
+    finally:
+        node.psql(database, f"DROP ROLE {role}")
 
 
 PARTS = {
