@@ -32,6 +32,11 @@ def array(items: list[str]) -> str:
     return "{" + ",".join(items) + "}"
 
 
+def bracketed(bound: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Texts of ranges over these bounds, some of them infinite."""
+    return st.builds("{}{},{}{}".format, st.sampled_from("[("), bound | st.just(""), bound | st.just(""), st.sampled_from("])"))
+
+
 VALUES = {
     **dict.fromkeys(["int2", "int4", "int8"], st.integers(-32768, 32767).map(str)), "bool": st.sampled_from(["t", "f"]),
     **dict.fromkeys(["float4", "float8"], st.floats(width=32).map(repr)),
@@ -51,6 +56,10 @@ VALUES = {
     "float8[]": st.lists(st.floats().map(repr)).map(array), "bool[]": st.lists(st.sampled_from("tf")).map(array),
     "date[]": st.lists(st.dates().map(str) | ENDS.map('"{}"'.format)).map(array), "uuid[]": st.lists(st.uuids().map(str)).map(array),
     "timestamptz[]": st.lists(st.datetimes().map('"{}"'.format)).map(array), "int8[]": SHAPES, "inet[]": st.lists(st.ip_addresses().map(str)).map(array),
+    **dict.fromkeys(["int4range", "int8range"], bracketed(st.integers(-99, 99).map(str)) | st.just("empty")), "numrange": bracketed(NUMBERS),
+    "daterange": bracketed(st.dates().map(str) | ENDS), **dict.fromkeys(["tsrange", "tstzrange"], bracketed(st.datetimes().map(str) | ENDS)),
+    "int4multirange": st.lists(bracketed(st.integers(-9, 9).map(str))).map(array), "tstzmultirange": st.lists(bracketed(st.datetimes().map(str))).map(array),
+    "int4range[]": st.lists(bracketed(st.integers(-9, 9).map(str)).map('"{}"'.format)).map(array), "nummultirange": st.lists(bracketed(st.decimals(-3, 3, places=1).map(str))).map(array),
     "macaddr": st.binary(min_size=6, max_size=6).map(bytes.hex), "pg_lsn": st.builds("{:X}/{:X}".format, st.integers(0, 99), st.integers(0, 2**32 - 1)),
     "int4[]": st.lists(st.integers(-9, 9)).map(lambda items: "{" + ",".join(map(str, items)) + "}"),
     "text[]": st.lists(st.text("ab ,\"\\{}", max_size=3)).map(lambda items: "{" + ",".join('"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"' for item in items) + "}"),
@@ -82,7 +91,7 @@ def test_a_column_is_read_from_and_written_to_the_binary_form(oracle, type_name:
 
 OIDS = [registry.INT4, registry.NUMERIC, registry.TEXT, registry.DATE, registry.TIMESTAMPTZ, registry.UUID, registry.JSONB, registry.INET,
         registry.VARBIT, registry.INTERVAL, registry.INT4_ARRAY, registry.TIMETZ, registry.PG_LSN, registry.BOOL, registry.MACADDR,
-        registry.XID8, registry.INT2VECTOR, registry.OIDVECTOR, registry.VOID]  # fmt: skip
+        registry.INT4RANGE, registry.TSTZRANGE, registry.NUMMULTIRANGE, registry.XID8, registry.INT2VECTOR, registry.OIDVECTOR, registry.VOID]  # fmt: skip
 
 
 @given(st.sampled_from(OIDS), st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.sampled_from([-1, typmod.numeric(9, 2)]))

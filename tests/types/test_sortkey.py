@@ -29,6 +29,11 @@ CHOSEN = {
     "float8[]": ["{0}", "{-0}", "{NaN}", "{Infinity}", "{-Infinity}", "{1e-300}", "{-1e-300}", "{1,2}"],
     "numeric": ["1", "1.0", "NaN", "Infinity", "-Infinity", "0", "-0.5", "-0.50", "-0.51", "1e-10", "10", "9", "-10", "-9", "1e40", "99"],
     "date[]": ["{infinity}", "{-infinity}", "{2020-01-01}", "{0044-03-15 BC}", "{5874897-12-31}"],
+    "int4range": ["empty", "(,)", "(,1)", "(,2)", "[1,)", "[2,)", "[1,2)", "[1,3)", "[-1,3)", "[-10,3)", "[10,11)"],
+    "numrange": ["[1,2]", "[1.0,2.00]", "(1,2]", "[1,2)", "(1,2)", "(,2]", "(,2)", "[1,)", "(1,)", "[-1,2]", "[1,NaN]", "empty"],
+    "daterange": ["[-infinity,infinity]", "[-infinity,)", "(,infinity)", "[2020-01-01,2020-01-05)", "[0044-03-15 BC,2020-01-01)"],
+    "tstzrange": ['["2020-01-01 10:00:00+02","2020-01-01 10:00:00+00"]', '["2020-01-01 08:00:00+00","2020-01-01 10:00:00+00"]', "(,2020-01-01)"],
+    "nummultirange": ["{}", "{[1,2]}", "{[1.0,2]}", "{[1,2],[3,4]}", "{[1,2],[3,4),[5,6]}", "{(,1)}", "{(,)}", "{(1,2]}"],
     "bpchar": ["a", "a ", "ab", " a", ""],
     "varbit": ["1", "10", "100000001", "0", "", "11", "1001", "101"],
     '"char"': ["a", "\\377", "", "Z", "\\200"],
@@ -49,7 +54,11 @@ JSON = st.recursive(
     ),
     max_leaves=6,
 ).map(_json)
+ENDS = st.integers(-3, 3).map(str) | st.just("")
+RANGE = st.builds(lambda one, low, high, other: f"{one}{low},{high}{other}", st.sampled_from("[("), ENDS, st.integers(4, 6).map(str) | st.just(""), st.sampled_from("])"))  # fmt: skip
 GENERATED = {
+    **dict.fromkeys(["int4range", "numrange"], RANGE | st.just("empty")),
+    "int4multirange": st.lists(RANGE, max_size=3).map(lambda items: "{" + ",".join(items) + "}"),
     "jsonb": JSON,
     "interval": st.builds(
         "{} mons {} days {} us".format, st.integers(-2, 2), st.integers(-61, 61), st.integers(-2, 2).map(lambda n: n * 43_200_000_000)

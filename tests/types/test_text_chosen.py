@@ -90,6 +90,15 @@ AMOUNTS = [
     "-$0.00",
     "\t5\n",
 ]
+RANGES = ["[1,10]", "(1,2)", "[1,1]", "(1,1]", "[1,2)", "empty", " EMPTY ", "empty x", "(,7)", "[,]", "(,)", "[7,]", "[2,1]", "[1,2", "1,2]", "[1,2]x", "[1,2,3]",
+          "[1)", "[ 1 , 2 ]", '["1","2"]', '["",2]', "[\\1,2]", '[1"2"3,200]', '["1""",2]', "[1\\", '["1,2]', "[2147483647,2147483647]", "(2147483647,)", "", "[", "[,", " [1,2] ",
+          "[1,x]", "(x,1)", "[9223372036854775807,]", "(9223372036854775807,]", "[1.0,1.00]", "[1.0,2.50)", "[NaN,NaN]", "[-Infinity,1)", "(0,1)", "[(1,2]", "[1(,2]",
+          "[2020-01-01,2020-01-02]", "[2020-01-01,infinity]", "(-infinity,infinity)", "(infinity,infinity]", "(2020-01-01,2020-01-02)", "[5874897-12-31,5874897-12-31]",
+          "(0044-03-15 BC,2020-01-01]", '["2020-01-01 10:00:00+02","2020-01-01 10:00:00+00")', "[2020-01-01 10:00,2020-01-01 9:00]", "[,2020-07-01 12:00:00.000001]"]  # fmt: skip
+MULTIRANGES = ["{}", " { } ", "{[1,2),[3,4)}", "{[3,4),[1,2)}", "{[1,2],[3,4]}", "{[1,5],[2,3]}", "{empty}", "{empty,[1,2)}", "{[1,2),EMPTY , (5,6]}", "{(,1),(,5)}", "{(,)}",
+               "{[1,2),}", "{,[1,2)}", "{[1,2)", "[1,2)", "{[1,2)}x", "{[1,2) [3,4)}", "{[1,x)}", "{[2,1)}", "{[1,x),", "{[1,2),x}", '{["1","2"]}', '{["1)",2]}', "{[\\1,2]}", "{[1,2", '{["1',
+               "{[1,3),[3,4),(5,7]}", "{[1.0,2],[2.0,3]}", "{(1.5,2),(2,3)}", "{(1.5,2),[2.0,3)}", "{[2020-01-01,2020-01-02],[2020-01-03,infinity]}", "{emptyx}", "", "{", "{{}}",
+               '{["2020-01-01 10:00:00+02","2020-01-01 10:00:00+00"),(2019-01-01,2019-02-01]}', "{[2020-01-01,2020-01-03),[2020-01-02,2020-01-05)}", "{(1,2)}", "{(2147483647,)}"]  # fmt: skip
 BOOLS = ["t", "TRUE", " tr ", "y", "on", "o", "of", "1", "0", "n", "", "x", "10", "truee"]
 
 CHOSEN: dict[str, list[str]] = {
@@ -104,6 +113,8 @@ CHOSEN: dict[str, list[str]] = {
     **dict.fromkeys(["json", "jsonb"], JSONS), **dict.fromkeys(["inet", "cidr"], ADDRESSES), "macaddr": MACS, "macaddr8": MACS,
     **dict.fromkeys(["bit(3)", "varbit(3)", "varbit"], BITS), "money": AMOUNTS, "pg_lsn": ["16/B374D848", "0001/00", "1/", "x", "0/0"],
     "int4[]": ARRAYS, "text[]": TEXT_ARRAYS, "numeric(4,1)[]": ["{1.50,NaN}", "{1.239}", "{999.99}"], "date[]": ["{2020-01-01}", "{x}"],
+    **dict.fromkeys(["int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"], RANGES), "int4range[]": ['{"[1,2]",empty}', "{x}"],
+    **dict.fromkeys(["int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange"], MULTIRANGES),
     "timestamptz[]": ['{"2020-01-01 10:00:00-05"}'], "box[]": ['{"(1,2),(0,0)";"(1,1),(0,0)"}'],
 }  # fmt: skip
 
@@ -116,3 +127,10 @@ def test_chosen_texts_enter_a_column_as_in_postgresql(check, type_name: str) -> 
 @pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin", "Asia/Kolkata", "<+03>-03", "Australia/Lord_Howe", "EST5EDT"])
 def test_a_timestamp_without_zone_belongs_to_the_zone_of_the_session(check, zone: str) -> None:
     check("timestamptz", MOMENTS, zone)
+
+
+@pytest.mark.parametrize("type_name", ["tstzrange", "tstzmultirange", "tstzrange[]"])
+def test_bounds_without_zone_belong_to_the_zone_of_the_session_and_are_printed_in_it(check, type_name: str) -> None:
+    values = ["[2024-03-10 02:30:00,2024-11-03 01:30:00]", "(,2020-07-04 10:11:12+02)", "[1883-11-18 12:00:00,infinity]"]
+    shaped = {"tstzmultirange": "{{{}}}", "tstzrange[]": '{{"{}"}}'}.get(type_name, "{}")
+    check(type_name, [shaped.format(each) for each in values], "America/New_York")

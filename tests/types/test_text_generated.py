@@ -63,6 +63,24 @@ def array(items: list[str]) -> str:
     return "{" + ",".join(items) + "}"
 
 
+def bracketed(bound: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Texts of ranges over these bounds, some of them infinite."""
+    return st.builds("{}{},{}{}".format, st.sampled_from("[("), bound | st.just(""), bound | st.just(""), st.sampled_from("])"))
+
+
+WHOLE = st.integers(-5, 5).map(str) | st.integers(-(2**31), 2**31 - 1).map(str)
+SMALL = st.decimals(-3, 3, places=1).map(str)
+RANGE = {
+    "int4range": bracketed(WHOLE) | st.text('[](),"\\ 12em', max_size=9) | st.just("empty"), "int8range": bracketed(WHOLE), "numrange": bracketed(SMALL | NUMBER),
+    "daterange": bracketed(st.dates().map(str) | st.sampled_from(["infinity", "-infinity", "0044-03-15 BC"])),
+    **dict.fromkeys(["tsrange", "tstzrange"], bracketed(st.datetimes().map('"{}"'.format) | MOMENT)),
+}  # fmt: skip
+SPANS = {
+    "int4multirange": st.lists(bracketed(WHOLE)).map(array) | st.text('{}[](), "1', max_size=9), "nummultirange": st.lists(bracketed(SMALL)).map(array),
+    "datemultirange": st.lists(bracketed(st.integers(1, 9).map("2020-01-0{}".format) | st.just("infinity"))).map(array),
+    "tstzmultirange": st.lists(bracketed(st.datetimes().map('"{}"'.format))).map(array),
+}  # fmt: skip
+
 GENERATED = {
     "int2": st.integers(-40000, 40000).map(str), "int4": NUMBER, "int8": NUMBER, "float8": FLOAT, "float4": FLOAT,
     "numeric": NUMBER, "numeric(10,3)": NUMBER, "numeric(38,20)": NUMBER, "numeric(60,2)": NUMBER, "numeric(3,-3)": NUMBER,
@@ -73,6 +91,7 @@ GENERATED = {
     "money": AMOUNT, "money[]": st.lists(AMOUNT.map(lambda each: '"' + each + '"'), max_size=3).map(array), "macaddr": MAC, "macaddr8": MAC, "oid": NUMBER, "mood": st.sampled_from(["sad", "happy", "Sad", "", " sad", "it's é"]),
     "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", "x"]), max_size=3).map(array), "int4[]": WILD_ARRAY | SHAPED,
     "numeric(6,2)[]": st.lists(NUMBER.map(str.strip).filter(bool), max_size=1).map(array), "timestamptz[]": st.lists(MOMENT.map('"{}"'.format), max_size=3).map(array),
+    **RANGE, **SPANS, "numrange[]": st.lists(bracketed(SMALL).map('"{}"'.format)).map(array),
     "bool[]": st.lists(st.sampled_from(["t", "f", "NULL", "yes", "2"]), max_size=3).map(array), "float8[]": st.lists(st.floats().map(repr)).map(array),
 }  # fmt: skip
 

@@ -14,6 +14,9 @@ from headgate.expression.node import Const
 from headgate.expression.spark.value import DIGITS, MAX_PRECISION, SPARK, TEXT, Value, decimal, rep_of
 from headgate.types import registry
 from headgate.types.text import text
+from headgate.types.text_column import TextSettings
+
+_ANOTHER_ZONE = TextSettings(timezone="Etc/GMT+12")
 
 
 def constant(node: Const) -> Value:
@@ -44,8 +47,7 @@ def _numeric_constant(shown: str | None) -> Value:
 
 
 def _text_literal(shown: str, oid: int) -> Callable[[], Column]:
-    kind = registry.known().find(oid)
-    kept = text.read_scalar(shown, oid).as_py() if kind is not None and kind.is_array else shown  # an array's instants are stored in UTC
+    kept = text.read_scalar(shown, oid).as_py() if text.depends_on(oid, _ANOTHER_ZONE) else shown  # instants are stored in UTC
     return lambda: F.lit(kept)
 
 

@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.types import registry
-from headgate.types.base import binary_numeric, bit, datetime, json_text, log_position, money, network, number, string
+from headgate.types.base import (
+    binary_numeric,
+    bit,
+    datetime,
+    json_text,
+    log_position,
+    money,
+    multirange,
+    network,
+    number,
+    range_type,
+    string,
+)
 from headgate.types.base.base_type import BaseType
 
 BASE_TYPES: Mapping[int, BaseType] = {
@@ -21,6 +33,8 @@ BASE_TYPES: Mapping[int, BaseType] = {
     **json_text.TYPES,
     **log_position.TYPES,
     **money.TYPES,
+    **range_type.TYPES,
+    **multirange.TYPES,
 }
 
 

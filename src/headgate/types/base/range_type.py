@@ -1,0 +1,304 @@
+"""Range types, stored as text in UTC and ISO: range_in … range_send on whole columns. Described by `TYPES`, one entry a built-in range.
+
+A column of ranges is taken apart by one regular expression, and its bounds go through the subtype's own functions as two columns. Only
+texts of an unusual form (quotes with escapes, ``EMPTY``) are taken apart one by one. `multirange` uses the same columns of bounds.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.errors import PostgresError
+from headgate.settings.encoding import Encoding
+from headgate.types import buffers, registry, text_column
+from headgate.types.base import binary_numeric, datetime, number
+from headgate.types.base.base_type import BaseType, Wire, ended
+from headgate.types.datetime import calendar, timestamp_input
+from headgate.types.text_column import PLAIN, TextSettings
+
+Flags = npt.NDArray[np.bool_]
+Step = Callable[[pa.Array, Flags], pa.Array]
+"""Adds one to the values at the places where the flag is true."""
+
+_USUAL = r'\A(?P<open>[\[(])(?P<lower>"[^"\\]+"|[^"\\,()\[\]]*),(?P<upper>"[^"\\]+"|[^"\\,()\[\]]*)(?P<close>[\])])\z'
+_QUOTED = r'\A\z|[\s,()\[\]"\\]'
+"""What makes range_out quote a bound."""
+_EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _LOWER_INFINITE, _UPPER_INFINITE = 1, 2, 4, 8, 16
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A column of ranges. The bounds are texts or values of the subtype; they are NULL where they are infinite, and in an empty range."""
+
+    lower: pa.Array
+    upper: pa.Array
+    lower_inclusive: Flags
+    upper_inclusive: Flags
+    empty: Flags
+    present: Flags
+    """False where the range itself is NULL."""
+
+
+@dataclass(frozen=True)
+class RangeType:
+    """A range type: its name, its subtype, and how a value of a discrete subtype is increased."""
+
+    subtype: BaseType
+    step: Step | None = None
+
+    def read(self, strings: pa.StringArray, _modifier: int, settings: TextSettings) -> pa.StringArray:
+        """range_in. 22P02, 22000, and what the subtype's input function raises."""
+        try:
+            return self.printed(self.bounds(strings, settings), PLAIN)
+        except PostgresError:
+            for text in strings.unique().drop_null():  # the error is that of the first value, whatever is wrong with it
+                self.bounds(pa.array([text.as_py()]), settings)
+            raise
+
+    def bounds(self, strings: pa.StringArray, settings: TextSettings) -> Bounds:
+        """The ranges of a column of texts, in canonical form."""
+        split = split_column(strings)
+        lower, upper = (self.subtype.read(texts, -1, settings) for texts in (split.lower, split.upper))
+        return self.normal(replace(split, lower=lower, upper=upper))
+
+    def normal(self, ranges: Bounds) -> Bounds:
+        """make_range: checks the order of the bounds, finds empty ranges, and gives those of a discrete subtype the form ``[a,b)``."""
+        empty = ranges.empty | self._empty(ranges)
+        lower, upper = ranges.lower, ranges.upper
+        lower_inclusive = ranges.lower_inclusive & _valid(lower)
+        upper_inclusive = ranges.upper_inclusive & _valid(upper)
+        if self.step is not None:
+            raised_lower = ~lower_inclusive & _valid(lower) & _finite(lower) & ~empty
+            raised_upper = upper_inclusive & _finite(upper) & ~empty
+            lower, upper = self.step(lower, raised_lower), self.step(upper, raised_upper)
+            lower_inclusive, upper_inclusive = lower_inclusive | raised_lower, upper_inclusive & ~raised_upper
+        made = Bounds(lower, upper, lower_inclusive, upper_inclusive, empty, ranges.present)
+        empty = empty | self._empty(made)
+        keep = pa.array(~empty)
+        none = pa.scalar(None, lower.type)
+        return replace(made, lower=pc.if_else(keep, lower, none), upper=pc.if_else(keep, upper, none), empty=empty)
+
+    def _empty(self, ranges: Bounds) -> Flags:
+        """Which ranges have no value between their bounds; 22000 for bounds in the wrong order."""
+        one, other = (self.keys(each) for each in (ranges.lower, ranges.upper))
+        if pc.any(pc.greater(one, other), min_count=0).as_py():
+            raise PostgresError("22000", "range lower bound must be less than or equal to range upper bound")
+        return _flags(pc.equal(one, other)) & ~(ranges.lower_inclusive & ranges.upper_inclusive)
+
+    def keys(self, values: pa.Array) -> pa.Array:
+        """Values of the subtype in a form that Arrow compares."""
+        if self.subtype.stored != pa.string():
+            return values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
+        key = self.subtype.key
+        assert key is not None
+        return pa.array([None if text is None else key(text) for text in values.to_pylist()], pa.binary())
+
+    def printed(self, ranges: Bounds, settings: TextSettings) -> pa.StringArray:
+        """range_out."""
+        parts: list[pa.Array | pa.Scalar] = [pc.if_else(pa.array(ranges.lower_inclusive), "[", "(")]
+        for place, bound in enumerate((ranges.lower, ranges.upper)):
+            shown = self.subtype.write(bound, settings)
+            marked = pc.if_else(text_column.matches(shown, _QUOTED), pc.binary_join_element_wise('"', shown, '"', ""), shown)
+            parts += [pc.fill_null(marked, ""), pa.scalar("," if place == 0 else "")]
+        parts.append(pc.if_else(pa.array(ranges.upper_inclusive), "]", ")"))
+        whole = pc.binary_join_element_wise(*parts, pa.scalar(""))
+        return pc.if_else(pa.array(ranges.present), pc.if_else(pa.array(ranges.empty), "empty", whole), pa.scalar(None, pa.string()))
+
+    def write(self, values: pa.StringArray, settings: TextSettings) -> pa.StringArray:
+        """The texts of stored ranges under other settings."""
+        return self.printed(self.bounds(values, PLAIN), settings) if self.subtype.restyled(settings) else values
+
+    def receive(self, wire: Wire, _modifier: int) -> pa.StringArray:
+        """range_recv."""
+        return self.printed(self.received(wire), PLAIN)
+
+    def received(self, wire: Wire) -> Bounds:
+        """The ranges of a column in binary form. 22P03."""
+        count = len(wire.starts)
+        flags = np.full(count, _EMPTY, np.int64)
+        starts, sizes = np.zeros((2, count), np.int64), np.full((2, count), -1, np.int64)
+        data = wire.data.tobytes()
+        for place in range(count) if wire.mask is None else np.flatnonzero(wire.mask):
+            at, end = int(wire.starts[place]), int(wire.starts[place] + wire.sizes[place])
+            if at >= end:
+                raise PostgresError("08P01", "no data left in message")
+            flags[place], at = data[at], at + 1
+            for side, absent in ((0, _EMPTY | _LOWER_INFINITE), (1, _EMPTY | _UPPER_INFINITE)):
+                if not flags[place] & absent:
+                    size = int.from_bytes(data[at : at + 4], "big") if at + 4 <= end else end
+                    starts[side, place], sizes[side, place], at = at + 4, size, at + 4 + size
+                    if at > end:
+                        raise PostgresError("08P01", "insufficient data left in message")
+            if at != end:
+                raise PostgresError("08P01", "invalid message format")
+        present = np.ones(count, np.bool_) if wire.mask is None else wire.mask
+        receive = self.subtype.receive
+        assert receive is not None
+        lower, upper = (
+            receive(Wire(wire.data, starts[side], np.maximum(sizes[side], 0), sizes[side] >= 0, wire.encoding), -1) for side in (0, 1)
+        )
+        lower_inclusive, upper_inclusive = flags & _LOWER_INCLUSIVE != 0, flags & _UPPER_INCLUSIVE != 0
+        return self.normal(Bounds(lower, upper, lower_inclusive, upper_inclusive, (flags & _EMPTY != 0) & present, present))
+
+    def send(self, values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
+        """range_send."""
+        ranges = self.bounds(values, PLAIN)
+        send = self.subtype.send
+        assert send is not None
+        lower, upper = (send(each, encoding).to_pylist() for each in (ranges.lower, ranges.upper))
+        return pa.array(
+            [self._sent(ranges, place, lower[place], upper[place]) if ranges.present[place] else None for place in range(len(values))],
+            pa.large_binary(),
+        )
+
+    @staticmethod
+    def _sent(ranges: Bounds, place: int, lower: bytes | None, upper: bytes | None) -> bytes:
+        if ranges.empty[place]:
+            return bytes([_EMPTY])
+        flags = _LOWER_INFINITE if lower is None else _LOWER_INCLUSIVE if ranges.lower_inclusive[place] else 0
+        flags |= _UPPER_INFINITE if upper is None else _UPPER_INCLUSIVE if ranges.upper_inclusive[place] else 0
+        return bytes([flags]) + b"".join(struct.pack(">i", len(each)) + each for each in (lower, upper) if each is not None)
+
+    def key(self, text: str) -> bytes:
+        """range_cmp: an empty range first, then by the lower bound, then by the upper one."""
+        found = split(text)
+        if found is None:
+            return b"\x00"
+        opening, lower, upper, closing = found
+        key = self.subtype.key
+        assert key is not None
+        first = b"\x00" if lower is None else b"\x01" + ended(key(lower)) + bytes([opening == "("])
+        last = b"\x02" if upper is None else b"\x01" + ended(key(upper)) + bytes([closing == "]"])
+        return b"\x01" + first + last
+
+
+def split_column(strings: pa.StringArray) -> Bounds:
+    """range_parse on a column: the texts of the bounds. 22P02."""
+    present = _valid(strings)
+    empty = _flags(pc.equal(strings, "empty"))
+    found = pc.extract_regex(strings, _USUAL)
+    opening, lower, upper, closing = (pc.struct_field(found, name) for name in ("open", "lower", "upper", "close"))
+    usual = _valid(found)
+    lower, upper = (pc.if_else(pc.equal(each, ""), pa.scalar(None, pa.string()), pc.utf8_trim(each, '"')) for each in (lower, upper))
+    inclusive = [_flags(pc.equal(opening, "[")), _flags(pc.equal(closing, "]"))]
+    odd = present & ~usual & ~empty
+    if odd.any():
+        parsed = [split(text) for text in strings.filter(pa.array(odd)).to_pylist()]
+        mask = pa.array(odd)
+        lower = pc.replace_with_mask(lower, mask, pa.array([each and each[1] for each in parsed], pa.string()))
+        upper = pc.replace_with_mask(upper, mask, pa.array([each and each[2] for each in parsed], pa.string()))
+        inclusive[0][odd] = [each is not None and each[0] == "[" for each in parsed]
+        inclusive[1][odd] = [each is not None and each[3] == "]" for each in parsed]
+        empty[odd] = [each is None for each in parsed]
+    return Bounds(lower, upper, inclusive[0], inclusive[1], empty, present)
+
+
+def split(text: str) -> tuple[str, str | None, str | None, str] | None:
+    """range_parse: the opening bracket, both bounds (None: infinite) and the closing bracket; None for an empty range. 22P02."""
+    start = text.lstrip(text_column.SPACE)
+    if start[:5].lower() == "empty":
+        if start[5:].strip(text_column.SPACE):
+            raise _malformed(text, 'Junk after "empty" key word.')
+        return None
+    if start[:1] not in ("[", "("):
+        raise _malformed(text, "Missing left parenthesis or bracket.")
+    lower, rest = _bound(text, start[1:])
+    if rest[:1] != ",":
+        raise _malformed(text, "Missing comma after lower bound.")
+    upper, rest = _bound(text, rest[1:])
+    if rest[:1] not in ("]", ")"):
+        raise _malformed(text, "Too many commas.")
+    if rest[1:].strip(text_column.SPACE):
+        raise _malformed(text, "Junk after right parenthesis or bracket.")
+    return start[0], lower, upper, rest[0]
+
+
+_PIECE = re.compile(r'(?P<text>[^"\\,()\[\]]+)|\\(?P<escaped>.)|(?P<quoted>"(?:[^"\\]|\\.|"")*+")|(?P<open>[\[(])', re.DOTALL)
+_INSIDE = re.compile(r'\\(.)|"(")|([^"\\]+)', re.DOTALL)
+
+
+def _bound(text: str, rest: str) -> tuple[str | None, str]:
+    """range_parse_bound: one bound and what follows it."""
+    if rest[:1] in (",", ")", "]"):
+        return None, rest
+    made: list[str] = []
+    at = 0
+    while rest[at : at + 1] not in (",", ")", "]"):
+        found = _PIECE.match(rest, at)
+        if found is None:
+            raise _malformed(text, "Unexpected end of input.")
+        if found["quoted"] is not None:
+            made += ["".join(each.groups("")) for each in _INSIDE.finditer(found["quoted"][1:-1])]
+        else:
+            made.append(found["text"] or found["escaped"] or found["open"])
+        at = found.end()
+        if at >= len(rest):
+            raise _malformed(text, "Unexpected end of input.")
+    return "".join(made), rest[at:]
+
+
+def _malformed(text: str, detail: str) -> PostgresError:
+    return PostgresError("22P02", f'malformed range literal: "{text}"', detail=detail)
+
+
+def _flags(values: pa.Array) -> Flags:
+    """A boolean column as flags; NULL is false."""
+    return np.array(pc.fill_null(values, False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _valid(values: pa.Array) -> Flags:
+    return np.array(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _finite(values: pa.Array) -> Flags:
+    """Which values are not infinite dates."""
+    if not pa.types.is_date(values.type):
+        return np.ones(len(values), np.bool_)
+    return _flags(pc.less(pc.abs(pc.cast(values, pa.int32())), calendar.INFINITE_DAY))
+
+
+def _stepped(name: str, most: int, sqlstate: str = "22003") -> Step:
+    def step(values: pa.Array, where: Flags) -> pa.Array:
+        plain = values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
+        held = np.array(plain.fill_null(0).to_numpy(zero_copy_only=False))
+        if (held[where] >= most).any():
+            raise PostgresError(sqlstate, f"{name} out of range")
+        return number.numbers(held + where.astype(held.dtype), buffers.valid(values), plain.type).cast(values.type)
+
+    return step
+
+
+def _range(subtype: BaseType, step: Step | None = None) -> tuple[RangeType, BaseType]:
+    kind = RangeType(subtype, step)
+    described = BaseType(
+        read=kind.read,
+        write=kind.write,
+        receive=kind.receive,
+        send=kind.send,
+        restyled=subtype.restyled,
+        key=kind.key,
+        one_text=subtype.one_text,
+        in_bulk=False,
+    )
+    return kind, described
+
+
+_NUMERIC = replace(binary_numeric.TYPES[registry.NUMERIC], one_text=False)
+_MADE = {
+    registry.INT4RANGE: _range(number.TYPES[registry.INT4], _stepped("integer", (1 << 31) - 1)),
+    registry.INT8RANGE: _range(number.TYPES[registry.INT8], _stepped("bigint", (1 << 63) - 1)),
+    registry.NUMRANGE: _range(_NUMERIC),
+    registry.TSRANGE: _range(datetime.TYPES[registry.TIMESTAMP]),
+    registry.TSTZRANGE: _range(datetime.TYPES[registry.TIMESTAMPTZ]),
+    registry.DATERANGE: _range(datetime.TYPES[registry.DATE], _stepped("date", timestamp_input.END_DAYS - 1, "22008")),
+}
+RANGES = {oid: kind for oid, (kind, _) in _MADE.items()}
+TYPES = {oid: described for oid, (_, described) in _MADE.items()}
