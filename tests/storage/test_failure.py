@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
+import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType
 
 from headgate.errors import PostgresError, disk_full
+from headgate.expression.spark.value import arrow_function
 from headgate.storage.spark.failure import frames, from_spark, used_up
 
 
@@ -71,3 +76,28 @@ def test_an_error_that_was_its_own_cause_was_looked_into_for_ever() -> None:
         raise error.within('slot "s"') from error
     assert error.__cause__ is error
     assert (frames(error), used_up(error), disk_full(error), from_spark(error)) == ("", None, None, error)
+
+
+def refused(values: pa.Array) -> pa.Array:
+    """A function of a worker that raises as PostgreSQL does."""
+    raise PostgresError("22P02", f"not {len(values)} values", detail="There is one.", hint="Look again.")
+
+
+def unreadable(values: pa.Array) -> pa.Array:
+    """A function of a worker with a fault."""
+    return pa.array([b"\xff"] * len(values), pa.binary()).cast(pa.string())
+
+
+def test_an_error_of_a_python_worker_keeps_its_sqlstate_detail_and_hint(spark) -> None:
+    with pytest.raises(PySparkException) as raised:
+        spark.range(0, 2, 1, 1).select(arrow_function(refused, StringType())(F.col("id"))).toArrow()
+    found = from_spark(raised.value)
+    assert (found.sqlstate, found.message, found.detail, found.hint) == ("22P02", "not 2 values", "There is one.", "Look again.")
+
+
+def test_a_fault_in_a_python_worker_is_named_by_what_was_raised_and_where(spark) -> None:
+    with pytest.raises(PySparkException) as raised:
+        spark.range(0, 1, 1, 1).select(arrow_function(unreadable, StringType())(F.col("id"))).toArrow()
+    found = from_spark(raised.value)
+    assert (found.sqlstate, found.message) == ("XX000", "pyarrow.lib.ArrowInvalid: Invalid UTF8 payload")
+    assert re.search(r'^  File ".*test_failure.py", line \d+, in unreadable$', frames(raised.value), re.MULTILINE)

@@ -30,6 +30,7 @@ from headgate.catalog.relation import partition
 from headgate.catalog.relation.relation import Relation
 from headgate.storage.delta.delta_table import PLACE, RESIDENT_ROWS
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
+from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import in_one_piece
 from headgate.storage.spark.persisted import persisted
@@ -284,7 +285,7 @@ def _computed(
     def compute(*values: pa.Array) -> pa.Array:
         return made({name: each.cast(kinds[name]) for name, each in zip(names, values, strict=True)}, len(values[0]))
 
-    found: Column = arrow_udf(compute, kind, ArrowUDFType.SCALAR)(*[F.col(prefix + quoted(name)) for name in names])
+    found: Column = arrow_udf(failure.marking(compute), kind, ArrowUDFType.SCALAR)(*[F.col(prefix + quoted(name)) for name in names])
     return found
 
 

@@ -61,23 +61,23 @@ def checked(
     security rejects, and rows outside of a partition (`outside`).
     """
     whole = shown or disclosure.whole_row(relation)
-    found: list[Violation] = []
-    for each in relation.columns:
-        if domain.constrained(each.type_oid):
-            found += domain.violations(each.type_oid, compiler.plan)(F.col(quoted(each.name)))
-    found += first
-    found += [
-        (F.col(quoted(each.name)).isNull(), not_null_violation(evaluation, relation, each.name, whole))
-        for each in relation.columns
-        if each.not_null
+    opening = _opening(whole)
+    of_domains = [
+        each
+        for column in relation.columns
+        if domain.constrained(column.type_oid)
+        for each in domain.violations(column.type_oid, compiler.plan)(F.col(quoted(column.name)))
     ]
+    of_rows = [(F.col(quoted(each.name)).isNull(), _not_null(relation, each.name, opening)) for each in relation.columns if each.not_null]
     for check in relation.checks if checks is None else checks:
         met = evaluation.column(stored_expression.stored(check.expression, relation))
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
-        found.append((~F.coalesce(met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name), evaluation, whole)))
-    violation = first_of([*found, *last])
-    if violation is None:
+        of_rows.append((~F.coalesce(met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name) + opening)))
+    groups = (first_of([*of_domains, *first]), _with_row(first_of(of_rows), evaluation, whole), first_of(last))
+    found = [each for each in groups if each is not None]
+    if not found:
         return rows
+    violation = F.coalesce(*found)
     if not relation.columns:
         return rows.where(F.when(violation.isNull(), F.lit(True)).otherwise(F.raise_error(violation).cast("boolean")))
     carrier = relation.columns[0].name
@@ -90,7 +90,14 @@ def outside(evaluation: Evaluation, relation: Relation, fence: Fence | None, sho
     if fence is None or not fence.above:
         return []
     text = f'new row for relation "{relation.name}" violates partition constraint'
-    return [(fence.column(), _message("23514", _of(relation, text), evaluation, shown))]
+    message = _with_row(_message("23514", _of(relation, text) + _opening(shown)), evaluation, shown)
+    assert message is not None
+    return [(fence.column(), message)]
+
+
+def _opening(shown: RowShown) -> str:
+    """Return what stands before the values of a row in a DETAIL."""
+    return "" if shown.opening is None else f"|DETAIL|{shown.opening}"
 
 
 def first_of(found: Sequence[Violation]) -> Column | None:
@@ -101,20 +108,28 @@ def first_of(found: Sequence[Violation]) -> Column | None:
     return made
 
 
-def not_null_violation(evaluation: Evaluation, relation: Relation, name: str, shown: RowShown) -> Column:
+def _with_row(message: Column | None, evaluation: Evaluation, shown: RowShown) -> Column | None:
+    """The message, at whose end the row is shown.
+
+    The row stands in the expression once, not with each constraint: its text is a Python function of each column.
+    """
+    if message is None or shown.opening is None:
+        return message
+    return F.concat(message, _row_text(evaluation, shown.columns), F.lit(")."))
+
+
+def _not_null(relation: Relation, name: str, opening: str) -> Column:
     """The message of a row that has NULL in a NOT NULL column."""
     text = f'null value in column "{name}" of relation "{relation.name}" violates not-null constraint'
-    return _message("23502", _of(relation, text, column=name), evaluation, shown)
+    return _message("23502", _of(relation, text, column=name) + opening)
 
 
 def _of(relation: Relation, text: str, **fields: str) -> str:
     return failure.with_fields(text, schema=relation.schema, table=relation.name, **fields)
 
 
-def _message(state: str, text: str, evaluation: Evaluation, shown: RowShown) -> Column:
-    if shown.opening is None:
-        return F.lit(failure.marked(state, text))
-    return F.concat(F.lit(failure.marked(state, f"{text}|DETAIL|{shown.opening}")), _row_text(evaluation, shown.columns), F.lit(")."))
+def _message(state: str, text: str) -> Column:
+    return F.lit(failure.marked(state, text))
 
 
 def _row_text(evaluation: Evaluation, columns: Sequence[TableColumn]) -> Column:

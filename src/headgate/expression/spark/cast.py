@@ -265,12 +265,13 @@ def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
         return value
     if value.rep == BOOL:
         return Value(TEXT, lambda env: F.when(value.make(env), F.lit("t")).when(~value.make(env), F.lit("f")))
-    modifier = source.typmod
+    types = registry.known()
+    stored_type = storage.arrow_type(oid, source.typmod)  # a worker does not know the types that users made
 
     def make(env: Env) -> Column:
         def shown(values: pa.Array) -> pa.Array:
-            target = storage.arrow_type(oid, modifier)
-            return text.write_text(values if values.type == target else values.cast(target), oid, modifier, session=forms)
+            held = values if values.type == stored_type else values.cast(stored_type)
+            return text.write_text(held, oid, source.typmod, session=forms, registry=types)
 
         return arrow_function(shown, StringType())(env.needed(value.make(env), calm=value.calm and value.raw is None))
 

@@ -271,7 +271,7 @@ def arrow_function(run: Callable[..., pa.Array], result: DataType) -> Callable[.
     """An Arrow function (pa.Array → pa.Array) as Spark runs it, over Columns."""
     if _in_lambda.get():
         raise PythonInside
-    made: Callable[..., Column] = arrow_udf(run, result)  # type: ignore[call-overload]  # the stub knows no Arrow arrays
+    made: Callable[..., Column] = arrow_udf(failure.marking(run), result)  # type: ignore[call-overload]  # the stub knows no Arrow arrays
     return made
 
 

@@ -17,7 +17,6 @@ from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import DataType, StringType
 
 from headgate.catalog.relation.relation import Column as TableColumn
-from headgate.errors import PostgresError
 from headgate.storage.delta import parquet
 from headgate.storage.spark import failure
 from headgate.storage.spark.column_name import quoted
@@ -73,12 +72,9 @@ def texts(column: Column) -> Column:
 
 def _made(name: str, kind: pa.ListType) -> Callable[[Column], Column]:
     def made(arrays: pa.Array) -> pa.Array:
-        try:
-            return list_array.lists(arrays, kind, name)
-        except PostgresError as error:
-            raise RuntimeError(failure.marked(error.sqlstate, failure.told(error))) from error
+        return list_array.lists(arrays, kind, name)
 
-    return arrow_udf(made, spark_type_of(kind), ArrowUDFType.SCALAR)
+    return arrow_udf(failure.marking(made), spark_type_of(kind), ArrowUDFType.SCALAR)
 
 
 def _each(frame: DataFrame, turned: Mapping[str, Callable[[Column], Column]]) -> DataFrame:

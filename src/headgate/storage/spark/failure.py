@@ -7,10 +7,13 @@ zero, casts) mean one PostgreSQL error each. `from_spark` is for whoever runs a 
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
@@ -19,6 +22,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from headgate.errors import PostgresError, causes, disk_full
 
+T = TypeVar("T")
 MARK = "headgate:"
 _MARKED = re.compile(r"headgate:([0-9A-Z]{5}):([^\n]*)")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
@@ -32,7 +36,9 @@ _DIGITS = "for integer string conversion"
 """Python's words for an integer of thousands of digits: it reads and writes none, as that takes the square of their number."""
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.?([A-Z_]*)\] Encountered error while reading file (?:file:(?://)?)?(\S+?)\.\s")
 _CHECKED = re.compile(r"Checksum error: (?:file:(?://)?)?(\S+) at \d+")
-_FRAME = re.compile(r"^(?:\tat .*|(?:(?:Caused by)?: )?(?:\w+\.)+[\w$]+(?=[:\n]))", re.MULTILINE)
+_FRAME = re.compile(r'^(?:\tat .*|  File "[^"\n]*", line \d+, in .*|(?:(?:Caused by)?: )?(?:\w+\.)+[\w$]+(?=[:\n]))', re.MULTILINE)
+_TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>\S.*)$", re.MULTILINE)
+"""What a worker of Python's raised: the line behind its stack."""
 _FRAMES = 200
 _BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
@@ -48,6 +54,19 @@ def told(error: PostgresError) -> str:
     """The message of an error with its DETAIL and HINT, for `marked`."""
     text = with_fields(error.message, hint=error.hint) if error.hint else error.message
     return f"{text}|DETAIL|{error.detail}" if error.detail else text
+
+
+def marking(run: Callable[..., T]) -> Callable[..., T]:
+    """The function of a Python worker whose PostgresError keeps its SQLSTATE, DETAIL and HINT on the way to the driver."""
+
+    @functools.wraps(run)
+    def marked_run(*columns: object) -> T:
+        try:
+            return run(*columns)
+        except PostgresError as error:
+            raise RuntimeError(marked(error.sqlstate, told(error))) from error
+
+    return marked_run
 
 
 def from_spark(exception: BaseException) -> PostgresError:
@@ -69,7 +88,10 @@ def from_spark(exception: BaseException) -> PostgresError:
 
 
 def frames(exception: BaseException) -> str:
-    """Where Java was when it raised what is behind an exception, without what was said there, which may show values; empty for none."""
+    """Return the stacks of Java and of Python's workers behind an exception; empty if there are none.
+
+    The messages are left out, because they may show values.
+    """
     for seen in causes(exception):
         if isinstance(seen, (Py4JJavaError, CapturedException)):
             text = str(seen) if isinstance(seen, Py4JJavaError) else seen._stackTrace or ""
@@ -113,6 +135,9 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
     file = _UNREADABLE.search(text)
     if file is not None:
         return _unreadable(unquote(file[2]), causes[-1] if causes else "", is_missing=file[1] == "FILE_NOT_EXIST")
+    raised = [found["raised"] for found in _TRACEBACK.finditer(text)]
+    if raised:
+        return PostgresError("XX000", raised[-1], detail="A task of Spark has failed in Python.")
     if text.startswith(_FROM_JAVA):
         thrown = next((line[2:] for line in text.split("\n") if line.startswith(": ")), text)
         return PostgresError("XX000", causes[-1] if causes else thrown, detail=thrown if causes else None)

@@ -1,0 +1,108 @@
+"""Columns of every type, and of domains over them, by each way in which rows come in: statements, COPY, the first copy, the stream."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from tests.subscriber.conftest import READY
+
+KEYS = {
+    "boolean": "i % 2 = 0", "int2": "i", "int4": "i", "int8": "i", "float4": "i / 4.0", "float8": "i / 8.0", "numeric": "i * 1.10",
+    "numeric(9,2)": "i * 1.10", "text": "'t' || i", "varchar(9)": "'v' || i", "char(5)": "'c' || i", "name": "('n' || i)::name", "bytea": "decode(lpad(to_hex(i), 8, '0'), 'hex')",
+    "uuid": "md5(i::text)::uuid", "date": "date '2020-01-01' + i", "timestamp": "timestamp '2020-01-01' + i * interval '1 h'", "timestamptz": "timestamptz '2020-01-01 00:00+00' + i * interval '1 h'",
+    "time": "time '00:00' + i * interval '1 s'", "timetz": "timetz '00:00+02' + i * interval '1 s'", "interval": "i * interval '1 h'", "inet": "('10.0.' || i / 256 || '.' || i % 256)::inet",
+    "money": "i::money", "varbit": "i::bit(12)", "pg_lsn": "('0/' || to_hex(i))::pg_lsn", "jsonb": "('{\"a\": ' || i || '}')::jsonb", "int4[]": "ARRAY[i, NULL]",
+    "int4range": "('[' || i || ',' || i + 5 || ']')::int4range", "tstzrange": "('[\"2020-01-01 00:00:' || i % 60 || '+00\",)')::tstzrange",
+}  # fmt: skip
+"""Types that a key may have, with a value for each row number i. Composite keys have 32 columns at most."""
+BESIDE = {**KEYS, "json": "('{\"a\": ' || i || '}')::json", "nummultirange": "('{[' || i || ',' || i + 1.5 || ')}')::nummultirange"}  # fmt: skip
+
+
+def definition(table: str, types: dict[str, str], key: str = "") -> str:
+    """Domains over the types, each with a CHECK, and a table with a column of each domain."""
+    domains = "".join(
+        f"CREATE DOMAIN {table}_{place} AS {kind} CHECK (VALUE IS NULL OR VALUE::text <> 'none');" for place, kind in enumerate(types)
+    )
+    names = ", ".join(f"c{place}" for place in range(len(types)))
+    columns = ", ".join(f"c{place} {table}_{place}" for place in range(len(types)))
+    return f"{domains} CREATE TABLE {table} ({columns}, n int, {key or f'PRIMARY KEY ({names})'});"
+
+
+def rows(table: str, types: dict[str, str], first: int, last: int) -> str:
+    """An INSERT of so many rows."""
+    return f"INSERT INTO {table} SELECT {', '.join(types.values())}, i FROM generate_series({first}, {last}) i;"
+
+
+TABLES = {"keyed": KEYS, "beside": BESIDE}
+DEFINITIONS = definition("keyed", KEYS) + definition("beside", BESIDE, "PRIMARY KEY (n)")
+SHOWN = {table: f"SELECT t::text FROM {table} t ORDER BY n" for table in TABLES}
+
+
+def same(publisher, subscriber) -> None:
+    for table, query in SHOWN.items():
+        assert subscriber.rows(query) == publisher.rows(query), table
+
+
+@pytest.mark.slow
+def test_domains_over_every_type_are_copied_and_streamed_as_keys_and_beside_keys(publisher, subscriber) -> None:
+    publisher.sql(DEFINITIONS + "CREATE PUBLICATION p FOR ALL TABLES;" + "".join(rows(*each, 1, 200) for each in TABLES.items()))
+    subscriber.sql(DEFINITIONS)
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    same(publisher, subscriber)
+    publisher.sql("".join(rows(*each, 201, 400) for each in TABLES.items()))
+    publisher.sql("".join(rows(*each, 401, 403) for each in TABLES.items()))
+    publisher.sql(
+        "UPDATE keyed SET n = n + 1000 WHERE n % 10 = 0; DELETE FROM keyed WHERE n % 10 = 1; UPDATE keyed SET c2 = 7000 WHERE n = 5;"
+    )
+    publisher.sql("UPDATE beside SET c12 = NULL, c27 = 'empty' WHERE n % 10 = 0; DELETE FROM beside WHERE n % 10 = 1")
+    publisher.wait_confirmed()
+    same(publisher, subscriber)
+
+
+@pytest.mark.slow
+def test_domains_over_every_type_are_filled_by_copy_and_by_statements(publisher, subscriber) -> None:
+    publisher.sql(DEFINITIONS + "".join(rows(*each, 1, 300) for each in TABLES.items()))
+    subscriber.sql(DEFINITIONS)
+    for table, types in TABLES.items():
+        for form, where in (("text", "n <= 200"), ("binary", "n > 200")):
+            query = f"COPY (SELECT * FROM {table} WHERE {where}) TO STDOUT (FORMAT {form})"
+            with publisher.session.connection.cursor().copy(query) as out:
+                sent = b"".join(bytes(part) for part in out)
+            with subscriber.session.connection.cursor().copy(f"COPY {table} FROM STDIN (FORMAT {form})") as into:
+                into.write(sent)
+        for first, last in ((301, 302), (303, 500)):
+            publisher.sql(rows(table, types, first, last))
+            literals = publisher.rows(f"SELECT t::text FROM {table} t WHERE n BETWEEN {first} AND {last} ORDER BY n")
+            assert len(literals) == last - first + 1
+            subscriber.sql(rows(table, types, first, last))
+    same(publisher, subscriber)
+
+
+def test_a_domain_over_bytea_with_a_check_is_copied_and_streamed_as_a_key_and_beside_it(publisher, subscriber) -> None:
+    made = "CREATE DOMAIN hash AS bytea CHECK (octet_length(VALUE) = 4); CREATE TABLE t (id hash PRIMARY KEY, other hash, n int);"
+    publisher.sql(made + "CREATE PUBLICATION p FOR TABLE t;")
+    added = "INSERT INTO t SELECT decode(lpad(to_hex(i), 8, '0'), 'hex'), decode(lpad(to_hex(i * 7), 8, '0'), 'hex'), i FROM generate_series({}, {}) i"
+    publisher.sql(added.format(1, 200))
+    subscriber.sql(made)
+    subscriber.sql(publisher.subscription())
+    subscriber.wait(READY, "t")
+    publisher.sql(added.format(201, 400) + "; UPDATE t SET other = NULL WHERE n % 10 = 0; DELETE FROM t WHERE n % 10 = 1")
+    publisher.wait_confirmed()
+    shown = "SELECT t::text FROM t ORDER BY n"
+    assert subscriber.rows(shown) == publisher.rows(shown)
+
+
+def test_a_domain_that_refuses_one_of_many_rows_says_so(subscriber) -> None:
+    subscriber.sql("CREATE DOMAIN hash AS bytea CHECK (octet_length(VALUE) = 4); CREATE TABLE t (id hash PRIMARY KEY, other hash)")
+    refused = (
+        "INSERT INTO t SELECT decode(lpad(to_hex(i), 8, '0'), 'hex'), decode(repeat('00', i / 200), 'hex') FROM generate_series(1, 300) i"
+    )
+    with pytest.raises(psycopg.errors.CheckViolation, match='value for domain hash violates check constraint "hash_check"'):
+        subscriber.sql(refused)
+    with pytest.raises(psycopg.errors.NotNullViolation) as raised:
+        subscriber.sql(
+            "INSERT INTO t SELECT CASE WHEN i < 300 THEN decode(lpad(to_hex(i), 8, '0'), 'hex') END FROM generate_series(1, 300) i"
+        )
+    assert raised.value.diag.message_detail == "Failing row contains (null, null)."
+    assert subscriber.sql("SELECT count(*) FROM t") == "0"
