@@ -80,6 +80,13 @@ SPANS = {
     "datemultirange": st.lists(bracketed(st.integers(1, 9).map("2020-01-0{}".format) | st.just("infinity"))).map(array),
     "tstzmultirange": st.lists(bracketed(st.datetimes().map('"{}"'.format))).map(array),
 }  # fmt: skip
+COORDINATE = st.integers(-99, 99).map(str) | FLOAT
+PAIR = st.builds("({},{})".format, COORDINATE, COORDINATE)
+SHAPE = {
+    "point": PAIR | st.text("(), 1.5e-", max_size=9), **dict.fromkeys(["lseg", "box", "line"], st.builds("{},{}".format, PAIR, PAIR) | st.text("[](), 12", max_size=14)),
+    **dict.fromkeys(["path", "polygon"], st.lists(PAIR, max_size=4).map(",".join) | st.builds("({})".format, st.lists(PAIR, max_size=4).map(",".join)) | st.text("[](), 12", max_size=14)),
+    "circle": st.builds("<{},{}>".format, PAIR, COORDINATE) | st.text("<>(), 12", max_size=9),
+}  # fmt: skip
 
 GENERATED = {
     "int2": st.integers(-40000, 40000).map(str), "int4": NUMBER, "int8": NUMBER, "float8": FLOAT, "float4": FLOAT,
@@ -91,7 +98,7 @@ GENERATED = {
     "money": AMOUNT, "money[]": st.lists(AMOUNT.map(lambda each: '"' + each + '"'), max_size=3).map(array), "macaddr": MAC, "macaddr8": MAC, "oid": NUMBER, "mood": st.sampled_from(["sad", "happy", "Sad", "", " sad", "it's é"]),
     "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", "x"]), max_size=3).map(array), "int4[]": WILD_ARRAY | SHAPED,
     "numeric(6,2)[]": st.lists(NUMBER.map(str.strip).filter(bool), max_size=1).map(array), "timestamptz[]": st.lists(MOMENT.map('"{}"'.format), max_size=3).map(array),
-    **RANGE, **SPANS, "numrange[]": st.lists(bracketed(SMALL).map('"{}"'.format)).map(array),
+    **SHAPE, **RANGE, **SPANS, "numrange[]": st.lists(bracketed(SMALL).map('"{}"'.format)).map(array),
     "bool[]": st.lists(st.sampled_from(["t", "f", "NULL", "yes", "2"]), max_size=3).map(array), "float8[]": st.lists(st.floats().map(repr)).map(array),
 }  # fmt: skip
 

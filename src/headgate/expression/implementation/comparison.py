@@ -119,7 +119,13 @@ def _numeric(name: str) -> SparkForm:
 
 _STORED = ("int2", "int4", "int8", "oid", "bool", "bytea", "uuid_", "date_", "timestamp_", "name", "time_")
 """Families, by the beginning of their keys, whose stored form Spark and Arrow compare as PostgreSQL does."""
-_KEYED = {"pg_lsn_": registry.PG_LSN, "cash_": registry.MONEY, "timetz_": registry.TIMETZ, "interval_": registry.INTERVAL}
+_KEYED = {
+    "xid8": registry.XID8,
+    "pg_lsn_": registry.PG_LSN,
+    "cash_": registry.MONEY,
+    "timetz_": registry.TIMETZ,
+    "interval_": registry.INTERVAL,
+}
 
 
 _FLIPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}

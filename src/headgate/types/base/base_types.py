@@ -12,6 +12,7 @@ from headgate.types.base import (
     binary_numeric,
     bit,
     datetime,
+    geometric,
     json_text,
     log_position,
     money,
@@ -35,6 +36,7 @@ BASE_TYPES: Mapping[int, BaseType] = {
     **money.TYPES,
     **range_type.TYPES,
     **multirange.TYPES,
+    **geometric.TYPES,
 }
 
 

@@ -1,4 +1,4 @@
-"""bool, int2, int4, int8, oid, xid, cid, float4 and float8: boolin … float8send on whole columns.
+"""bool, int2, int4, int8, oid, xid, cid, xid8, float4 and float8: boolin … float8send on whole columns.
 
 Described for all by `TYPES`. Arrow's own casts read the usual values, being correctly rounded; what they take and PostgreSQL does not
 (``0x1f`` as an integer, ``1e400`` as infinity) is found afterwards. Output is the shortest decimal that reads back, in
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from headgate.errors import PostgresError
 from headgate.settings.encoding import Encoding
 from headgate.types import buffers, registry, text_column
-from headgate.types.base.base_type import BaseType, Hashing, Key, Reader, Receiver, Sender, Wire, Writer, fixed_rows, key_of_text
+from headgate.types.base.base_type import BaseType, Hashing, Key, Reader, Receiver, Sender, Wire, Writer, fixed_rows, key_of_text, singly
 from headgate.types.text_column import TextSettings
 
 _INTEGERS = {
@@ -35,6 +35,7 @@ _FLOAT = re.compile(
     r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?|nan(?:\([0-9A-Za-z_]*\))?))[ \t\n\v\f\r]*\Z",
     re.IGNORECASE,
 )
+_UNSIGNED = re.compile(r"[ \t\n\v\f\r]*([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))")
 _INTEGER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)(.*)\Z", re.DOTALL)
 
 
@@ -98,26 +99,50 @@ def integer_of(text: str, name: str, bits: int) -> int:
     return value
 
 
-def read_oid(strings: pa.StringArray, name: str = "oid") -> pa.Int64Array:
+def read_oid(strings: pa.StringArray) -> pa.Int64Array:
     """oidin: 32 bits without sign; a negative number wraps around, as strtoul makes it."""
     usual = text_column.matches(strings, r"\A[0-9]{1,9}\z")
-    return text_column.read(strings, usual, lambda each: pc.cast(each, pa.int64()), lambda text: oid_of(text, name))
+    return text_column.read(strings, usual, lambda each: pc.cast(each, pa.int64()), oid_of)
 
 
-def oid_of(text: str, name: str = "oid") -> int:
+def oid_of(text: str) -> int:
     """One oid."""
     found = _INTEGER.match(text)
     if not found:
-        raise text_column.invalid_syntax(name, text)
+        raise text_column.invalid_syntax("oid", text)
     value = int(found[1]) if len(found[1]) <= 40 else 1 << 80
-    beyond = PostgresError("22003", f'value "{text}" is out of range for type {name}')
+    beyond = PostgresError("22003", f'value "{text}" is out of range for type oid')
     if abs(value) >= 1 << 64:  # strtoul fails before what follows is looked at
         raise beyond
     if found[2].strip(text_column.SPACE):
-        raise text_column.invalid_syntax(name, text)
+        raise text_column.invalid_syntax("oid", text)
     if not -(1 << 31) <= value < 1 << 32:
         raise beyond
     return value & 0xFFFFFFFF
+
+
+def read_unsigned(strings: pa.StringArray) -> pa.Int64Array:
+    """xidin, cidin: the last 32 bits of what strtoul takes, which is 0 for a text without a number."""
+    usual = text_column.matches(strings, r"\A(0|[1-9][0-9]{0,8})\z")
+    return text_column.read(strings, usual, lambda each: pc.cast(each, pa.int64()), lambda text: unsigned_of(text) & 0xFFFFFFFF)
+
+
+def unsigned_of(text: str) -> int:
+    """C's strtoul(text, NULL, 0): 64 bits; what follows the number does not matter, and a number that is too large is the largest."""
+    found = _UNSIGNED.match(text)
+    if found is None:
+        return 0
+    sign, hexadecimal, octal, plain = found.groups()
+    value = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(plain[:40])
+    if value >= 1 << 64:
+        return (1 << 64) - 1
+    return -value % (1 << 64) if sign == "-" else value
+
+
+def read_xid8(strings: pa.StringArray) -> pa.StringArray:
+    """xid8in."""
+    usual = text_column.matches(strings, r"\A(0|[1-9][0-9]{0,18})\z")
+    return text_column.read_normal(strings, usual, lambda text: str(unsigned_of(text)))
 
 
 def read_float(strings: pa.StringArray, oid: int) -> pa.Array:
@@ -161,8 +186,9 @@ def write_float(values: pa.Array, oid: int, extra_digits: int) -> pa.StringArray
     """float4out, float8out: the shortest exact text for `extra_digits` > 0, else rounded to 6 or 15 digits and fewer."""
     short = oid == registry.FLOAT4
     if extra_digits <= 0:
-        digits = max((6 if short else 15) + extra_digits, 1)
-        return pa.array([None if each is None else _layout(f"{each:.{digits}g}") for each in values.to_pylist()], pa.string())
+        return pa.array(
+            [None if each is None else _rounded_text(each, extra_digits, short=short) for each in values.to_pylist()], pa.string()
+        )
     size = pc.abs(values)
     odd = pc.or_(pc.less(size, 1e-4), pc.invert(pc.less(size, 1e6 if short else 1e14)))
     odd = pc.and_(odd, pc.not_equal(values, pa.scalar(0, values.type)))
@@ -174,6 +200,16 @@ def write_float(values: pa.Array, oid: int, extra_digits: int) -> pa.StringArray
             shown = pc.if_else(whole, pc.cast(pc.cast(pc.if_else(whole, values, 0.0), pa.int64()), pa.string()), shown)
         odd = pc.or_(odd, pc.and_not(large, whole))
     return text_column.write(values, odd, shown, lambda each: shortest(each.as_py(), short=short))
+
+
+def double_text(value: float, extra_digits: int) -> str:
+    """float8out of one value."""
+    return shortest(value, short=False) if extra_digits > 0 else _rounded_text(value, extra_digits, short=False)
+
+
+def _rounded_text(value: float, extra_digits: int, *, short: bool) -> str:
+    digits = max((6 if short else 15) + extra_digits, 1)
+    return _layout(f"{value:.{digits}g}")
 
 
 def shortest(value: float, *, short: bool) -> str:
@@ -294,17 +330,9 @@ def _integer(oid: int, code: str, hashing: Hashing) -> BaseType:
     return _number(code, stored, lambda strings, _typmod, _settings: read_integer(strings, oid), _write_integer, _integer_key, hashing)
 
 
-def _unsigned(name: str, hashing: Hashing | None = None) -> BaseType:
+def _unsigned(read: Reader, hashing: Hashing | None = None) -> BaseType:
     """oid and its like. xid and cid have no order in PostgreSQL, but equality; rows with them are told apart by it."""
-    return _number(
-        ">u4",
-        pa.int64(),
-        lambda strings, _typmod, _settings: read_oid(strings, name),
-        _write_integer,
-        _integer_key,
-        hashing,
-        in_order=name == "oid",
-    )
+    return _number(">u4", pa.int64(), read, _write_integer, _integer_key, hashing, in_order=hashing is not None)
 
 
 def _write_integer(values: pa.Array, _settings: TextSettings) -> pa.StringArray:
@@ -340,9 +368,18 @@ TYPES = {
     registry.INT2: _integer(registry.INT2, ">i2", Hashing.WORD),
     registry.INT4: _integer(registry.INT4, ">i4", Hashing.WORD),
     registry.INT8: _integer(registry.INT8, ">i8", Hashing.LONG),
-    registry.OID: _unsigned("oid", Hashing.WORD),
-    registry.XID: _unsigned("xid"),
-    registry.CID: _unsigned("cid"),
+    registry.OID: _unsigned(lambda strings, _typmod, _settings: read_oid(strings), Hashing.WORD),
+    registry.XID: _unsigned(lambda strings, _typmod, _settings: read_unsigned(strings)),
+    registry.CID: _unsigned(lambda strings, _typmod, _settings: read_unsigned(strings)),
+    registry.XID8: replace(
+        singly(
+            lambda strings, _typmod, _settings: read_xid8(strings),
+            lambda raw: str(struct.unpack(">Q", raw)[0]),
+            lambda text: struct.pack(">Q", int(text)),
+            lambda text: struct.pack(">Q", int(text)),
+        ),
+        hashing=Hashing.LONG,
+    ),
     registry.FLOAT4: _floating_point(registry.FLOAT4, ">f4", _key_of_single),
     registry.FLOAT8: _floating_point(registry.FLOAT8, ">f8", _key_of_double),
 }

@@ -1,4 +1,4 @@
-"""Binary forms of types that functions and catalogs give, and that are texts in every other respect: void, xid8, and vectors.
+"""Binary forms of types that functions and catalogs give, and that are texts in every other respect: void and vectors.
 
 Called by `binary`. Drivers that ask for every result in binary need them: asyncpg for ``SELECT pg_notify(…)``, ADBC for catalogs.
 """
@@ -39,7 +39,6 @@ def _vector(element: int, code: str) -> BaseType:
 
 SYSTEM_TYPES = {
     registry.VOID: _type(lambda _raw: "", lambda _text: b""),
-    registry.XID8: _type(lambda raw: str(struct.unpack(">Q", raw)[0]), lambda text: struct.pack(">Q", int(text))),
     registry.INT2VECTOR: _vector(registry.INT2, ">h"),
     registry.OIDVECTOR: _vector(registry.OID, ">I"),
 }
