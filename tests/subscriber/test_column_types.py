@@ -48,7 +48,7 @@ def test_domains_over_every_type_are_copied_and_streamed_as_keys_and_beside_keys
     publisher.sql(DEFINITIONS + "CREATE PUBLICATION p FOR ALL TABLES;" + "".join(rows(*each, 1, 200) for each in TABLES.items()))
     subscriber.sql(DEFINITIONS)
     subscriber.sql(publisher.subscription())
-    subscriber.wait(READY, "t")
+    subscriber.wait(READY, "t", 240)
     same(publisher, subscriber)
     publisher.sql("".join(rows(*each, 201, 400) for each in TABLES.items()))
     publisher.sql("".join(rows(*each, 401, 403) for each in TABLES.items()))
@@ -56,7 +56,7 @@ def test_domains_over_every_type_are_copied_and_streamed_as_keys_and_beside_keys
         "UPDATE keyed SET n = n + 1000 WHERE n % 10 = 0; DELETE FROM keyed WHERE n % 10 = 1; UPDATE keyed SET c2 = 7000 WHERE n = 5;"
     )
     publisher.sql("UPDATE beside SET c12 = NULL, c27 = 'empty' WHERE n % 10 = 0; DELETE FROM beside WHERE n % 10 = 1")
-    publisher.wait_confirmed()
+    publisher.wait_confirmed(seconds=240)
     same(publisher, subscriber)
 
 
@@ -106,3 +106,20 @@ def test_a_domain_that_refuses_one_of_many_rows_says_so(subscriber) -> None:
         )
     assert raised.value.diag.message_detail == "Failing row contains (null, null)."
     assert subscriber.sql("SELECT count(*) FROM t") == "0"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE u (a regclass)",
+        "CREATE TABLE u (a tid[])",
+        "ALTER TABLE t ADD COLUMN a regtype",
+        "ALTER TABLE t ALTER COLUMN v TYPE regclass USING NULL",
+        "CREATE DOMAIN d AS regproc",
+        "CREATE TABLE u AS SELECT 'pg_class'::regclass AS a",
+    ],
+)
+def test_a_column_of_a_type_whose_values_are_not_checked_is_refused(subscriber, statement: str) -> None:
+    subscriber.sql("CREATE TABLE t (v text)")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"columns of type \S+ are not supported"):
+        subscriber.sql(statement)

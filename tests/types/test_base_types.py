@@ -12,7 +12,7 @@ from tests.types.test_text_chosen import CHOSEN
 
 from headgate.errors import PostgresError
 from headgate.settings.encoding import UTF8
-from headgate.types import registry
+from headgate.types import registry, storage
 from headgate.types.base.base_type import BaseType, Wire
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.comparable import comparable
@@ -49,6 +49,19 @@ def same(one: pa.Array, other: pa.Array) -> bool:
     return (pa.types.is_floating(one.type) and np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True)) or bool(
         one.equals(other)
     )
+
+
+def test_columns_have_only_types_whose_values_are_checked() -> None:
+    refused = {
+        kind.name
+        for kind in registry.builtin().all_types()
+        if storage.storable(kind.oid) and not kind.is_array and kind.kind is registry.TypeKind.BASE and not storage.is_accepted(kind.oid)
+    }
+    assert {each for each in refused if not each.startswith(("reg", "pg_"))} == {
+        "aclitem", "gtsvector", "int2vector", "jsonpath", "oidvector", "tid", "txid_snapshot",
+    }  # fmt: skip
+    assert "regclass" in refused
+    assert not storage.is_accepted(registry.by_name("regclass").array)
 
 
 Case = tuple[int, BaseType, pa.Array, list[str]]

@@ -39,7 +39,10 @@ def bracketed(bound: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 PAIR = st.builds("({!r},{!r})".format, st.floats(), st.floats())
 POINTS = st.lists(PAIR, min_size=1, max_size=4).map(",".join)
+TERM = st.sampled_from(["a", "b:A", "'c d':*b", "!é", "(a <2> (b <-> !c))", "!(a | b)"])
+QUERY = st.lists(TERM, min_size=1, max_size=5).map(" & ".join) | st.lists(TERM, min_size=1, max_size=5).map(" | ".join)
 VALUES = {
+    "tsvector": st.lists(st.builds("{}:{}{}".format, st.sampled_from(["a", "b", "é", "'it''s'"]), st.integers(1, 9), st.sampled_from(["", "A", "b"])) | st.just("c")).map(" ".join), "tsquery": QUERY,
     "point": PAIR, **dict.fromkeys(["lseg", "box"], st.builds("{},{}".format, PAIR, PAIR)), "polygon": POINTS, "path": POINTS.map("[{}]".format) | POINTS.map("({})".format),
     "circle": st.builds("<{},{!r}>".format, PAIR, st.floats(min_value=0)), "line": st.builds("{{{!r},1,{!r}}}".format, st.floats(), st.floats()), "point[]": st.lists(PAIR.map('"{}"'.format)).map(array),
     **dict.fromkeys(["int2", "int4", "int8"], st.integers(-32768, 32767).map(str)), "bool": st.sampled_from(["t", "f"]),
@@ -95,7 +98,7 @@ def test_a_column_is_read_from_and_written_to_the_binary_form(oracle, type_name:
 
 OIDS = [registry.INT4, registry.NUMERIC, registry.TEXT, registry.DATE, registry.TIMESTAMPTZ, registry.UUID, registry.JSONB, registry.INET,
         registry.VARBIT, registry.INTERVAL, registry.INT4_ARRAY, registry.TIMETZ, registry.PG_LSN, registry.BOOL, registry.MACADDR,
-        registry.POLYGON, registry.CIRCLE, registry.INT4RANGE, registry.TSTZRANGE, registry.NUMMULTIRANGE, registry.XID8, registry.INT2VECTOR, registry.OIDVECTOR, registry.VOID]  # fmt: skip
+        registry.TSVECTOR, registry.TSQUERY, registry.POLYGON, registry.CIRCLE, registry.INT4RANGE, registry.TSTZRANGE, registry.NUMMULTIRANGE, registry.XID8, registry.INT2VECTOR, registry.OIDVECTOR, registry.VOID]  # fmt: skip
 
 
 @given(st.sampled_from(OIDS), st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.sampled_from([-1, typmod.numeric(9, 2)]))

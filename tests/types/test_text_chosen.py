@@ -110,6 +110,13 @@ TWO_POINTS = ["[(1,2),(3,4)]", "((1,2),(3,4))", "(1,2),(3,4)", "1,2,3,4", "(1,2,
 PATHS = [*TWO_POINTS, "[(1,2)]", "((1,2))", "((1,2),(3,4),(5,6))", "[(1,2),(3,4),(5,6)]", "1,2,3,4,5,6", "(1,2,3,4,5,6)", "((1,2),(3,4),(5,6)", "(1,2,3)", "((1.50,0),(1,1))", "[]", "()"]  # fmt: skip
 CIRCLES = ["<(1,2),3>", "((1,2),3)", "(1,2),3", "1,2,3", "<(1,2),-1>", "<(1,2),NaN>", "<(1,2),3", "<(1,2),3)", "((1,2),3>", "(1,2,3)", "<1,2,3>", " < ( 1 , 2 ) , 3 > ", "<(1,2) 3>", "", "<(1,2),3>x",
            "(1,2)3", "<(1,2),Infinity>", "<(1,2),0.50>"]  # fmt: skip
+WORDS = ["a b c", "b a a", "a:1", "a:1,2 b:3A", "a:2B,2C,1", "a:0", "a:20000", "a:1AB", "a:1x", "a:", "a:,", ":1", "'a b'", "'it''s'", "'a", "''", "a''b", "\\a", "a\\", "a\\ b", "'a\\'b'", "a'b",
+         "é ü:5*", "a:99999999999", "a:4294967297", "", "  ", "a:1 ,", "'x':1,2", "a:1d,2D", "a:" + ",".join(map(str, range(1, 400))), "x" * 2046, "x" * 2047, "a:1, 2", "'a':1b", "a&b", "a:1a b:16384",
+         "'a'b", "'a':1'b'", "a:3 a:1", "\ta\nb"]  # fmt: skip
+QUERIES = ["a", "a & b", "a | b & c", "!a", "!!a", "!(a & b)", "a <-> b", "a <2> b", "a <0> b", "a <16384> b", "a <16385> b", "a <-> b <-> c", "a <-> (b <-> c)", "(a | b) <-> c", "a:AB", "a:*", "a:*ab & b:d",
+           "'a b' & c", "a b", "a &", "& a", "(a", "a)", "()", "", " ", ":a", "a:x", "a:A*b", "a & !b | c", "a<->b", "a <", "a <-", "a <-> ", "a <x> b", "'it''s'", "'\\\\'", "a\\&b", "!", "a | (b", "((a))",
+           "a & (b | !(c <3> d))", "''", "'a' 'b'", "a <99999999999999999999> b", "x" * 2046, "x" * 2047, "é:B", "a !b", "a & & b", "a<1>b", "!a <-> !b", "(!a) <-> b", "a & b & c & d", "a <-> b <2> c", "a:",
+           "a <1", "a<b", "a |", "!(!a)"]  # fmt: skip
 BOOLS = ["t", "TRUE", " tr ", "y", "on", "o", "of", "1", "0", "n", "", "x", "10", "truee"]
 
 CHOSEN: dict[str, list[str]] = {
@@ -127,6 +134,7 @@ CHOSEN: dict[str, list[str]] = {
     "int4[]": ARRAYS, "text[]": TEXT_ARRAYS, "numeric(4,1)[]": ["{1.50,NaN}", "{1.239}", "{999.99}"], "date[]": ["{2020-01-01}", "{x}"],
     **dict.fromkeys(["int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"], RANGES), "int4range[]": ['{"[1,2]",empty}', "{x}"],
     **dict.fromkeys(["int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange"], MULTIRANGES),
+    "tsvector": WORDS, "tsquery": QUERIES, "tsvector[]": ["{a,\"b:1 c\"}"],
     "point": POINTS, **dict.fromkeys(["lseg", "box", "line"], TWO_POINTS), **dict.fromkeys(["path", "polygon"], PATHS), "circle": CIRCLES, "point[]": ['{"(1,2)","(3,4.0)"}'],
     "timestamptz[]": ['{"2020-01-01 10:00:00-05"}'], "box[]": ['{"(1,2),(0,0)";"(1,1),(0,0)"}'],
 }  # fmt: skip

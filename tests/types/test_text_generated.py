@@ -87,6 +87,14 @@ SHAPE = {
     **dict.fromkeys(["path", "polygon"], st.lists(PAIR, max_size=4).map(",".join) | st.builds("({})".format, st.lists(PAIR, max_size=4).map(",".join)) | st.text("[](), 12", max_size=14)),
     "circle": st.builds("<{},{}>".format, PAIR, COORDINATE) | st.text("<>(), 12", max_size=9),
 }  # fmt: skip
+QUERY = st.recursive(
+    st.sampled_from(["a", "b:A", "'c d':*b", "é"]),
+    lambda inner: st.builds("!{}".format, inner) | st.builds("({})".format, inner) | st.builds("{} {} {}".format, inner, st.sampled_from(["&", "|", "<->", "<3>"]), inner),
+)  # fmt: skip
+SEARCH = {
+    "tsvector": st.text("ab':,1 \\A*", max_size=10) | st.lists(st.builds("{}:{}{}".format, st.sampled_from("abc"), st.integers(1, 5), st.sampled_from(["", "A", "b"]))).map(" ".join),
+    "tsquery": QUERY | st.text("ab':&|!()<->2 *", max_size=10),
+}  # fmt: skip
 
 GENERATED = {
     "int2": st.integers(-40000, 40000).map(str), "int4": NUMBER, "int8": NUMBER, "float8": FLOAT, "float4": FLOAT,
@@ -98,7 +106,7 @@ GENERATED = {
     "money": AMOUNT, "money[]": st.lists(AMOUNT.map(lambda each: '"' + each + '"'), max_size=3).map(array), "macaddr": MAC, "macaddr8": MAC, "oid": NUMBER, "mood": st.sampled_from(["sad", "happy", "Sad", "", " sad", "it's é"]),
     "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", "x"]), max_size=3).map(array), "int4[]": WILD_ARRAY | SHAPED,
     "numeric(6,2)[]": st.lists(NUMBER.map(str.strip).filter(bool), max_size=1).map(array), "timestamptz[]": st.lists(MOMENT.map('"{}"'.format), max_size=3).map(array),
-    **SHAPE, **RANGE, **SPANS, "numrange[]": st.lists(bracketed(SMALL).map('"{}"'.format)).map(array),
+    **SEARCH, **SHAPE, **RANGE, **SPANS, "numrange[]": st.lists(bracketed(SMALL).map('"{}"'.format)).map(array),
     "bool[]": st.lists(st.sampled_from(["t", "f", "NULL", "yes", "2"]), max_size=3).map(array), "float8[]": st.lists(st.floats().map(repr)).map(array),
 }  # fmt: skip
 

@@ -86,6 +86,19 @@ def stored_as_text(oid: int, modifier: int = -1) -> bool:
     return bool(arrow_type(oid, modifier) == pa.string())
 
 
+_PSEUDO = frozenset({registry.UNKNOWN, registry.CSTRING})
+
+
+def is_accepted(oid: int, types: registry.TypeRegistry | None = None) -> bool:
+    """Return whether a node parses, checks and sends values of the type as PostgreSQL does. Only such types are those of columns."""
+    known = types or registry.known()
+    oid, _ = known.base(oid)
+    found = known.find(oid)
+    if found is not None and found.is_array:
+        return is_accepted(found.element, known)
+    return (oid in BASE_TYPES and oid not in _PSEUDO) or (found is not None and found.kind is registry.TypeKind.ENUM)
+
+
 def storable(oid: int, types: registry.TypeRegistry | None = None) -> bool:
     """Whether a column of a table can have this type: not a pseudo-type, and a type that is known."""
     found = (types or registry.known()).find(oid)

@@ -22,7 +22,7 @@ from headgate.sql import names, statement
 from headgate.sql.parser import ParseNode, parse, unwrap
 from headgate.sql.type_name import parsed
 from headgate.types import registry
-from headgate.types.storage import storable
+from headgate.types.storage import is_accepted
 from headgate.types.text.array import MAX_DIMENSIONS
 from headgate.walreceiver.definition import DefinedColumn, RemoteType
 
@@ -95,7 +95,7 @@ class Types:
 
     def _usable(self, name: ParseNode) -> LocalType:
         kind = self._kind(name)
-        if kind is None or not storable(kind.oid) or kind.oid in _NOT_COPIED:
+        if kind is None or not is_accepted(kind.oid):
             return TEXT
         if kind.is_array and registry.known().by_oid(kind.element).kind is registry.TypeKind.DOMAIN:
             return TEXT
@@ -167,12 +167,6 @@ class Types:
             raise error
         if comment := self.schemas.get(name):
             attempt(self.session, [statement.comment(pb.OBJECT_SCHEMA, [name], comment)])
-
-
-_NOT_COPIED = frozenset(
-    {registry.REGCLASS, registry.REGTYPE, registry.REGROLE, registry.REGNAMESPACE, registry.REGPROC, 2202, 2203, 2204, 3734, 3769, 4191}
-)
-"""Names of objects: those of the publisher are not here."""
 
 
 def _checked(text: str) -> pb.Node | None:

@@ -18,6 +18,7 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
+from headgate.commands.table import table_definition
 from headgate.errors import PostgresError
 from headgate.expression.binding import binder
 from headgate.expression.binding.coercion import coerce
@@ -113,6 +114,7 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
     relation, transaction, session = alteration.relation, alteration.transaction, alteration.session
     evaluation = Evaluation(session)
     oid, typmod = names.type_name(kind)
+    table_definition.check_accepted(oid)
     known = evaluation.context.types.by_oid(oid)
     target = TypeRef(oid, typmod, known.collation)
     if using is not None:

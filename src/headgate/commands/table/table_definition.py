@@ -23,7 +23,7 @@ from headgate.expression.spark import domain
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap
 from headgate.types import registry
-from headgate.types.storage import storable
+from headgate.types.storage import is_accepted, storable
 from headgate.types.text_column import TextSettings as Forms
 
 MAX_COLUMNS = 1600
@@ -170,6 +170,7 @@ def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, fou
     known = registry.known().find(oid)
     if not storable(oid):
         raise PostgresError("42P16", f'column "{element.colname}" has pseudo-type {registry.format_type(oid)}')
+    check_accepted(oid, position(node.location))
     if known is not None and known.is_array and domain.constrained(known.element):
         raise not_supported("arrays of domains with constraints are not supported", position=position(node.location))
     collation = 0 if known is None else known.collation
@@ -184,6 +185,17 @@ def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, fou
     if serial and draft.default is not None:
         raise PostgresError("42601", f'multiple default values specified for column "{element.colname}" of table "{table}"')
     return draft
+
+
+def check_accepted(oid: int, where: int | None = None) -> None:
+    """Refuse a column of a type whose values a node does not check (0A000)."""
+    if not is_accepted(oid):
+        raise not_supported(
+            f"columns of type {registry.format_type(oid)} are not supported",
+            detail="A node does not check values of this type.",
+            hint="Use a column of type text.",
+            position=where,
+        )
 
 
 def _collation(node: ParseNode, oid: int, default: int, cursor: Cursor, database: int) -> int:

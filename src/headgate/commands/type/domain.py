@@ -20,6 +20,7 @@ from headgate.commands import lookup, privilege, stored_expression
 from headgate.commands.query import rendering
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.table import table_definition
 from headgate.commands.type import user_type
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
@@ -62,6 +63,7 @@ def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
     base = registry.known().by_oid(oid)
     if base.kind is registry.TypeKind.PSEUDO or base.kind is registry.TypeKind.COMPOSITE:
         raise PostgresError("42804", f'"{base.name}" is not a valid base type for a domain')
+    table_definition.check_accepted(oid)
     if node.HasField("coll_clause"):
         raise not_supported("collations of domains are not supported")
     value = TypeRef(oid, modifier, base.collation)

@@ -21,6 +21,8 @@ from headgate.types.base import (
     number,
     range_type,
     string,
+    tsquery,
+    tsvector,
 )
 from headgate.types.base.base_type import BaseType
 
@@ -37,6 +39,8 @@ BASE_TYPES: Mapping[int, BaseType] = {
     **range_type.TYPES,
     **multirange.TYPES,
     **geometric.TYPES,
+    **tsvector.TYPES,
+    **tsquery.TYPES,
 }
 
 
