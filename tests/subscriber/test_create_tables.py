@@ -211,3 +211,22 @@ def test_the_tables_of_a_node_are_made_on_another(subscriber, spare) -> None:
     subscriber.wait("SELECT count(*) FROM pg_class WHERE relname = 'later'", "1")
     subscriber.wait("SELECT string_agg(m || w::text || coalesce(x::text, ''), ' ' ORDER BY id) FROM s.t", "sad4 so so56")
     subscriber.wait("SELECT count(*) FROM later", "1")
+
+
+def test_composite_types_are_made_with_the_types_of_their_attributes(publisher, subscriber) -> None:
+    publisher.sql("CREATE SCHEMA s; CREATE TYPE s.mood AS ENUM ('sad', 'happy'); CREATE TYPE s.inside AS (m s.mood, r int4range)")
+    publisher.sql("CREATE TYPE thing AS (a int, b s.inside[], c numeric(6,2)); CREATE TYPE lacking AS (a int, r regclass)")
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY, v thing, l lacking, k tid); CREATE TABLE k (v thing PRIMARY KEY, n int)")
+    publisher.sql("INSERT INTO t VALUES (1, ROW(1, ARRAY[ROW('sad', '[1,2]')::s.inside], 2.5), ROW(1, 'pg_class'), '(0,1)')")
+    publisher.sql("INSERT INTO k VALUES (ROW(1, NULL, 1), 1), (ROW(2, NULL, 1), 2); CREATE PUBLICATION p FOR TABLE t, k")
+    subscriber.sql(publisher.subscription("create_tables = true"))
+    subscriber.wait(READY, "t")
+    columns = (
+        "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0 ORDER BY attnum"
+    )
+    assert subscriber.sql(columns) == "id|integer\nv|thing\nl|text\nk|text"
+    publisher.sql("INSERT INTO t VALUES (2, ROW(NULL, '{NULL,\"(,empty)\"}', NULL), NULL, NULL); UPDATE t SET v.a = 7 WHERE id = 1")
+    publisher.sql("UPDATE k SET n = 3 WHERE v = ROW(1, NULL, 1)::thing; DELETE FROM k WHERE n = 2")
+    publisher.wait_confirmed()
+    for query in ("SELECT * FROM t ORDER BY id", "SELECT * FROM k"):
+        assert subscriber.sql(query) == publisher.sql(query)

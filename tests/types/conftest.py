@@ -49,6 +49,16 @@ def enum_of(oid: int, array: int, schema: str, name: str, labels: tuple[str, ...
     return own, over
 
 
+COMPOSITE = {"a": "int4", "b": "text", "c": "numeric(6,2)", "d": "mood", "e": "int4range", "f": "timestamptz", "g": "text[]"}
+"""The columns of the composite type of the tests."""
+
+
+def composite_of(oid: int, array: int, columns: tuple[registry.Attribute, ...]) -> tuple[registry.PgType, registry.PgType]:
+    """The two types that CREATE TYPE thing AS (…) makes."""
+    own, over = enum_of(oid, array, "public", "thing", ())
+    return replace(own, kind=registry.TypeKind.COMPOSITE, category="C", length=-1, attributes=columns), over
+
+
 class Oracle:
     """Asks a PostgreSQL session; `tables` are temporary, one per type."""
 
@@ -56,6 +66,8 @@ class Oracle:
         self.connection = psycopg.connect(conninfo, autocommit=True)
         self.connection.execute(TRY)
         self.connection.execute("CREATE TYPE mood AS ENUM ('sad', 'happy', 'it''s é')")
+        listed = ", ".join(f"{name} {kind}" for name, kind in COMPOSITE.items())
+        self.connection.execute(f"CREATE TYPE thing AS ({listed})")
         self.tables: set[str] = set()
 
     @contextmanager
@@ -87,8 +99,13 @@ class Oracle:
         assert row is not None
         return int(row[0]), int(row[1])
 
-    def enum(self, type_name: str) -> tuple[int, int]:
-        """The oids of an enum type and of its array."""
+    def attributes(self, type_name: str) -> tuple[registry.Attribute, ...]:
+        """The columns of a composite type."""
+        query = "SELECT attname, atttypid, atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 ORDER BY attnum"
+        return tuple(registry.Attribute(*row) for row in self.connection.execute(query, (type_name,)))
+
+    def oids(self, type_name: str) -> tuple[int, int]:
+        """The oids of a type and of its array."""
         row = self.connection.execute("SELECT oid, typarray FROM pg_type WHERE typname = %s", (type_name,)).fetchone()
         assert row is not None
         return int(row[0]), int(row[1])
@@ -111,7 +128,8 @@ def oracle(postgres) -> Iterator[Oracle]:
     """Of each module: other tests of the process know no type mood."""
     found = Oracle(postgres.conninfo(postgres.new_database()))
     before = registry.known()
-    registry.use(before.extended(enum_of(*found.enum("mood"), "public", "mood", ("sad", "happy", "it's é"))))
+    moods = enum_of(*found.oids("mood"), "public", "mood", ("sad", "happy", "it's é"))
+    registry.use(before.extended([*moods, *composite_of(*found.oids("thing"), found.attributes("thing"))]))
     yield found
     registry.use(before)
     found.connection.close()

@@ -32,6 +32,7 @@ CHOSEN = {
     "xid8": ["0", "1", "10", "9", "18446744073709551615", "9223372036854775808"],
     "tsvector": ["", "a", "b", "a b", "a:1", "a:2", "a:1A", "a:1,2", "aa", "a:1 b", "a b:1", "é", "bbb", "a:1,2,3", "b:1B"],
     "tsquery": ["", "a", "b", "a:A", "a:*", "!a", "a & b", "b & a", "a | b", "a <-> b", "a <2> b", "aa", "é", "a & b & c", "a & (b | c)", "!a & b", "c", "d", "xyz", "zyx"],
+    "thing": ["(1,a,,,,,)", "(1,,,,,,)", "(,a,,,,,)", "(,,,,,,)", "(2,a,,,,,)", "(-1,,,,,,)", "(10,a,,,,,)", "(1,b,,,,,)", "(1,a,1,,,,)", "(1,a,1.0,sad,,,)", "(1,a,1.0,happy,,,)"],
     "int4range": ["empty", "(,)", "(,1)", "(,2)", "[1,)", "[2,)", "[1,2)", "[1,3)", "[-1,3)", "[-10,3)", "[10,11)"],
     "numrange": ["[1,2]", "[1.0,2.00]", "(1,2]", "[1,2)", "(1,2)", "(,2]", "(,2)", "[1,)", "(1,)", "[-1,2]", "[1,NaN]", "empty"],
     "daterange": ["[-infinity,infinity]", "[-infinity,)", "(,infinity)", "[2020-01-01,2020-01-05)", "[0044-03-15 BC,2020-01-01)"],
@@ -76,7 +77,7 @@ def differences(oracle: Any, name: str, values: Sequence[str]) -> list[tuple[str
     """The pairs of values whose keys compare otherwise than the values."""
     oid, modifier = oracle.type_of(name)
     shown = text.write_text(text.read_text(pa.array(values), oid, modifier), oid, modifier)
-    keys = sortkey.keys(shown, oid, registry.builtin()).to_pylist()
+    keys = sortkey.keys(shown, oid, registry.known()).to_pylist()
     compared = oracle.connection.execute(
         f"WITH v(i, x) AS (SELECT i, x::{name} FROM unnest(%s::text[]) WITH ORDINALITY u(x, i))"
         " SELECT a.i - 1, b.i - 1, a.x < b.x, a.x = b.x FROM v a, v b",

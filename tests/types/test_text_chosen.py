@@ -117,6 +117,9 @@ QUERIES = ["a", "a & b", "a | b & c", "!a", "!!a", "!(a & b)", "a <-> b", "a <2>
            "'a b' & c", "a b", "a &", "& a", "(a", "a)", "()", "", " ", ":a", "a:x", "a:A*b", "a & !b | c", "a<->b", "a <", "a <-", "a <-> ", "a <x> b", "'it''s'", "'\\\\'", "a\\&b", "!", "a | (b", "((a))",
            "a & (b | !(c <3> d))", "''", "'a' 'b'", "a <99999999999999999999> b", "x" * 2046, "x" * 2047, "é:B", "a !b", "a & & b", "a<1>b", "!a <-> !b", "(!a) <-> b", "a & b & c & d", "a <-> b <2> c", "a:",
            "a <1", "a<b", "a |", "!(!a)"]  # fmt: skip
+RECORDS = ["(1,a,2.5,sad,\"[1,2]\",2020-01-01,\"{a,b}\")", "(,,,,,,)", " ( 1 ,a,,,,,) ", "(1,a)", "(1,,,,,,,)", "(1,,,,,,", "1,,,,,,", "(1,,,,,,)x", "(x,,,,,,)", "(,\"\",,,,,)", "(,\"a\"\"b\\\\\",,,,,)", "(,a\\,b,,,,,)",
+           "(,\" a \",,,,,)", "(, a ,,,,,)", "(,\"a", "(,a\"b,c\"d,,,,,)", "(,,1.239,,,,)", "(,,99999,,,,)", "(,,,none,,,)", "(,,,\"it's é\",,,)", "(,,,,\"[2,1]\",,)", "(,,,,,2020-01-01 10:00+02,)", "(,NULL,,,,,)",
+           "(,,,,,,\"{\"\"a b\"\",NULL}\")", "", "()", "(,(a,,,,,)", "(,a)b,,,,,)", "(x,,", "(1\\"]  # fmt: skip
 BOOLS = ["t", "TRUE", " tr ", "y", "on", "o", "of", "1", "0", "n", "", "x", "10", "truee"]
 
 CHOSEN: dict[str, list[str]] = {
@@ -134,6 +137,7 @@ CHOSEN: dict[str, list[str]] = {
     "int4[]": ARRAYS, "text[]": TEXT_ARRAYS, "numeric(4,1)[]": ["{1.50,NaN}", "{1.239}", "{999.99}"], "date[]": ["{2020-01-01}", "{x}"],
     **dict.fromkeys(["int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"], RANGES), "int4range[]": ['{"[1,2]",empty}', "{x}"],
     **dict.fromkeys(["int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange"], MULTIRANGES),
+    "thing": RECORDS, "thing[]": ['{"(1,a,,,,,)",NULL}', "{(x)}"],
     "tsvector": WORDS, "tsquery": QUERIES, "tsvector[]": ["{a,\"b:1 c\"}"],
     "point": POINTS, **dict.fromkeys(["lseg", "box", "line"], TWO_POINTS), **dict.fromkeys(["path", "polygon"], PATHS), "circle": CIRCLES, "point[]": ['{"(1,2)","(3,4.0)"}'],
     "timestamptz[]": ['{"2020-01-01 10:00:00-05"}'], "box[]": ['{"(1,2),(0,0)";"(1,1),(0,0)"}'],
@@ -150,8 +154,11 @@ def test_a_timestamp_without_zone_belongs_to_the_zone_of_the_session(check, zone
     check("timestamptz", MOMENTS, zone)
 
 
-@pytest.mark.parametrize("type_name", ["tstzrange", "tstzmultirange", "tstzrange[]"])
+@pytest.mark.parametrize("type_name", ["tstzrange", "tstzmultirange", "tstzrange[]", "thing"])
 def test_bounds_without_zone_belong_to_the_zone_of_the_session_and_are_printed_in_it(check, type_name: str) -> None:
+    if type_name == "thing":
+        check(type_name, ["(,,,,,2024-03-10 02:30:00,)", '(,,,,,"1883-11-18 12:00:00",)'], "America/New_York")
+        return
     values = ["[2024-03-10 02:30:00,2024-11-03 01:30:00]", "(,2020-07-04 10:11:12+02)", "[1883-11-18 12:00:00,infinity]"]
     shaped = {"tstzmultirange": "{{{}}}", "tstzrange[]": '{{"{}"}}'}.get(type_name, "{}")
     check(type_name, [shaped.format(each) for each in values], "America/New_York")

@@ -34,10 +34,12 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
     found = rows(
         cursor,
         "SELECT t.oid, t.typname, n.nspname, t.typtype, t.typcategory, t.typlen, t.typbyval, t.typelem, t.typarray, t.typbasetype,"
-        " t.typtypmod, t.typcollation, t.typnotnull, t.typdefault FROM hg.pg_type t"
+        " t.typtypmod, t.typcollation, t.typnotnull, t.typdefault, t.typrelid FROM hg.pg_type t"
         " JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, ?)"
         " LEFT JOIN hg.pg_type e ON e.dbid = t.dbid AND e.oid = t.typelem"
-        " WHERE t.dbid = ? AND CASE WHEN t.typtype = 'b' THEN e.typtype ELSE t.typtype END IN ('e', 'd') ORDER BY t.oid",
+        " LEFT JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = CASE WHEN t.typtype = 'b' THEN e.typrelid ELSE t.typrelid END"
+        " WHERE t.dbid = ? AND (CASE WHEN t.typtype = 'b' THEN e.typtype ELSE t.typtype END IN ('e', 'd') OR c.relkind = 'c')"
+        " ORDER BY t.oid",
         [database, database],
     )
     if not found:
@@ -50,6 +52,14 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
     listed = "SELECT contypid, conname, conbin FROM hg.pg_constraint WHERE dbid = ? AND contype = 'c' AND contypid <> 0 ORDER BY conname"
     for owner, name, text in rows(cursor, listed, [database]):
         checks.setdefault(owner, []).append((name, text))
+    attributes: dict[int, list[registry.Attribute]] = {}
+    listed = (
+        "SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod FROM hg.pg_attribute a"
+        " JOIN hg.pg_class c ON c.dbid = a.dbid AND c.oid = a.attrelid"
+        " WHERE a.dbid = ? AND c.relkind = 'c' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum"
+    )
+    for owner, name, kind, modifier in rows(cursor, listed, [database]):
+        attributes.setdefault(owner, []).append(registry.Attribute(name, kind, modifier))
     schemas = [*(path or ())]
     if "pg_catalog" not in schemas:
         schemas.insert(0, "pg_catalog")
@@ -66,14 +76,15 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
 
     names = {oid: shown(name, schema) for oid, name, schema, *_ in found}
     made: dict[int, PgType] = {}
-    for oid, name, schema, kind, category, length, by_value, element, array, base, base_typmod, collation, not_null, default in found:
+    for oid, name, schema, kind, category, length, by_value, element, array, base, base_typmod, collation, not_null, default, own in found:
         spelt = names[element] + "[]" if kind == "b" and element in names else names[oid]
         below = made.get(base)
         made[oid] = PgType(
             oid, name, schema, TypeKind(kind), category, False, length, by_value, ",", element if kind == "b" else 0, array, base,
-            base_typmod, collation, 0, False, spelt, spelt, tuple(labels.get(oid, ())), not_null or (below is not None and below.not_null),
+            base_typmod, collation, own, False, spelt, spelt, tuple(labels.get(oid, ())),
+            not_null or (below is not None and below.not_null),
             (*(below.checks if below is not None else ()), *checks.get(oid, ())), default if default is not None or below is None else
-            below.default,
+            below.default, tuple(attributes.get(own, ())),
         )  # fmt: skip
     return builtin.extended(made.values(), path)
 
@@ -344,6 +355,7 @@ def rename(cursor: Cursor, database: int, found: TypeRow, name: str) -> None:
     """Renames a type, and its array type with it."""
     require_free(cursor, database, found.namespace, name)
     _set(cursor, database, found.oid, "typname", name)
+    _set_relation(cursor, database, found, relname=name)
     if found.array:
         _set(cursor, database, found.array, "typname", array_name(cursor, database, found.namespace, name))
 
@@ -358,6 +370,7 @@ def set_schema(cursor: Cursor, database: int, found: TypeRow, namespace_oid: int
             raise PostgresError("42710", f'type "{name}" already exists in schema "{_schema(cursor, database, namespace_oid)}"')
     for oid in (found.oid, found.array):
         _set(cursor, database, oid, "typnamespace", namespace_oid)
+    _set_relation(cursor, database, found, relnamespace=namespace_oid)
     sql = "UPDATE hg.pg_depend SET refobjid = ? WHERE dbid = ? AND classid = ? AND objid = ? AND refclassid = ?"
     run(cursor, sql, [namespace_oid, database, _TYPE, found.oid, _NAMESPACE])
 
@@ -371,6 +384,7 @@ def set_owner(cursor: Cursor, database: int, found: TypeRow, owner: int) -> None
     """Gives a type and its array type to another role."""
     for oid in (found.oid, found.array):
         _set(cursor, database, oid, "typowner", owner)
+    _set_relation(cursor, database, found, relowner=owner)
 
 
 def drop(cursor: Cursor, database: int, found: TypeRow) -> None:
@@ -383,26 +397,33 @@ def drop(cursor: Cursor, database: int, found: TypeRow) -> None:
         run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND classoid = ? AND objoid = ?", [database, _TYPE, oid])
 
 
-def columns_of(cursor: Cursor, database: int, types: Sequence[int]) -> list[tuple[int, str, int]]:
-    """(relation, column, type) of the live columns of tables whose type is one of these."""
+def columns_of(cursor: Cursor, database: int, types: Sequence[int], kinds: str = "rp") -> list[tuple[int, str, int]]:
+    """(relation, column, type) of the live columns of tables, or of composite types (`kinds`), whose type is one of these."""
     marks = ", ".join("?" for _ in types)
     return rows(
         cursor,
         "SELECT a.attrelid, a.attname, a.atttypid FROM hg.pg_attribute a JOIN hg.pg_class c ON c.oid = a.attrelid AND c.dbid = a.dbid"
-        f" WHERE a.dbid = ? AND NOT a.attisdropped AND c.relkind IN ('r', 'p') AND a.atttypid IN ({marks}) ORDER BY a.attrelid, a.attnum",
-        [database, *types],
+        f" WHERE a.dbid = ? AND NOT a.attisdropped AND contains(?, c.relkind) AND a.atttypid IN ({marks}) ORDER BY a.attrelid, a.attnum",
+        [database, kinds, *types],
     )
 
 
 def of_schema(cursor: Cursor, database: int, namespace_oid: int) -> list[TypeRow]:
-    """The types of their own (enums, domains) that a schema holds."""
+    """The types of their own (enums, domains, composite types) that a schema holds."""
     found = rows(
         cursor,
-        "SELECT oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type"
-        " WHERE dbid = ? AND typnamespace = ? AND typtype IN ('e', 'd') ORDER BY oid",
+        "SELECT t.oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type t"
+        " LEFT JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.typrelid"
+        " WHERE t.dbid = ? AND typnamespace = ? AND (typtype IN ('e', 'd') OR relkind = 'c') ORDER BY t.oid",
         [database, namespace_oid],
     )
     return [TypeRow(*each) for each in found]
+
+
+def _set_relation(cursor: Cursor, database: int, found: TypeRow, **columns: object) -> None:
+    """Sets columns of the row of pg_class of a composite type."""
+    if found.relation:
+        update(cursor, "pg_class", {"dbid": database, "oid": found.relation}, **columns)
 
 
 def _set(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:

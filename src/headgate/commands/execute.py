@@ -25,7 +25,7 @@ from headgate.commands.session import Session
 from headgate.commands.subscription import subscription
 from headgate.commands.table import alter_table, create_table_as, index, policy, rename, table
 from headgate.commands.transaction import read_only
-from headgate.commands.type import domain, user_type
+from headgate.commands.type import composite_type, domain, user_type
 from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
 from headgate.sql import command_tag
@@ -110,6 +110,7 @@ ACTIONS: dict[str, Action] = {
     "AlterSeqStmt": alter_sequence.alter,
     "CreateSchemaStmt": schema.create,
     "CreateEnumStmt": user_type.create_enum,
+    "CompositeTypeStmt": composite_type.create,
     "AlterEnumStmt": user_type.alter_enum,
     "CreateDomainStmt": domain.create,
     "AlterDomainStmt": domain.alter,
@@ -167,6 +168,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SCHEMA: schema.rename,
             pb.OBJECT_TYPE: user_type.rename,
             pb.OBJECT_DOMAIN: user_type.rename,
+            pb.OBJECT_ATTRIBUTE: composite_type.rename_attribute,
             pb.OBJECT_DATABASE: database.rename,
             pb.OBJECT_ROLE: role.rename,
             pb.OBJECT_PUBLICATION: publication.rename,
@@ -201,6 +203,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SEQUENCE: alter_table.alter,
             pb.OBJECT_INDEX: alter_table.alter,
             pb.OBJECT_VIEW: alter_table.alter,
+            pb.OBJECT_TYPE: composite_type.alter,
         },
     ),
 }

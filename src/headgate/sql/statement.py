@@ -90,6 +90,11 @@ def create_enum(schema: str, name: str, labels: Iterable[str]) -> pb.CreateEnumS
     return pb.CreateEnumStmt(type_name=strings((named(schema), named(name))), vals=strings(labels))
 
 
+def create_composite(schema: str, name: str, columns: Iterable[pb.Node]) -> pb.CompositeTypeStmt:
+    """CREATE TYPE … AS (…); `columns` as `column` makes them."""
+    return pb.CompositeTypeStmt(typevar=relation(schema, name), coldeflist=columns)
+
+
 def add_label(schema: str, name: str, label: str, before: str | None) -> pb.AlterEnumStmt:
     """ALTER TYPE … ADD VALUE [BEFORE …]."""
     return pb.AlterEnumStmt(

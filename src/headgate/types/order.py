@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Sequence
 
 from headgate.errors import not_supported
 from headgate.types import registry
 from headgate.types.base.base_type import Key, ended
 from headgate.types.base.base_types import BASE_TYPES
-from headgate.types.text import array
+from headgate.types.text import array, record
 
 
 def key_of(oid: int, types: registry.TypeRegistry | None = None) -> Key:
@@ -34,6 +35,9 @@ def key_of(oid: int, types: registry.TypeRegistry | None = None) -> Key:
         element = key_of(found.element, known)
         delimiter = known.by_oid(found.element).delimiter
         return lambda text: of_array(*array.parts(text, delimiter), element)
+    if found is not None and found.kind is registry.TypeKind.COMPOSITE and found.attributes:
+        fields = [key_of(each.type_oid, known) for each in found.attributes]
+        return lambda text: of_record(record.parse(text, len(fields)), fields)
     raise not_supported(f"comparison of type {known.format_type(oid)} is not supported: its order is not known here")
 
 
@@ -50,6 +54,11 @@ def _builtin_key(oid: int) -> Key:
 @functools.lru_cache(maxsize=64)
 def _user_key(oid: int, types: registry.TypeRegistry) -> Key:
     return functools.lru_cache(maxsize=512)(key_of(oid, types))
+
+
+def of_record(items: Sequence[str | None], keys: Sequence[Key]) -> bytes:
+    """record_cmp: field by field, NULL last."""
+    return b"".join(b"\x02" if item is None else b"\x01" + ended(key(item)) for item, key in zip(items, keys, strict=True))
 
 
 def of_array(shape: array.Shape, items: tuple[str | None, ...], element: Key) -> bytes:

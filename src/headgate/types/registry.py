@@ -2,8 +2,8 @@
 
 Used by every floor above. The rows are those of the initial catalog (`initial_catalog.rows`).
 
-User types (enums, domains) come from a database's catalog: `catalog.user_type.registry_of` makes a registry of a database's types,
-and whoever runs a statement or applies a batch puts it in force for its thread with `use`. `known` gives the registry in
+User types (enums, domains, composite types) come from a database's catalog: `catalog.user_type.registry_of` makes a registry of a
+database's types, and whoever runs a statement or applies a batch puts it in force for its thread with `use`. `known` gives the registry in
 force; functions with a `registry` parameter take that one when none is given. A thread that never called `use` knows the
 built-in types; so does a Spark worker, which gets a registry with the function that needs one (it is pickled as its user types).
 
@@ -103,6 +103,7 @@ TIMESTAMP_ARRAY = 1115
 DATE_ARRAY = 1182
 TIMESTAMPTZ_ARRAY = 1185
 NUMERIC_ARRAY = 1231
+ANYRANGE = 3831
 INT4RANGE = 3904
 NUMRANGE = 3906
 TSRANGE = 3908
@@ -115,6 +116,7 @@ TSMULTIRANGE = 4533
 TSTZMULTIRANGE = 4534
 DATEMULTIRANGE = 4535
 INT8MULTIRANGE = 4536
+ANYMULTIRANGE = 4537
 
 _SPELLINGS = {
     "int": "int4", "integer": "int4", "bigint": "int8", "smallint": "int2", "boolean": "bool", "real": "float4",
@@ -153,12 +155,22 @@ class TypeKind(enum.StrEnum):
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """A column of a composite type."""
+
+    name: str
+    type_oid: int
+    typmod: int = -1
+
+
+@dataclass(frozen=True)
 class PgType:
     """One row of pg_type.
 
     `array` is the oid of the array type over this one, `element` of the type this one is an array of (0: none; also set for
     the vectors, whose `is_array` is false). `length` is typlen: bytes, -1 variable, -2 a C string. `labels` are an enum's;
-    `not_null`, `checks` (name and expression over VALUE) and `default` a domain's, with those of the domains below it.
+    `not_null`, `checks` (name and expression over VALUE) and `default` a domain's, with those of the domains below it; `attributes` the
+    columns of a composite type.
     `plain` and `unmodified` are format_type(oid, NULL) and format_type(oid, -1).
     """
 
@@ -184,6 +196,7 @@ class PgType:
     not_null: bool = False
     checks: tuple[tuple[str, str], ...] = ()
     default: str | None = None
+    attributes: tuple[Attribute, ...] = ()
 
     @property
     def is_array(self) -> bool:
@@ -249,10 +262,11 @@ class TypeRegistry:
         return oid, modifier
 
     def of_users(self, oid: int) -> list[int]:
-        """The types of users that say what a value of this type may be: itself, what it is a domain over, what it is an array of."""
+        """The types of users that say what a value of this type may be: itself, its base type, element and attributes."""
         made = []
         while oid >= FIRST_USER_OID and (found := self._by_oid.get(oid)) is not None:
             made.append(oid)
+            made += [each for attribute in found.attributes for each in self.of_users(attribute.type_oid)]
             oid = found.base if found.kind is TypeKind.DOMAIN else found.element
         return made
 

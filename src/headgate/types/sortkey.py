@@ -29,6 +29,8 @@ def exact(oid: int, types: r.TypeRegistry) -> bool:
     found = types.find(oid)
     if found is not None and found.is_array:
         return exact(found.element, types)
+    if found is not None and found.kind is r.TypeKind.COMPOSITE:
+        return all(exact(each.type_oid, types) for each in found.attributes)
     return base_type(oid).one_text
 
 

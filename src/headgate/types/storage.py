@@ -96,6 +96,8 @@ def is_accepted(oid: int, types: registry.TypeRegistry | None = None) -> bool:
     found = known.find(oid)
     if found is not None and found.is_array:
         return is_accepted(found.element, known)
+    if found is not None and found.kind is registry.TypeKind.COMPOSITE:
+        return oid >= registry.FIRST_USER_OID and all(is_accepted(each.type_oid, known) for each in found.attributes)
     return (oid in BASE_TYPES and oid not in _PSEUDO) or (found is not None and found.kind is registry.TypeKind.ENUM)
 
 

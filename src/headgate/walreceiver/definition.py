@@ -21,8 +21,20 @@ _LEVELS = 64
 
 
 @dataclass(frozen=True)
+class RemoteAttribute:
+    """A column of a composite type. `shown`: format_type."""
+
+    name: str
+    type_oid: int
+    shown: str
+
+
+@dataclass(frozen=True)
 class RemoteType:
-    """A type. `kind`: pg_type.typtype; `element` of an array and `base` of a domain are oids, 0 for none; `labels` are an enum's."""
+    """A type. `kind`: pg_type.typtype; `element` of an array and `base` of a domain are oids, 0 for none; `labels` are an enum's.
+
+    `attributes` are those of a composite type; a table's row type has none.
+    """
 
     oid: int
     schema: str
@@ -37,6 +49,7 @@ class RemoteType:
     default: str | None
     labels: tuple[str, ...] = ()
     checks: tuple[tuple[str, str], ...] = ()
+    attributes: tuple[RemoteAttribute, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -232,9 +245,10 @@ def _read_types(connection: PublisherConnection, found: Definitions) -> None:
         wanted -= set(found.types)
         if not wanted:
             break
-        read_now = _types(connection, wanted)
+        read_now = _with_attributes(connection, _types(connection, wanted))
         found.types |= read_now
         wanted = {oid for each in read_now.values() for oid in (each.element, each.base) if oid}
+        wanted |= {attribute.type_oid for each in read_now.values() for attribute in each.attributes}
     enums = [oid for oid, each in found.types.items() if each.kind == "e"]
     if enums:
         labels: dict[int, list[str]] = {}
@@ -269,6 +283,23 @@ def _types(connection: PublisherConnection, oids: Iterable[int]) -> dict[int, Re
         for row in rows
     ]  # fmt: skip
     return {each.oid: each for each in found}
+
+
+def _with_attributes(connection: PublisherConnection, types: dict[int, RemoteType]) -> dict[int, RemoteType]:
+    """The types, the composite ones with their attributes."""
+    composite = [oid for oid, each in types.items() if each.kind == "c"]
+    if not composite:
+        return types
+    rows = connection.query(
+        "SELECT t.oid, a.attname, a.atttypid, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_type t"
+        " JOIN pg_catalog.pg_class c ON c.oid = t.typrelid AND c.relkind = 'c' JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid"
+        f" WHERE t.oid IN ({_numbers(composite)}) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY t.oid, a.attnum",
+        4,
+    )
+    found: dict[int, list[RemoteAttribute]] = {}
+    for row in rows:
+        found.setdefault(answer.number(row[0]), []).append(RemoteAttribute(str(row[1]), answer.number(row[2]), str(row[3])))
+    return types | {oid: replace(types[oid], attributes=tuple(found.get(oid, ()))) for oid in composite}
 
 
 def _attnums(vector: str | None) -> tuple[int, ...]:

@@ -126,10 +126,18 @@ def set_valid(cursor: Cursor, database: int, index: int, *, valid: bool) -> None
     run(cursor, "UPDATE hg.pg_index SET indisvalid = ? WHERE dbid = ? AND indexrelid = ?", [valid, database, index])
 
 
+_BY_KIND = {
+    registry.TypeKind.RANGE: registry.ANYRANGE,
+    registry.TypeKind.MULTIRANGE: registry.ANYMULTIRANGE,
+    registry.TypeKind.COMPOSITE: registry.RECORD,
+}
+"""The polymorphic type whose operator class the types of a kind use."""
+
+
 def operator_class(cursor: Cursor, type_oid: int, method: int = BTREE) -> int:
     """The default operator class of a type, 0 if it has none.
 
-    A domain uses its base type's, varchar text's (binary coercible), an array array_ops, an enum enum_ops.
+    A domain uses its base type's, varchar text's (binary coercible), an array array_ops, an enum enum_ops, and so on.
     """
     type_oid, _ = registry.known().base(type_oid, -1)
     known = registry.known().find(type_oid)
@@ -138,5 +146,7 @@ def operator_class(cursor: Cursor, type_oid: int, method: int = BTREE) -> int:
         wanted = registry.ANYARRAY
     elif known is None or known.kind is registry.TypeKind.ENUM:
         wanted = registry.ANYENUM
+    else:
+        wanted = _BY_KIND.get(known.kind, wanted)
     found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcdefault AND opcintype = ?", [method, wanted])
     return 0 if found is None else int(found[0])

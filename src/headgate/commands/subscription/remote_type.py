@@ -1,4 +1,4 @@
-"""The types that a publisher's columns have, as types here: the same where there are such, enums and domains made, others as text.
+"""The types that a publisher's columns have, as types here: the same, with enums, domains and composite types made; others as text.
 
 `Types.of_column` is called for each column that replication makes (`create_tables`, `schema_evolution`), inside their transaction. An
 enum or domain that is there already is taken as it is. What must hold: a text that the publisher sent never becomes SQL; a column that
@@ -81,7 +81,7 @@ class Types:
             if not self.local(remote.element, element.shown).exact:
                 return TEXT
             return self._usable(statement.type_name(element.schema, element.name, array=True))
-        if remote.kind not in ("e", "d"):
+        if remote.kind not in ("e", "d") and not remote.attributes:
             return TEXT
         made = statement.type_name(remote.schema, remote.name)
         if self._kind(made) is None:
@@ -108,8 +108,21 @@ class Types:
             return None
         return registry.known().find(oid)
 
+    def _make_composite(self, remote: RemoteType) -> None:
+        """Makes a composite type, if each of its attributes can have the publisher's type."""
+        kinds = [self.local(each.type_oid, each.shown) for each in remote.attributes]
+        if not all(each.exact for each in kinds):
+            return
+        self.make_schema(remote.schema)
+        columns = [statement.column(each.name, kind.name) for each, kind in zip(remote.attributes, kinds, strict=True)]
+        if attempt(self.session, [statement.create_composite(remote.schema, remote.name, columns)]) is None:
+            self.tell(f'created type "{remote.schema}.{remote.name}"')
+
     def _make(self, remote: RemoteType) -> None:
         """Makes an enum, or a domain over a type that is here; without the default and the checks that a node does not take."""
+        if remote.kind == "c":
+            self._make_composite(remote)
+            return
         if remote.kind == "e":
             self.make_schema(remote.schema)
             error = attempt(self.session, [statement.create_enum(remote.schema, remote.name, remote.labels)])

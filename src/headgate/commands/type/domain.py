@@ -61,7 +61,7 @@ def _create(node: pb.CreateDomainStmt, session: Session) -> CommandResult:
     oid, modifier = names.type_name(node.type_name)
     hold.use(cursor, "pg_type", oid)
     base = registry.known().by_oid(oid)
-    if base.kind is registry.TypeKind.PSEUDO or base.kind is registry.TypeKind.COMPOSITE:
+    if base.kind is registry.TypeKind.PSEUDO:
         raise PostgresError("42804", f'"{base.name}" is not a valid base type for a domain')
     table_definition.check_accepted(oid)
     if node.HasField("coll_clause"):

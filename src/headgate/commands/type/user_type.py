@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType
 
 from headgate.catalog import namespace, user_type
 from headgate.catalog.physical import Cursor, one, rows, run
-from headgate.catalog.relation import attribute
+from headgate.catalog.relation import attribute, removal
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.pretty import pretty
 from headgate.catalog.relation.relation import Column as TableColumn
@@ -76,7 +76,7 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
     """ALTER TYPE … ADD VALUE, RENAME VALUE."""
     transaction = session.begin_statement()
     cursor, database = transaction.cursor, session.context.database
-    found = _owned(node.type_name, session, cursor)
+    found = owned(node.type_name, session, cursor)
     if found.kind != "e":
         raise PostgresError("42809", f"{registry.format_type(found.oid) if not found.relation else found.name} is not an enum")
     if node.old_val:
@@ -109,7 +109,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER TYPE … RENAME TO."""
     transaction = session.begin_statement()
     cursor, database = transaction.cursor, session.context.database
-    found = _owned(unwrap(node.object).items, session, cursor)
+    found = owned(unwrap(node.object).items, session, cursor)
     _refuse_special(found, "cannot alter")
     transaction.lock_object("pg_type", found.oid)
     before = registry.known()
@@ -123,7 +123,7 @@ def set_schema(node: ParseNode, session: Session) -> CommandResult:
     """ALTER TYPE … SET SCHEMA."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found = _owned(unwrap(node.object).items, session, cursor)
+    found = owned(unwrap(node.object).items, session, cursor)
     _refuse_special(found, "cannot alter")
     transaction.lock_object("pg_type", found.oid)
     target = lookup.used_namespace(cursor, context.database, node.newschema)
@@ -140,7 +140,7 @@ def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     owner, oid = privilege.new_owner(cursor, context, node.newowner)
-    found = _owned(unwrap(node.object).items, session, cursor)
+    found = owned(unwrap(node.object).items, session, cursor)
     _refuse_special(found, "cannot alter")
     if oid != found.owner and not privilege.is_superuser(cursor, context.user):
         privilege.check_member(cursor, context.user, owner)
@@ -191,8 +191,14 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
     for oid in dict.fromkeys(oid for oid, _, _ in depending):
         transaction.own(relations.get(cursor, database, oid))
     over = {each.oid: _base(cursor, database, each.oid) for each in domains}
+    attributes = user_type.columns_of(cursor, database, gone, "c")
+    holding = [each for each in attributes if each[0] not in {kind.relation for kind in found}]
+    if holding and cascade:
+        raise not_supported("DROP … CASCADE of a type that a composite type has is not supported")
     lines = [(f"type {registry.format_type(each.oid)}", over[each.oid]) for each in domains]
-    lines += [(f"column {column} of table {_table(cursor, session, relation)}", kind) for relation, column, kind in depending]
+    where = [(relation, f"column {column} of table", kind) for relation, column, kind in depending]
+    where += [(relation, f"column {column} of composite type", kind) for relation, column, kind in holding]
+    lines += [(f"{what} {_table(cursor, session, relation)}", kind) for relation, what, kind in sorted(where, key=_as_told)]
     shown = [line for line, _ in lines]
     if lines and not cascade:
         subject = f"type {registry.format_type(found[0].oid)}" if len(found) == 1 else "desired object(s)"
@@ -213,7 +219,15 @@ def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)
         alter_column.drop_column(alteration, command)
     for each in [*found, *domains]:
+        if each.relation:
+            removal.drop(cursor, database, each.relation)
         user_type.drop(cursor, database, each)
+
+
+def _as_told(dependant: tuple[int, str, int]) -> tuple[bool, int]:
+    """The order in which PostgreSQL names dependants: those of the array type first."""
+    relation, _, kind = dependant
+    return not registry.known().by_oid(kind).is_array, relation
 
 
 def _base(cursor: Cursor, database: int, domain: int) -> int:
@@ -255,7 +269,8 @@ def _path(cursor: Cursor, session: Session) -> list[str]:
     return found if "pg_catalog" in found else ["pg_catalog", *found]
 
 
-def _owned(parts: Iterable[pb.Node], session: Session, cursor: Cursor) -> TypeRow:
+def owned(parts: Iterable[pb.Node], session: Session, cursor: Cursor) -> TypeRow:
+    """As `find`; 42501 for a type of another owner."""
     found = find(parts, session, cursor)
     assert found is not None
     _check_type_owner(found, session, cursor)
@@ -273,7 +288,7 @@ def _refuse_special(found: TypeRow, verb: str) -> None:
             shown = registry.format_type(found.oid)
             raise PostgresError("2BP01", f"cannot drop type {shown} because it is required by the database system")
         raise not_supported("changing a built-in type is not supported")
-    if found.relation:
+    if found.relation and registry.known().find(found.oid) is None:
         if verb == "cannot drop":
             raise PostgresError(
                 "2BP01",

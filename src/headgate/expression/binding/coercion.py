@@ -108,8 +108,32 @@ def coerce_type(
     if path is not None:
         return _by_path(expression, path, target, reach, context, form, location, modifier)
     if isinstance(expression, RowExpr) or context.is_composite(source) or target == registry.RECORD:
+        kind = context.types.find(target)
+        if isinstance(expression, RowExpr) and kind is not None and kind.attributes:
+            expression = _with_attributes(expression, kind, reach, context)
         return RowCoerce(type=TypeRef(target), arg=expression, form=form, location=location)
     raise PostgresError("XX000", f"failed to find conversion function from {context.show_type(source)} to {context.show_type(target)}")
+
+
+def _with_attributes(row: RowExpr, kind: registry.PgType, reach: Reach, context: BindContext) -> RowExpr:
+    """coerce_record_to_complex: the fields as the attributes of a composite type. 42846."""
+    args = []
+    for place, (arg, attribute) in enumerate(zip(row.args, kind.attributes, strict=False), 1):
+        target = TypeRef(attribute.type_oid, attribute.typmod, context.collation_of_type(attribute.type_oid))
+        made = coerce(arg, target, reach, context)
+        if made is None:
+            shown = context.show_type(arg.type.oid), context.show_type(attribute.type_oid)
+            raise _no_cast(kind, f"Cannot cast type {shown[0]} to {shown[1]} in column {place}.", row, context)
+        args.append(made)
+    if len(row.args) != len(kind.attributes):
+        few = len(row.args) < len(kind.attributes)
+        raise _no_cast(kind, f"Input has too {'few' if few else 'many'} columns.", row, context)
+    return replace(row, args=tuple(args))
+
+
+def _no_cast(kind: registry.PgType, detail: str, row: RowExpr, context: BindContext) -> PostgresError:
+    message = f"cannot cast type record to {context.show_type(kind.oid)}"
+    return PostgresError("42846", message, detail=detail, position=context.position(location_of(row)))
 
 
 def _by_path(

@@ -18,6 +18,7 @@ from headgate.expression.location import location_of
 from headgate.expression.node import INTEGER, UNKNOWN, ColumnRef, Const, Expression, FieldSelect, Subscript, TypeRef
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.types import registry
+from headgate.types.registry import PgType
 
 _MAX_SUBSCRIPTS = 6
 
@@ -68,12 +69,24 @@ def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindCont
 
 def _field(arg: Expression, name: str, context: BindContext) -> Expression:
     """A column of a composite value; its type is unknown where the context does not know the columns of the value."""
+    composite = context.types.find(context.base_type(arg.type.oid))
+    if composite is not None and composite.attributes:
+        return _attribute(arg, name, composite, context)
     fields = context.fields(arg) if context.fields is not None else None
     if fields is None:
         return FieldSelect(type=UNKNOWN, arg=arg, name=name, location=arg.location)
     kind = dict(fields).get(name)
     if kind is None:
         message = f'could not identify column "{name}" in record data type'
+        raise PostgresError("42703", message, position=context.position(location_of(arg)))
+    return FieldSelect(type=TypeRef(kind, -1, context.collation_of_type(kind)), arg=arg, name=name, location=arg.location)
+
+
+def _attribute(arg: Expression, name: str, composite: PgType, context: BindContext) -> Expression:
+    """An attribute of a value of a composite type."""
+    kind = next((each.type_oid for each in composite.attributes if each.name == name), None)
+    if kind is None:
+        message = f'column "{name}" not found in data type {context.show_type(composite.oid)}'
         raise PostgresError("42703", message, position=context.position(location_of(arg)))
     return FieldSelect(type=TypeRef(kind, -1, context.collation_of_type(kind)), arg=arg, name=name, location=arg.location)
 

@@ -263,7 +263,6 @@ def _best(candidates: Sequence[Candidate], score: Callable[[Candidate], int]) ->
     return [each for each, got in zip(candidates, scores, strict=True) if got == top]
 
 
-_ANYRANGE, _ANYMULTIRANGE = 3831, 4537
 _SORTED_AS = {
     registry.VARCHAR: registry.TEXT,
     registry.CIDR: registry.INET,
@@ -287,7 +286,9 @@ def ordering_operator(oid: int, strategy: int, context: BindContext) -> int | No
     if kind is not None and kind.kind is registry.TypeKind.ENUM:
         return table.get((registry.ANYENUM, strategy))
     if kind is not None and kind.kind in (registry.TypeKind.RANGE, registry.TypeKind.MULTIRANGE):
-        return table.get((_ANYRANGE if kind.kind is registry.TypeKind.RANGE else _ANYMULTIRANGE, strategy))
+        return table.get((registry.ANYRANGE if kind.kind is registry.TypeKind.RANGE else registry.ANYMULTIRANGE, strategy))
+    if kind is not None and kind.attributes:
+        return table.get((registry.RECORD, strategy))
     return None
 
 

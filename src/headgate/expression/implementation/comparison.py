@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from headgate.expression.implementation.datetime.infinity import compared
 from headgate.expression.implementation.implementation import Implementation, NotColumnwise, SparkForm, Table, silent
-from headgate.expression.node import Expression, operands
+from headgate.expression.node import Expression, RowCoerce, operands
 from headgate.expression.spark.comparison import TESTS, by_key, numeric_test
 from headgate.expression.spark.value import BOOL, Env, Value
 from headgate.types import registry
@@ -107,10 +107,15 @@ def _keyed_by_operand(name: str) -> SparkForm:
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
-        kinds = operands(node)
-        return Value(BOOL, lambda env: test(*(by_key(each, kind.type.oid).make(env) for each, kind in zip(args, kinds, strict=True))))
+        kinds = [_as_written(each).type.oid for each in operands(node)]
+        return Value(BOOL, lambda env: test(*(by_key(each, oid).make(env) for each, oid in zip(args, kinds, strict=True))))
 
     return builder
+
+
+def _as_written(node: Expression) -> Expression:
+    """An operand below the cast to record that record's operators take it by."""
+    return node.arg if isinstance(node, RowCoerce) else node
 
 
 def _numeric(name: str) -> SparkForm:
@@ -155,7 +160,7 @@ def _of_family(name: str) -> dict[str, Implementation]:
     table[f"timestamp_{name}_date"] = silent(_date_with_timestamp(name, flipped=True))
     table[f"char{name}"] = _entry(_plain if name in ("eq", "ne") else functools.partial(_keyed, oid=registry.CHAR), name)
     table |= {f"{family}{name}": _entry(functools.partial(_keyed, oid=oid), name) for family, oid in _KEYED.items()}
-    table |= {f"{family}{name}": _entry(_keyed_by_operand, name) for family in ("range_", "multirange_")}
+    table |= {f"{family}{name}": _entry(_keyed_by_operand, name) for family in ("range_", "multirange_", "record_")}
     table[f"bpchar{name}"] = _entry(_blank_padded, name, ArrowComparison(name, _unpadded))
     table[f"numeric_{name}"] = _entry(_numeric, name, ArrowComparison(name, decimals))
     table[f"text{name}" if name in ("eq", "ne") else f"text_{name}"] = _entry(_plain, name, arrow)

@@ -364,8 +364,23 @@ def _row(node: n.RowExpr) -> Value:
 def _null_test(node: n.NullTest) -> Value:
     if isinstance(node.arg, n.RowExpr):
         return row_value.null_test(plan(node.arg), is_null=node.is_null)
+    composite = row_value.composite(node.arg.type)
+    if composite is not None:
+        return row_value.composite_null_test(plan(node.arg), composite, is_null=node.is_null)
     arg = settle(plan(node.arg))
     return Value(BOOL, (lambda env: F.isnull(arg(env))) if node.is_null else (lambda env: F.isnotnull(arg(env))))
+
+
+def _row_coerce(node: n.RowCoerce) -> Value:
+    value = plan(node.arg)
+    return row_value.of_composite(node.arg, value) if row_value.composite(node.type) is not None else value
+
+
+def _field_select(node: n.FieldSelect) -> Value:
+    composite = row_value.composite(node.arg.type)
+    if composite is None:
+        raise not_supported("a field of a row is not supported")
+    return row_value.attribute(plan(node.arg), composite, node.name, node.type)
 
 
 def _boolean_test(node: n.BooleanTest) -> Value:
@@ -454,6 +469,8 @@ _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.Coalesce: lambda node: conditional.coalesce(node, plan),
     n.MinMax: lambda node: conditional.min_max(node, plan),
     n.RowExpr: _row,
+    n.RowCoerce: _row_coerce,
+    n.FieldSelect: _field_select,
     n.NullTest: _null_test,
     n.BooleanTest: _boolean_test,
     n.RowCompare: _row_comparison,

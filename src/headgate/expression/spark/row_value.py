@@ -6,20 +6,21 @@ Called by `compiler` and `implementation.json`. A row is held as the text that r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.expression.functions.json import json_building
-from headgate.expression.node import RowExpr, TypeRef
+from headgate.expression.node import Expression, RowExpr, TypeRef
 from headgate.expression.spark import session_time
-from headgate.expression.spark.array_element import as_item
+from headgate.expression.spark.array_element import as_item, item_rep, plain
 from headgate.expression.spark.cast import text_form
 from headgate.expression.spark.comparison import equal_keys
 from headgate.expression.spark.value import BOOL, TEXT, Env, Field, Make, Rep, Value, settle
 from headgate.expression.spark.vectorised import call
 from headgate.types import registry
-from headgate.types.text import text
+from headgate.types.text import record, text
 from headgate.types.text_column import TextSettings
 
 ROW = Rep("row")
@@ -36,6 +37,52 @@ def build(node: RowExpr, values: Sequence[Value], present: Value | None) -> Valu
         return F.concat(F.lit("("), F.concat_ws(",", *(each(env) for each in items)), F.lit(")")) if items else F.lit("()")
 
     return _where_present(Value(TEXT, make, fields=fields), present)
+
+
+def composite(kind: TypeRef) -> registry.PgType | None:
+    """The composite type that a type is, or is a domain over; None for others."""
+    found = registry.known().find(registry.known().base(kind.oid)[0])
+    return found if found is not None and found.attributes else None
+
+
+def of_composite(row: Expression, value: Value) -> Value:
+    """A row as a value of a composite type: the text as it is stored, which depends on no setting."""
+    if not isinstance(row, RowExpr):
+        return value
+    fields, present = split(value)
+    items = [_field(as_item(each.value, each.type)) for each in fields]
+
+    def make(env: Env) -> Column:
+        made = F.concat(F.lit("("), F.concat_ws(",", *(each(env) for each in items)), F.lit(")"))
+        return made if present is None else F.when(F.isnotnull(present(env)), made)
+
+    return Value(TEXT, make)
+
+
+def attribute(value: Value, kind: registry.PgType, name: str, target: TypeRef) -> Value:
+    """``(value).name`` of a composite type."""
+    place = next(place for place, each in enumerate(kind.attributes) if each.name == name)
+    given = (len(kind.attributes), place, target.oid)
+    return call(_attribute_of, item_rep(target.oid), [value], given=given, raises=False)
+
+
+def _attribute_of(count: int, place: int, oid: int, value: str) -> Any:
+    item = record.parse(value, count)[place]
+    return None if item is None else plain(oid, item)
+
+
+def composite_null_test(value: Value, kind: registry.PgType, *, is_null: bool) -> Value:
+    """IS NULL of a value of a composite type: it is NULL or all of its attributes are; IS NOT NULL: none of them is."""
+    found = call(_all_null if is_null else _none_null, BOOL, [value], given=(len(kind.attributes),), raises=False)
+    return Value(BOOL, lambda env: F.coalesce(found.make(env), F.lit(is_null)))
+
+
+def _all_null(count: int, value: str) -> bool:
+    return all(each is None for each in record.parse(value, count))
+
+
+def _none_null(count: int, value: str) -> bool:
+    return all(each is not None for each in record.parse(value, count))
 
 
 def _shown(value: Value, kind: TypeRef) -> Value:

@@ -2,8 +2,8 @@
 
 Called by COPY BINARY, the decoder of pgoutput with ``binary = true``, the parallel initial copy, and the server for clients
 that ask for binary. A column of values is a byte buffer with the start and the length of each value (-1: NULL), so that
-nothing is cut into Python objects. Base types are `base`'s and `system_type`'s, arrays `binary_array`'s; enums and domains follow from what
-they are made of.
+nothing is cut into Python objects. Base types are `base`'s and `system_type`'s, arrays `binary_array`'s, composite types
+`binary_record`'s; enums and domains follow from what they are made of.
 
 What must hold: malformed bytes end in 22P03, 08P01 or 22021, never in an IndexError; ``read_binary(write_binary(x)) == x``.
 """
@@ -20,7 +20,7 @@ from headgate.types import registry as r
 from headgate.types.base.base_type import BaseType, Wire
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.base.string import TEXT_LIKE
-from headgate.types.binary import binary_array
+from headgate.types.binary import binary_array, binary_record
 from headgate.types.binary.system_type import SYSTEM_TYPES
 from headgate.types.buffers import Bytes, Positions
 from headgate.types.storage import arrow_type
@@ -63,6 +63,8 @@ def _read(wire: Wire, oid: int, typmod: int, types: r.TypeRegistry) -> pa.Array:
         if described.receive is None:
             raise _no_form(oid, types)
         return described.receive(wire, typmod)
+    if (composite := _composite(oid, types)) is not None:
+        return binary_record.receive(wire, composite, types)
     found = _array(oid, types)
     values = [None if each is None else binary_array.receive(each, found, types, wire.encoding) for each in _values(wire)]
     texts = pa.array(values, pa.string())
@@ -81,6 +83,11 @@ def _described(oid: int, types: r.TypeRegistry) -> BaseType | None:
         return described
     found = types.find(oid)
     return TEXT_LIKE if found is None or found.kind is r.TypeKind.ENUM else None
+
+
+def _composite(oid: int, types: r.TypeRegistry) -> r.PgType | None:
+    found = types.find(oid)
+    return found if found is not None and found.kind is r.TypeKind.COMPOSITE else None
 
 
 def _array(oid: int, types: r.TypeRegistry) -> r.PgType:
@@ -108,6 +115,8 @@ def write_binary(
         if described.send is None:
             raise _no_form(oid, types)
         return described.send(array, encoding)
+    if (composite := _composite(oid, types)) is not None:
+        return binary_record.send(array, composite, types, encoding)
     found = _array(oid, types)
     return pa.array(
         [None if each is None else binary_array.send(each, found, types, encoding) for each in array.to_pylist()], pa.large_binary()

@@ -2,7 +2,7 @@
 
 Called by COPY, INSERT, the decoder of pgoutput, the result of every query. `read_text` is input function plus type modifier,
 `write_text` the output function. Both work on a column at once, under the settings of a session (`text_column.TextSettings`).
-Base types are `base`'s; arrays, enums and domains are read here by what they are made of.
+Base types are `base`'s; arrays, composite types, enums and domains are read here by what they are made of.
 
 What must hold: ``write_text(read_text(x))`` is what PostgreSQL prints for x under the same settings; what is stored depends on none of
 them but as far as they say what a text means; the first value in row order that PostgreSQL
@@ -21,7 +21,7 @@ from headgate.types.base import numeric, string
 from headgate.types.base.base_type import as_stored
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.storage import arrow_type
-from headgate.types.text import array
+from headgate.types.text import array, record
 from headgate.types.text_column import PLAIN, TextSettings
 
 
@@ -67,6 +67,13 @@ def _read(strings: pa.StringArray, oid: int, typmod: int, session: TextSettings,
             return _write(_read(items, found.element, typmod, session, types), found.element, PLAIN, types)
 
         return array.read_array(string.read_text(strings), delimiter, convert)
+    if found.kind is r.TypeKind.COMPOSITE:
+
+        def convert_field(items: pa.StringArray, attribute: r.Attribute) -> pa.StringArray:
+            read = _read(items, attribute.type_oid, attribute.typmod, session, types)
+            return _write(read, attribute.type_oid, PLAIN, types)
+
+        return record.read_record(string.read_text(strings), found, convert_field)
     return string.read_text(strings)
 
 
@@ -103,6 +110,8 @@ def _write(values: pa.Array, oid: int, session: TextSettings, types: r.TypeRegis
     found = types.find(oid)
     if found is not None and found.is_array and depends_on(found.element, session, types):
         return _rewrite(shown, found, session, types)
+    if found is not None and found.attributes and depends_on(oid, session, types):
+        return _rewrite_record(shown, found, session, types)
     return shown
 
 
@@ -113,6 +122,8 @@ def depends_on(oid: int, session: TextSettings, types: r.TypeRegistry | None = N
     found = types.find(oid)
     if found is not None and found.is_array:
         return depends_on(found.element, session, types)
+    if found is not None and found.attributes:
+        return any(depends_on(each.type_oid, session, types) for each in found.attributes)
     described = BASE_TYPES.get(oid)
     return described is not None and described.restyled(session)
 
@@ -122,6 +133,14 @@ def _rewrite(strings: pa.StringArray, found: r.PgType, session: TextSettings, ty
         return _write(_read(items, found.element, -1, PLAIN, types), found.element, session, types)
 
     return array.read_array(strings, types.by_oid(found.element).delimiter, convert)
+
+
+def _rewrite_record(strings: pa.StringArray, found: r.PgType, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:
+    def convert(items: pa.StringArray, attribute: r.Attribute) -> pa.StringArray:
+        read = _read(items, attribute.type_oid, attribute.typmod, PLAIN, types)
+        return _write(read, attribute.type_oid, session, types)
+
+    return record.read_record(strings, found, convert)
 
 
 def read_scalar(

@@ -1,0 +1,148 @@
+"""CREATE TYPE … AS (…), ALTER TYPE … ADD, DROP, ALTER and RENAME ATTRIBUTE (manual, part VI; 8.16 Composite Types).
+
+Called by `execute`. A composite type has a row of pg_class and rows of pg_attribute, as in PostgreSQL. Columns keep its values as text.
+The attributes of a type that a table's column has therefore stay as they are: ALTER TYPE is 0A000 then, with the message that PostgreSQL
+has for a change of an attribute's type.
+"""
+
+from __future__ import annotations
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import user_type as types
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import attribute, definition, removal
+from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation.definition import Definition
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.user_type import TypeRow
+from headgate.commands import lookup, privilege
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.commands.table import table_definition
+from headgate.commands.type import user_type
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import names, statement
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+
+
+def create(node: pb.CompositeTypeStmt, session: Session) -> CommandResult:
+    """CREATE TYPE name AS (…)."""
+    try:
+        return _create(node, session)
+    except PostgresError as error:
+        error.position = None  # PostgreSQL makes a composite type without the text of the statement
+        raise
+
+
+def _create(node: pb.CompositeTypeStmt, session: Session) -> CommandResult:
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    place, _ = lookup.creation_schema(cursor, context, node.typevar.schemaname)
+    privilege.check_create_in_schema(cursor, context.user, context.database, place)
+    name = node.typevar.relname
+    types.require_free(cursor, context.database, place, name)
+    columns = table_definition.read(node.coldeflist, name, cursor, context.database, context.forms).columns
+    owner = privilege.used_role(cursor, context.user)
+    made = Definition(place, name, columns, owner, kind=RelationKind.COMPOSITE_TYPE)
+    definition.create(cursor, transaction.engine.catalog.next_oid, context.database, made)
+    user_type.changed(session)
+    return CommandResult("CREATE TYPE")
+
+
+def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
+    """ALTER TYPE … ADD, DROP, ALTER ATTRIBUTE."""
+    transaction = session.begin_statement()
+    found = _owned(node.relation, session, transaction.cursor)
+    transaction.lock_object("pg_type", found.oid)
+    for command in map(unwrap, node.cmds):
+        _refuse_use(session, found)
+        relation = relations.get(transaction.cursor, session.context.database, found.relation)
+        match command.subtype:
+            case pb.AT_AddColumn:
+                _add(relation, unwrap(getattr(command, "def")), found, session)
+            case pb.AT_DropColumn:
+                _drop(relation, command, session)
+            case pb.AT_AlterColumnType:
+                _alter(relation, command, found, session)
+            case _:
+                raise not_supported("this ALTER TYPE is not supported")
+        user_type.changed(session)
+    return CommandResult("ALTER TYPE")
+
+
+def rename_attribute(node: pb.RenameStmt, session: Session) -> CommandResult:
+    """ALTER TYPE … RENAME ATTRIBUTE."""
+    transaction = session.begin_statement()
+    cursor = transaction.cursor
+    found = _owned(node.relation, session, cursor)
+    transaction.lock_object("pg_type", found.oid)
+    relation = relations.get(cursor, session.context.database, found.relation)
+    attribute.rename_column(cursor, relation, _attribute(relation, node.subname).attnum, node.newname)
+    user_type.changed(session)
+    return CommandResult("ALTER TYPE")
+
+
+def _owned(name: pb.RangeVar, session: Session, cursor: Cursor) -> TypeRow:
+    parts = statement.strings([name.schemaname, name.relname] if name.schemaname else [name.relname])
+    no_relation = PostgresError("42P01", f'relation "{".".join(names.strings(parts))}" does not exist')
+    try:
+        found = user_type.owned(parts, session, cursor)
+    except PostgresError as error:
+        raise no_relation if error.sqlstate == "42704" else error from None
+    if not found.relation:
+        raise no_relation
+    if found.kind != "c" or registry.known().find(found.oid) is None:
+        raise PostgresError("42809", f'"{found.name}" is not a composite type')
+    return found
+
+
+def _attribute(relation: Relation, name: str) -> Column:
+    column = relation.column(name)
+    if column is None:
+        raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+    return column
+
+
+def _add(relation: Relation, element: pb.ColumnDef, found: TypeRow, session: Session) -> None:
+    cursor, context = session.begin_statement().cursor, session.context
+    [column] = table_definition.read([pb.Node(column_def=element)], relation.name, cursor, context.database, context.forms).columns
+    _refuse_itself(column, found)
+    attribute.add_column(cursor, session.begin_statement().engine.catalog.next_oid, relation, column)
+
+
+def _drop(relation: Relation, command: pb.AlterTableCmd, session: Session) -> None:
+    if relation.column(command.name) is None and command.missing_ok:
+        message = f'column "{command.name}" of relation "{relation.name}" does not exist, skipping'
+        session.notices.notice(message, sqlstate="00000")
+        return
+    removal.drop_column(session.begin_statement().cursor, relation, _attribute(relation, command.name).attnum)
+
+
+def _alter(relation: Relation, command: pb.AlterTableCmd, found: TypeRow, session: Session) -> None:
+    cursor, context = session.begin_statement().cursor, session.context
+    element = pb.ColumnDef()
+    element.CopyFrom(unwrap(getattr(command, "def")))
+    element.colname = command.name
+    attnum = _attribute(relation, command.name).attnum
+    [column] = table_definition.read([pb.Node(column_def=element)], relation.name, cursor, context.database, context.forms).columns
+    _refuse_itself(column, found)
+    attribute.set_type(cursor, relation, attnum, column.type_oid, column.typmod, column.collation, column.dimensions)
+
+
+def _refuse_itself(column: Column, found: TypeRow) -> None:
+    """42P16 for a type that would be part of itself."""
+    if found.oid in registry.known().of_users(column.type_oid):
+        raise PostgresError("42P16", f"composite type {found.name} cannot be made a member of itself")
+
+
+def _refuse_use(session: Session, found: TypeRow) -> None:
+    """0A000 if a column of a table has the type, as it is or within another one."""
+    known = registry.known()
+    using = [each.oid for each in known.user_types() if found.oid in known.of_users(each.oid)]
+    cursor, database = session.begin_statement().cursor, session.context.database
+    for relation, column, _ in types.columns_of(cursor, database, using):
+        table = relations.get(cursor, database, relation).name
+        raise not_supported(f'cannot alter type "{found.name}" because column "{table}.{column}" uses it')
