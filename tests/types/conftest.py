@@ -144,7 +144,7 @@ def read_and_write(value: str, oid: int, modifier: int, session: TextSettings) -
         return Outcome(None, error.sqlstate, error.message, error.detail)
 
 
-NO_DETAIL = {"int4[]", "text[]"}
+NO_DETAIL = {"int4[]", "text[]", "xml"}
 """Types whose DETAIL is worded differently for some malformed values (docs/types.md)."""
 
 

@@ -20,7 +20,7 @@ from headgate.types.text_column import PLAIN
 
 NAMES = {registry.by_oid(oid).name: oid for oid in BASE_TYPES}
 INTEGERS = {32: pa.int32(), 64: pa.int64()}
-ALIKE = {"char": '"char"', "bpchar": "varchar", "bit": "varbit", "unknown": "text", "xml": "text", "refcursor": "text", "cstring": "text"}  # fmt: skip
+ALIKE = {"char": '"char"', "bpchar": "varchar", "bit": "varbit", "unknown": "text", "refcursor": "text", "cstring": "text"}  # fmt: skip
 """Types whose texts are chosen as those of another are."""
 
 

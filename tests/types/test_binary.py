@@ -67,7 +67,7 @@ VALUES = {
     "daterange": bracketed(st.dates().map(str) | ENDS), **dict.fromkeys(["tsrange", "tstzrange"], bracketed(st.datetimes().map(str) | ENDS)),
     "int4multirange": st.lists(bracketed(st.integers(-9, 9).map(str))).map(array), "tstzmultirange": st.lists(bracketed(st.datetimes().map(str))).map(array),
     "int4range[]": st.lists(bracketed(st.integers(-9, 9).map(str)).map('"{}"'.format)).map(array), "nummultirange": st.lists(bracketed(st.decimals(-3, 3, places=1).map(str))).map(array),
-    "thing": st.builds('({},"{}",{}.5,{},"{}",{},)'.format, st.integers(-9, 9) | st.just(""), st.text("ab ,()", max_size=4), st.integers(-99, 99), st.sampled_from(["sad", ""]), st.sampled_from(["[1,2]", "empty"]), st.dates()),
+    "xml": st.sampled_from(["<a/>", "x", "", "<?xml version='1.0' standalone='yes'?><a/>", "<?xml version='1.0'?>\n<a>é</a>"]), "thing": st.builds('({},"{}",{}.5,{},"{}",{},)'.format, st.integers(-9, 9) | st.just(""), st.text("ab ,()", max_size=4), st.integers(-99, 99), st.sampled_from(["sad", ""]), st.sampled_from(["[1,2]", "empty"]), st.dates()),
     "thing[]": st.lists(st.integers(0, 9).map('"({},,,,,,)"'.format)).map(array),
     "macaddr": st.binary(min_size=6, max_size=6).map(bytes.hex), "pg_lsn": st.builds("{:X}/{:X}".format, st.integers(0, 99), st.integers(0, 2**32 - 1)),
     "int4[]": st.lists(st.integers(-9, 9)).map(lambda items: "{" + ",".join(map(str, items)) + "}"),

@@ -120,6 +120,11 @@ QUERIES = ["a", "a & b", "a | b & c", "!a", "!!a", "!(a & b)", "a <-> b", "a <2>
 RECORDS = ["(1,a,2.5,sad,\"[1,2]\",2020-01-01,\"{a,b}\")", "(,,,,,,)", " ( 1 ,a,,,,,) ", "(1,a)", "(1,,,,,,,)", "(1,,,,,,", "1,,,,,,", "(1,,,,,,)x", "(x,,,,,,)", "(,\"\",,,,,)", "(,\"a\"\"b\\\\\",,,,,)", "(,a\\,b,,,,,)",
            "(,\" a \",,,,,)", "(, a ,,,,,)", "(,\"a", "(,a\"b,c\"d,,,,,)", "(,,1.239,,,,)", "(,,99999,,,,)", "(,,,none,,,)", "(,,,\"it's é\",,,)", "(,,,,\"[2,1]\",,)", "(,,,,,2020-01-01 10:00+02,)", "(,NULL,,,,,)",
            "(,,,,,,\"{\"\"a b\"\",NULL}\")", "", "()", "(,(a,,,,,)", "(,a)b,,,,,)", "(x,,", "(1\\"]  # fmt: skip
+XMLS = ["<a/>", "<a>b</a>", "a", "", "  ", "<a>", "</a>", "<a></b>", "<a/><b/>", "a<b/>c", "</x><x>", "<!-- c -->", "<!-- a -- b -->", "<![CDATA[<]]>", "&amp;", "&nope;", "&#65;", "&", "<a b='1' b='2'/>",
+        "<a b=1/>", "<n:a/>", "<?pi x?>", "<?xml-stylesheet a?>", "<?xml version='1.0'?><a/>", "<?xml version='1.0'?>\n<a/>", "<?xml version='1.0' encoding='UTF-8'?>a", "<?xml version='1.0' standalone='yes'?><a/>",
+        '<?xml version="1.1"?><a/>', "<?xml version='1.0' standalone='no' ?>x", "<?xml?><a/>", "<?xml version='1.0'><a/>", "<?xml encoding='UTF-8'?>", " <?xml version='1.0'?><a/>", "<!DOCTYPE a><a/>",
+        "<!DOCTYPE a [<!ENTITY e 'x'>]><a>&e;</a>", "<!DOCTYPE a>", "<!-- c --><!DOCTYPE a><a/>", "<!DOCTYPE a><a/><b/>", "x<!DOCTYPE a><a/>", "\x01", "]]>", "<a>é</a>", "<é/>", "<1/>", "< a/>", "<a / >",
+        "<?xml version='1.0' standalone='maybe'?>", "<?xml version='1.0'encoding='UTF-8'?>"]  # fmt: skip
 BOOLS = ["t", "TRUE", " tr ", "y", "on", "o", "of", "1", "0", "n", "", "x", "10", "truee"]
 
 CHOSEN: dict[str, list[str]] = {
@@ -137,7 +142,7 @@ CHOSEN: dict[str, list[str]] = {
     "int4[]": ARRAYS, "text[]": TEXT_ARRAYS, "numeric(4,1)[]": ["{1.50,NaN}", "{1.239}", "{999.99}"], "date[]": ["{2020-01-01}", "{x}"],
     **dict.fromkeys(["int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"], RANGES), "int4range[]": ['{"[1,2]",empty}', "{x}"],
     **dict.fromkeys(["int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange"], MULTIRANGES),
-    "thing": RECORDS, "thing[]": ['{"(1,a,,,,,)",NULL}', "{(x)}"],
+    "xml": XMLS, "thing": RECORDS, "thing[]": ['{"(1,a,,,,,)",NULL}', "{(x)}"],
     "tsvector": WORDS, "tsquery": QUERIES, "tsvector[]": ["{a,\"b:1 c\"}"],
     "point": POINTS, **dict.fromkeys(["lseg", "box", "line"], TWO_POINTS), **dict.fromkeys(["path", "polygon"], PATHS), "circle": CIRCLES, "point[]": ['{"(1,2)","(3,4.0)"}'],
     "timestamptz[]": ['{"2020-01-01 10:00:00-05"}'], "box[]": ['{"(1,2),(0,0)";"(1,1),(0,0)"}'],

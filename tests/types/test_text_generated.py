@@ -107,6 +107,7 @@ GENERATED = {
     "mood[]": st.lists(st.sampled_from(["sad", "happy", "NULL", "x"]), max_size=3).map(array), "int4[]": WILD_ARRAY | SHAPED,
     "numeric(6,2)[]": st.lists(NUMBER.map(str.strip).filter(bool), max_size=1).map(array), "timestamptz[]": st.lists(MOMENT.map('"{}"'.format), max_size=3).map(array),
     "thing": st.text('(),"\\\\ 1a', max_size=14) | st.builds("({},{},{},,,,)".format, NUMBER, TEXT.map(lambda each: '"' + each.replace("\\", "\\\\").replace('"', '""') + '"'), NUMBER),
+    "xml": st.text("<>/ab='&;!-", max_size=8) | st.lists(st.sampled_from(["<a>", "</a>", "<b c='d'/>", "x", "&lt;", "<!-- -->", "<?p?>"])).map("".join),
     **SEARCH, **SHAPE, **RANGE, **SPANS, "numrange[]": st.lists(bracketed(SMALL).map('"{}"'.format)).map(array),
     "bool[]": st.lists(st.sampled_from(["t", "f", "NULL", "yes", "2"]), max_size=3).map(array), "float8[]": st.lists(st.floats().map(repr)).map(array),
 }  # fmt: skip

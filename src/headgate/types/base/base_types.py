@@ -23,6 +23,7 @@ from headgate.types.base import (
     string,
     tsquery,
     tsvector,
+    xml_text,
 )
 from headgate.types.base.base_type import BaseType
 
@@ -41,6 +42,7 @@ BASE_TYPES: Mapping[int, BaseType] = {
     **geometric.TYPES,
     **tsvector.TYPES,
     **tsquery.TYPES,
+    **xml_text.TYPES,
 }
 
 

@@ -1,4 +1,4 @@
-"""text, varchar(n), char(n), name, "char", bytea, uuid and what is text to a node (xml, refcursor): textin … uuid_send on whole columns.
+"""text, varchar(n), char(n), name, "char", bytea, uuid and what is text to a node (refcursor): textin … uuid_send on whole columns.
 
 Described for all by `TYPES`. Text is UTF-8 by Arrow's own rule for strings; PostgreSQL's lengths count code points, as Arrow's do.
 """
@@ -249,7 +249,7 @@ TYPES = {
     ),
     registry.NAME: _text(lambda strings, _modifier, _settings: read_name(strings)),
     registry.UNKNOWN: _text(_as_text, hashed=False),
-    **dict.fromkeys((registry.XML, registry.REFCURSOR, registry.CSTRING), TEXT_LIKE),
+    **dict.fromkeys((registry.REFCURSOR, registry.CSTRING), TEXT_LIKE),
     registry.CHAR: singly(_as_char, _receive_char, _send_char, _key_of_char),
     registry.BYTEA: BaseType(
         read=lambda strings, _modifier, _settings: read_bytea(strings),
