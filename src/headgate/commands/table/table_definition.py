@@ -27,8 +27,11 @@ from headgate.types.storage import is_accepted, storable
 from headgate.types.text_column import TextSettings as Forms
 
 MAX_COLUMNS = 1600
-WITHOUT_ORDER = frozenset((registry.JSON, registry.XML, registry.XID, 600, 601, 602, 603, 604, 628, 718, 4072))
-"""Types without a default operator class of btree: json, xml, xid, the geometric types, jsonpath."""
+WITHOUT_ORDER = frozenset({
+    registry.JSON, registry.XML, registry.XID, registry.CID, registry.POINT, registry.LSEG, registry.PATH, registry.BOX, registry.POLYGON,
+    registry.LINE, registry.CIRCLE, registry.REFCURSOR,
+})  # fmt: skip
+"""Types without a default operator class of btree."""
 SERIAL = {"serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8", "smallserial": "int2", "serial2": "int2"}
 
 
@@ -301,7 +304,7 @@ def key(
         if found.attnum in attnums:
             kind = "primary key" if primary else "unique"
             raise PostgresError("42701", f'column "{name}" appears twice in {kind} constraint', position=position(node.location))
-        if found.type_oid in WITHOUT_ORDER:
+        if registry.known().base(found.type_oid)[0] in WITHOUT_ORDER:
             raise PostgresError(
                 "42704",
                 f'data type {registry.format_type(found.type_oid)} has no default operator class for access method "btree"',
