@@ -15,32 +15,43 @@ from headgate.errors import PostgresError, not_supported
 from headgate.types import registry
 from headgate.types.base import json_text
 from headgate.types.base.json_text import print_value, quoted
-from headgate.types.text import array
+from headgate.types.text import array, record
 
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 _DOCUMENTS = frozenset({registry.JSON, registry.JSONB})
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 
 
-_ZONED = frozenset({registry.TIMESTAMPTZ, registry.TIMESTAMPTZ_ARRAY})
-
-
 def writable(oid: int) -> int:
     """The oid, if values of the type can be written here; 0A000 for what depends on the session's time zone."""
-    if oid in _ZONED:
+    if _is_zoned(oid):
         raise not_supported("a timestamp with time zone in json is not supported: its text depends on the session's time zone")
     return oid
 
 
+def _is_zoned(oid: int) -> bool:
+    """Whether a value of the type is, or has within it, a timestamp with time zone."""
+    known = registry.known()
+    oid, _ = known.base(oid)
+    found = known.find(oid)
+    if found is None or oid == registry.TIMESTAMPTZ:
+        return oid == registry.TIMESTAMPTZ
+    return (found.is_array and _is_zoned(found.element)) or any(_is_zoned(each.type_oid) for each in found.attributes)
+
+
 def key_text(oid: int, key: str) -> str:
     """The name of an object's field, quoted. 22023 for a key that is no scalar."""
-    if _element(oid) or oid in _DOCUMENTS:
+    if _element(oid) or oid in _DOCUMENTS or _attributes(oid):
         raise PostgresError("22023", "key value must be scalar, not array, composite, or json")
     return quoted(("true" if key == "t" else "false") if oid == registry.BOOL else key)
 
 
 def _scalar(oid: int, item: str) -> str:
     """One value that is no array, as json."""
+    if attributes := _attributes(oid):
+        fields = record.parse(item, len(attributes))
+        return row(tuple(each.name for each in attributes), tuple(each.type_oid for each in attributes), *fields)
+    oid, _ = registry.known().base(oid)
     if oid == registry.BOOL:
         return "true" if item == "t" else "false"
     if oid in _NUMBERS and _JSON_NUMBER.match(item):
@@ -53,8 +64,18 @@ def _scalar(oid: int, item: str) -> str:
 
 
 def _element(oid: int) -> int:
-    found = registry.builtin().find(oid)
+    known = registry.known()
+    found = known.find(known.base(oid)[0])
     return found.element if found is not None and found.is_array else 0
+
+
+def _attributes(oid: int) -> tuple[registry.Attribute, ...]:
+    """The attributes of a composite type."""
+    if oid < registry.FIRST_USER_OID:
+        return ()
+    known = registry.known()
+    found = known.find(known.base(oid)[0])
+    return () if found is None else found.attributes
 
 
 def to_json(oid: int, item: str | None) -> str:
