@@ -67,7 +67,7 @@ VALUES = {
     "daterange": bracketed(st.dates().map(str) | ENDS), **dict.fromkeys(["tsrange", "tstzrange"], bracketed(st.datetimes().map(str) | ENDS)),
     "int4multirange": st.lists(bracketed(st.integers(-9, 9).map(str))).map(array), "tstzmultirange": st.lists(bracketed(st.datetimes().map(str))).map(array),
     "int4range[]": st.lists(bracketed(st.integers(-9, 9).map(str)).map('"{}"'.format)).map(array), "nummultirange": st.lists(bracketed(st.decimals(-3, 3, places=1).map(str))).map(array),
-    "xml": st.sampled_from(["<a/>", "x", "", "<?xml version='1.0' standalone='yes'?><a/>", "<?xml version='1.0'?>\n<a>é</a>"]), "thing": st.builds('({},"{}",{}.5,{},"{}",{},)'.format, st.integers(-9, 9) | st.just(""), st.text("ab ,()", max_size=4), st.integers(-99, 99), st.sampled_from(["sad", ""]), st.sampled_from(["[1,2]", "empty"]), st.dates()),
+    "jsonpath": st.sampled_from(["$.a ? (@ > 1)", "strict $[1 to last].b", "1 + 2"]), "xml": st.sampled_from(["<a/>", "x", "", "<?xml version='1.0' standalone='yes'?><a/>", "<?xml version='1.0'?>\n<a>é</a>"]), "thing": st.builds('({},"{}",{}.5,{},"{}",{},)'.format, st.integers(-9, 9) | st.just(""), st.text("ab ,()", max_size=4), st.integers(-99, 99), st.sampled_from(["sad", ""]), st.sampled_from(["[1,2]", "empty"]), st.dates()),
     "thing[]": st.lists(st.integers(0, 9).map('"({},,,,,,)"'.format)).map(array),
     "macaddr": st.binary(min_size=6, max_size=6).map(bytes.hex), "pg_lsn": st.builds("{:X}/{:X}".format, st.integers(0, 99), st.integers(0, 2**32 - 1)),
     "int4[]": st.lists(st.integers(-9, 9)).map(lambda items: "{" + ",".join(map(str, items)) + "}"),
@@ -100,7 +100,7 @@ def test_a_column_is_read_from_and_written_to_the_binary_form(oracle, type_name:
 
 OIDS = [registry.INT4, registry.NUMERIC, registry.TEXT, registry.DATE, registry.TIMESTAMPTZ, registry.UUID, registry.JSONB, registry.INET,
         registry.VARBIT, registry.INTERVAL, registry.INT4_ARRAY, registry.TIMETZ, registry.PG_LSN, registry.BOOL, registry.MACADDR,
-        registry.TSVECTOR, registry.TSQUERY, registry.POLYGON, registry.CIRCLE, registry.INT4RANGE, registry.TSTZRANGE, registry.NUMMULTIRANGE, registry.XID8, registry.INT2VECTOR, registry.OIDVECTOR, registry.VOID]  # fmt: skip
+        registry.JSONPATH, registry.TSVECTOR, registry.TSQUERY, registry.POLYGON, registry.CIRCLE, registry.INT4RANGE, registry.TSTZRANGE, registry.NUMMULTIRANGE, registry.XID8, registry.INT2VECTOR, registry.OIDVECTOR, registry.VOID]  # fmt: skip
 
 
 @given(st.sampled_from(OIDS), st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.sampled_from([-1, typmod.numeric(9, 2)]))

@@ -125,6 +125,7 @@ XMLS = ["<a/>", "<a>b</a>", "a", "", "  ", "<a>", "</a>", "<a></b>", "<a/><b/>",
         '<?xml version="1.1"?><a/>', "<?xml version='1.0' standalone='no' ?>x", "<?xml?><a/>", "<?xml version='1.0'><a/>", "<?xml encoding='UTF-8'?>", " <?xml version='1.0'?><a/>", "<!DOCTYPE a><a/>",
         "<!DOCTYPE a [<!ENTITY e 'x'>]><a>&e;</a>", "<!DOCTYPE a>", "<!-- c --><!DOCTYPE a><a/>", "<!DOCTYPE a><a/><b/>", "x<!DOCTYPE a><a/>", "\x01", "]]>", "<a>é</a>", "<é/>", "<1/>", "< a/>", "<a / >",
         "<?xml version='1.0' standalone='maybe'?>", "<?xml version='1.0'encoding='UTF-8'?>"]  # fmt: skip
+PATHS_OF_JSON = ['$', 'strict $.a', 'lax $.a[*]', '$.a.b[0 to last, 2]', '$."a b"', '$.*', '$.**', '$.**{2}', '$.**{1 to 3}', '$.**{last}', '$.**{last to 2}', '$.**{2 to last}', '1.5', '.5', '1.', '01', '1e3', '1.5E+10', '-1', '+1', '- $.a', '-(1)', '1 + 2 * 3', '(1 + 2) * 3', '$.a ? (@.b > 1)', '$.a ? (@.b == "x" && !(@.c != 1) || exists(@.d))', '$ ? (@ starts with "a")', '$ ? (@ like_regex "^a" flag "i")', '$ ? (@ like_regex "a" flag "x")', '($ == 1) is unknown', '$.a.type()', '(1).type()', '1.type()', '$.datetime("YYYY")', '$.datetime()', '$x', '$"x y"', '$.a ? (@ == $x)', 'last', '$[last]', '@', '$.a ?', '$.true', '$.to', 'true', 'null', '"abc"', '"a\\"b\\n\\u00e9"', '$ . a', '$/* c */.a', '', ' ', '$.a == 1', '$.a <> 1', '$.a = 1', '($.a).b', '($.a + 1).b', '$[$.a]', '$[1.5]', '!($.a)', '!($.a == 1)', 'exists($.a)', '$.a[1,2 to 3]', '$.keyvalue().key', '$a.b', '$.a ? (@.b) ', 'x', '$.é', '$.1a', '$.a-b', '$.a - b', '1 / 2 % 3', '$ ? (1 < 2) ? (2 > 1)', '(($.a))', '($ > 1) && ($ < 3)', '$.a.**.b', '$."\\\\x41"', '$.size().floor().ceiling().abs().double()', '$.a."b"[*].c', '- 1 + 2', '-1.5', '--1', '-+1', '$ ? (@.a is unknown)', '$ ? ((@.a == 1) is unknown)', '$.a ? (@ > 1 && @ < 2 && @ < 3)', '$ ? (@ > (1 + 2))', '1 + (2 + 3)', '1 - (2 - 3)', '$.a[ * ]', '$.datetime("a" , 1)', '$ ? (@ like_regex "a" flag "q")', '$ ? (@ like_regex "a" flag "ismxq")', '$ ? (@ like_regex "a" flag "z")', '100000000000000000000', '0.10', '1.0', '1e-5', '$[-1]', '$[last - 1]', '$.last', '"\\u0000"', '"\\ud800"', '$ TO', '$.a.to']  # fmt: skip
 BOOLS = ["t", "TRUE", " tr ", "y", "on", "o", "of", "1", "0", "n", "", "x", "10", "truee"]
 
 CHOSEN: dict[str, list[str]] = {
@@ -142,7 +143,7 @@ CHOSEN: dict[str, list[str]] = {
     "int4[]": ARRAYS, "text[]": TEXT_ARRAYS, "numeric(4,1)[]": ["{1.50,NaN}", "{1.239}", "{999.99}"], "date[]": ["{2020-01-01}", "{x}"],
     **dict.fromkeys(["int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"], RANGES), "int4range[]": ['{"[1,2]",empty}', "{x}"],
     **dict.fromkeys(["int4multirange", "int8multirange", "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange"], MULTIRANGES),
-    "xml": XMLS, "thing": RECORDS, "thing[]": ['{"(1,a,,,,,)",NULL}', "{(x)}"],
+    "jsonpath": PATHS_OF_JSON, "xml": XMLS, "thing": RECORDS, "thing[]": ['{"(1,a,,,,,)",NULL}', "{(x)}"],
     "tsvector": WORDS, "tsquery": QUERIES, "tsvector[]": ["{a,\"b:1 c\"}"],
     "point": POINTS, **dict.fromkeys(["lseg", "box", "line"], TWO_POINTS), **dict.fromkeys(["path", "polygon"], PATHS), "circle": CIRCLES, "point[]": ['{"(1,2)","(3,4.0)"}'],
     "timestamptz[]": ['{"2020-01-01 10:00:00-05"}'], "box[]": ['{"(1,2),(0,0)";"(1,1),(0,0)"}'],

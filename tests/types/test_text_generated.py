@@ -91,7 +91,15 @@ QUERY = st.recursive(
     st.sampled_from(["a", "b:A", "'c d':*b", "é"]),
     lambda inner: st.builds("!{}".format, inner) | st.builds("({})".format, inner) | st.builds("{} {} {}".format, inner, st.sampled_from(["&", "|", "<->", "<3>"]), inner),
 )  # fmt: skip
+JSON_PATH = st.recursive(
+    st.sampled_from(["$", "1.5", "$.a", "$x", '"s"', "$.b[*]", "$.**{1 to 2}.c", "-2", "$[1,2 to last]", "($ == 1)"]),
+    lambda inner: st.builds("{} {} {}".format, inner, st.sampled_from(["+", "-", "*", "/", "%", "==", "<", ">=", "&&", "||", "starts with"]), inner)
+    | st.builds("({})".format, inner) | st.builds("{}{}".format, st.sampled_from("-+!"), inner) | st.builds("{}.{}".format, inner, st.sampled_from(["k", "type()", '"q r"', "*"]))
+    | st.builds("{} ? ({})".format, inner, inner) | st.builds("exists ({})".format, inner) | st.builds("({}) is unknown".format, inner),
+    max_leaves=6,
+)  # fmt: skip
 SEARCH = {
+    "jsonpath": JSON_PATH | st.text('$.@a1*[]()?=<&|" ', max_size=8),
     "tsvector": st.text("ab':,1 \\A*", max_size=10) | st.lists(st.builds("{}:{}{}".format, st.sampled_from("abc"), st.integers(1, 5), st.sampled_from(["", "A", "b"]))).map(" ".join),
     "tsquery": QUERY | st.text("ab':&|!()<->2 *", max_size=10),
 }  # fmt: skip

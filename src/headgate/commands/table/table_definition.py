@@ -29,7 +29,7 @@ from headgate.types.text_column import TextSettings as Forms
 MAX_COLUMNS = 1600
 WITHOUT_ORDER = frozenset({
     registry.JSON, registry.XML, registry.XID, registry.CID, registry.POINT, registry.LSEG, registry.PATH, registry.BOX, registry.POLYGON,
-    registry.LINE, registry.CIRCLE, registry.REFCURSOR,
+    registry.LINE, registry.CIRCLE, registry.REFCURSOR, registry.JSONPATH,
 })  # fmt: skip
 """Types without a default operator class of btree."""
 SERIAL = {"serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8", "smallserial": "int2", "serial2": "int2"}

@@ -2,7 +2,7 @@
 
 Called by `coercion` alone. ``a = '05'`` becomes the constant 5, ``c = 'today'`` today's date, ``d > '2020-01-01'`` an instant by
 the session's TimeZone and in the order of its DateStyle, exactly once. What is kept is in ISO and in IntervalStyle postgres, so
-that it reads the same in any session. The types' own floor reads and prints; a type it cannot read is refused here.
+that it reads the same in any session. The types' own floor reads and prints.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from headgate.errors import PostgresError, not_supported
+from headgate.errors import PostgresError
 from headgate.types import registry
 from headgate.types.text import text
 
 if TYPE_CHECKING:
     from headgate.expression.binding.context import BindContext
 
-_JSONPATH = 4072
 _PASS = frozenset({registry.TEXT, registry.VARCHAR, registry.BPCHAR, registry.UNKNOWN, registry.CSTRING})
 
-_UNREADABLE = frozenset({_JSONPATH})
 _FIXED = frozenset(
     {
         registry.BOOL,
@@ -55,8 +53,6 @@ def read(value: str, oid: int, modifier: int, context: BindContext) -> str:
         return value.encode()[:63].decode(errors="ignore")
     if oid in _FIXED:
         return _fixed(value, oid, modifier)
-    if oid in _UNREADABLE:
-        raise not_supported(f"constants of type {context.show_type(oid)} are not supported")
     kind = context.types.by_oid(oid)
     if kind.kind is registry.TypeKind.PSEUDO:
         raise PostgresError("0A000", f"cannot accept a value of type {kind.name}")
