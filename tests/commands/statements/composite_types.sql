@@ -25,6 +25,7 @@ INSERT INTO k VALUES ('(1,a,1,,)', 2);
 INSERT INTO k SELECT ROW(i, 'r' || i, i, NULL, 'sad')::pt, i FROM generate_series(10, 210) i;
 UPDATE k SET p = ROW(0, 'z', 0, NULL, NULL) WHERE (p).x = 12;
 DELETE FROM k WHERE p = '(13,r13,13,,sad)'::pt;
+DELETE FROM k WHERE p IN ('(14,r14,14,,sad)'::pt, '(9,z,,,)'::pt) OR p = ANY (ARRAY['(15,r15,15.00,,sad)'::pt]);
 SELECT count(*), min(n), sum((p).x) FROM k;
 CREATE TYPE free AS (a int);
 ALTER TYPE free ADD ATTRIBUTE b text, ALTER ATTRIBUTE a TYPE bigint;

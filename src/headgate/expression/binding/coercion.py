@@ -112,6 +112,9 @@ def coerce_type(
         if isinstance(expression, RowExpr) and kind is not None and kind.attributes:
             expression = _with_attributes(expression, kind, reach, context)
         return RowCoerce(type=TypeRef(target), arg=expression, form=form, location=location)
+    array = context.types.find(source)
+    if target == registry.RECORD_ARRAY and array is not None and array.is_array and context.is_composite(array.element):
+        return expression
     raise PostgresError("XX000", f"failed to find conversion function from {context.show_type(source)} to {context.show_type(target)}")
 
 
