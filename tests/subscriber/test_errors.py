@@ -8,6 +8,8 @@ import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import READY
 
+from headgate.subscriber.apply import conflict
+
 TABLE = "CREATE TABLE t(id int PRIMARY KEY, b text)"
 
 
@@ -209,3 +211,10 @@ def test_rows_are_not_looked_for_by_values_without_equality(publisher, subscribe
     subscriber.sql("ALTER TABLE t ADD PRIMARY KEY (id)")
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT * FROM t") == "3|"
+
+
+def test_an_error_that_a_task_reports_keeps_what_it_was_raised_from() -> None:
+    raised = RuntimeError("pyspark.errors.exceptions.captured.PythonException: headgate:22P02:bad value|PLACE|INSERT|v")
+    place = conflict.ApplyPlace()
+    error = conflict.carried(raised, place)
+    assert (error.sqlstate, error.message, place.column, error.__cause__) == ("22P02", "bad value", "v", raised)

@@ -292,6 +292,9 @@ class Worker:
         self.launcher.ledger.failed(self, error)
         extra = {"severity": "ERROR", "detail": error.detail, "hint": error.hint, "context": error.context}
         _log.error("%s", error.message, extra=extra)
+        stack = failure.frames(error) if error.sqlstate == "XX000" else ""
+        if stack:
+            _log.warning("unforeseen error in Spark:\n%s", stack)
         sync = self.relation is not None
         if not (self._streaming or sync):
             return

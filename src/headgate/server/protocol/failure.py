@@ -33,9 +33,9 @@ def _cut(text: str) -> str:
 
 def _known(error: BaseException) -> PostgresError:
     if isinstance(error, PostgresError):
-        java = frames(error) if error.sqlstate == "XX000" else ""
-        if java:
-            _log.warning("unforeseen error in Java:\n%s", java)
+        stack = frames(error) if error.sqlstate == "XX000" else ""
+        if stack:
+            _log.warning("unforeseen error in Spark:\n%s", stack)
         return error
     if isinstance(error, MemoryError):
         return PostgresError("53200", "out of memory")

@@ -93,6 +93,8 @@ def carry(error: PostgresError, place: ApplyPlace) -> RuntimeError:
 def carried(exception: BaseException, place: ApplyPlace) -> PostgresError:
     """The error that a Spark job failed with; `place` is set to where the task was."""
     error = failure.from_spark(exception)
+    if error is not exception:
+        error.__cause__ = exception  # by which the log can show where it was raised
     for field in ("message", "detail"):
         text = getattr(error, field)
         if text and (found := _CARRIED.search(text)):
