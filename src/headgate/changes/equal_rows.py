@@ -1,7 +1,11 @@
 """Large batches under REPLICA IDENTITY FULL: rows have no key, equal rows may be there several times.
 
-As many rows of each value are added or removed as the batch says in sum. That is exact unless the batch changes a row that is not
-there (each value's lowest running sum says how many must be); such a batch is for `replay`. Called by `merge`.
+Rows are told apart by their key: two values may be equal and be written differently (1.0 and 1.00). Each DELETE or UPDATE takes the row of
+its key that the batch added last, otherwise a stored one; so the running sum of a key's rows (+1 for a new row, -1 for an old one) says
+what remains. Its lowest value is the number of stored rows that go; a new row stays if the sum never falls below its own afterwards.
+Traced: stored 1.0, 1.00; U 1.0 → 1.000, I 1.0, D 1.00: sums -1, 0, 1, 0: one stored row goes, 1.000 stays, the inserted 1.0 does not.
+
+That is exact unless the batch changes a row that is not there; such a batch is for `replay`. Called by `merge`.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from headgate.changes import net
 from headgate.changes.lookup import RowKey
@@ -31,7 +34,7 @@ def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: Da
     `by_tasks`: the driver reads and writes no rows, however few they are.
     """
     row = columns(relation)
-    frame = _resent(net.widened(frame, row), row)
+    frame = net.widened(frame, row)
 
     def event(side: str, by: int) -> Column:
         return F.struct(key.value(side).alias("key"), F.col(side).alias("value"), F.lit(by).alias("by"))
@@ -40,51 +43,30 @@ def rewrite(transaction: Transaction, relation: Relation, key: RowKey, frame: Da
     events = frame.select(net.order().alias("o"), F.explode(ops.otherwise(F.array(event("old", -1), event("new", 1)))).alias("e")).select(
         "o", "e.*"
     )
-    running = F.sum("by").over(Window.partitionBy("key").orderBy("o", "by"))
-    sums = (
-        events.withColumn("running", running)
-        .groupBy("key")
-        .agg(
-            F.sum("by").alias("sum"),
-            F.min("running").alias("lowest"),
-            F.any_value(F.when(F.col("by") > 0, F.col("value")), F.lit(True)).alias("value"),
-        )
-    )
+    by_key = Window.partitionBy("key").orderBy("o", "by")
+    lowest_after = F.min("running").over(by_key.rowsBetween(Window.currentRow, Window.unboundedFollowing))
+    stays = (F.col("by") > 0) & (lowest_after >= F.col("running"))
+    events = events.withColumn("running", F.sum("by").over(by_key)).withColumn("stays", stays)
     whole = F.struct(*[F.col(quoted(n)) for n in row.fieldNames()])
     rank = Window.partitionBy("s_key").orderBy(FILE, ROW)
     with ExitStack() as behind:
-        sums = behind.enter_context(persisted(sums))
+        events = behind.enter_context(persisted(events))
+        taken = behind.enter_context(persisted(events.groupBy("key").agg((-F.min("running")).alias("taken")).where("taken > 0")))
         stored = transaction.positions(relation, by_tasks=by_tasks).select(whole.alias("old"), FILE, ROW)
-        wanted = sums.where("lowest < 0").select("key")
-        wanted = F.broadcast(wanted) if wanted.count() <= net.BROADCAST_KEYS else wanted.hint("merge")
+        wanted = F.broadcast(taken) if taken.count() <= net.BROADCAST_KEYS else taken.hint("merge")
         # a key is a struct, never NULL itself, so that = is right
-        ranked = stored.withColumn("s_key", key.value("old")).join(wanted, F.col("s_key") == F.col("key"), "left_semi")
-        ranked = behind.enter_context(persisted(ranked.withColumn("n", F.row_number().over(rank))))
+        ranked = stored.withColumn("s_key", key.value("old")).join(wanted, F.col("s_key") == F.col("key")).drop("key")
+        ranked = behind.enter_context(persisted(ranked.withColumn("n", F.row_number().over(rank)).where("n <= taken")))
         counted = ranked.groupBy("s_key").agg(F.max("n").alias("held"))
-        needed = sums.where("lowest < 0").join(counted, F.col("key") == F.col("s_key"), "left")
-        if not needed.where(F.coalesce("held", F.lit(0)) + F.col("lowest") < 0).isEmpty():
+        lacking = taken.join(counted, F.col("key") == F.col("s_key"), "left").where(F.coalesce("held", F.lit(0)) < F.col("taken"))
+        if not lacking.isEmpty():
             return None
-        fewer = ranked.join(sums.where("sum < 0"), F.col("s_key") == F.col("key")).where("n <= -sum")
-        removed = fewer.select(
+        removed = ranked.select(
             F.col("old").cast(row).alias("old"),
             F.lit(None).cast(row).alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
         )
-        copies = sums.where("sum > 0").select("value", F.explode(F.sequence(F.lit(1), F.col("sum"))))
         nothing = F.lit(None).cast(row).alias("old"), F.col("value").cast(row).alias("new"), F.lit(None).cast("string").alias("file")
-        added = copies.select(*nothing, F.lit(None).cast("bigint").alias("row"))
+        added = events.where("stays").select(*nothing, F.lit(None).cast("bigint").alias("row"))
         return transaction.rewrite(relation, removed.unionByName(added), by_tasks=by_tasks)
-
-
-def _resent(frame: DataFrame, row: StructType) -> DataFrame:
-    """The changes with unchanged TOAST values taken from the old row, which REPLICA IDENTITY FULL sends whole."""
-    if "unchanged" not in frame.columns:
-        return frame
-    values = []
-    for name in row.fieldNames():
-        unsent = F.coalesce(F.array_contains("unchanged", name), F.lit(False))
-        values.append(F.when(unsent, F.col(f"old.{quoted(name)}")).otherwise(F.col(f"new.{quoted(name)}")).alias(name))
-    return frame.withColumn("new", F.when(F.col("new").isNotNull(), F.struct(*values)).cast(row)).withColumn(
-        "unchanged", F.lit(None).cast("array<string>")
-    )

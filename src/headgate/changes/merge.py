@@ -14,8 +14,7 @@ Called by the apply worker, inside its transaction: several tables' merges and t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.changes import columnar, equal_rows, lookup, net, unique
+from headgate.changes.keyed_batch import KeyedBatch, has_unsent, in_order, whole_rows
 from headgate.changes.large import merge_large, summary_of
 from headgate.changes.lookup import RowKey
 from headgate.changes.merged import KeyConflict, Merged, MergeStrategy
@@ -34,7 +34,6 @@ from headgate.lsn import Lsn
 from headgate.storage.spark.exchange import handed_over
 from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.storage.write import arrow_row
 from headgate.types import buffers
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def merge(
     small = transaction.engine.small_batch_rows if small is None else small
     on_driver = isinstance(changes, pa.Table) and changes.num_rows <= small
     if on_driver and strategy is None and changes.num_rows > FEW_CHANGES:
-        changes = _after_truncate(transaction, relation, _in_order(changes))
+        changes = _after_truncate(transaction, relation, in_order(changes))
         by_column = None if many else _merge_columns(transaction, relation, key, changes, others)
         if by_column is not None:
             statistics.merged(by_spark=False)
@@ -134,15 +133,15 @@ def _merge_small(
     *,
     many: bool,
 ) -> Merged:
-    changes = _after_truncate(transaction, relation, _in_order(changes))
+    changes = _after_truncate(transaction, relation, in_order(changes))
     if not changes.num_rows:
         return Merged(0, checked=True)
-    batch = _Batch.of(relation, key, changes)
+    batch = KeyedBatch.of(relation, key, changes)
     transaction.lock(relation)
     found = lookup.find(transaction, relation, key, batch.wanted())
     found = found.sort_by([("file", "ascending"), ("row", "ascending")])
     stored = _struct(found, "old")
-    done = replay(keys([listed(a) for a in key.arrays(stored)], len(stored)), batch.steps(many=many), many=many)
+    done = replay(keys([listed(a) for a in key.arrays(stored)], len(stored)), batch.steps(), many=many)
     if done.conflict is not None:
         at = done.conflict.change
         return Merged(0, conflict=KeyConflict(Lsn(changes["commit_lsn"][at].as_py()), _key_row(key, batch.new, at)))
@@ -189,7 +188,7 @@ def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, ch
     if not key.names or not set(ops.tolist()) <= {columnar.INSERT, columnar.UPDATE, columnar.DELETE}:
         return None
     ops = ops[pc.index_in(changes["op"], pc.unique(changes["op"])).combine_chunks().to_numpy()]
-    old, new = _whole(relation, _struct(changes, "old")), _whole(relation, _struct(changes, "new"))
+    old, new = whole_rows(relation, _struct(changes, "old")), whole_rows(relation, _struct(changes, "new"))
     old_keys, new_keys = key.arrays(old), key.arrays(new)
     comparable = all(columnar.is_comparable(column.type) for column in new_keys)
     if not comparable or columnar.has_moves(ops, np.asarray(old.is_valid()), old_keys, new_keys):
@@ -214,7 +213,7 @@ def _merge_columns(transaction: Transaction, relation: Relation, key: RowKey, ch
     old_at, new_at = pa.array(done.stored, mask=done.stored < 0), pa.array(done.latest, mask=done.latest < 0)
     held = {name: _struct(found, name).take(old_at) for name in ("old", "file", "row")}
     last = new.take(new_at)
-    if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
+    if has_unsent(changes):
         last = _with_unsent(last, new, held["old"], _unsent(changes["unchanged"]), ops, named.codes, done)
     changed = pa.table({"old": held["old"], "new": last, "file": held["file"], "row": held["row"]})
     _check_others(transaction, relation, others, changed)
@@ -256,14 +255,6 @@ def _with_unsent(
     return pa.StructArray.from_arrays(fields, fields=list(last.type), mask=last.is_null())
 
 
-def _in_order(changes: pa.Table) -> pa.Table:
-    places = [np.asarray(changes[name].to_numpy()) for name in ("commit_lsn", "seq")]
-    if all((np.diff(place) >= 0).all() for place in places) and (np.diff(places[1]) > 0).all():
-        return changes.combine_chunks()
-    by = [("commit_lsn", "ascending"), ("seq", "ascending"), ("position", "ascending")]
-    return changes.take(pc.sort_indices(changes, sort_keys=by)).combine_chunks()
-
-
 def _after_truncate(transaction: Transaction, relation: Relation, changes: pa.Table) -> pa.Table:
     """Empties the table if the batch does, and gives the changes after that."""
     truncates = np.flatnonzero(np.asarray(pc.equal(changes["op"], "T")))
@@ -281,50 +272,7 @@ def _key_row(key: RowKey, rows: pa.StructArray, at: int) -> pa.Table:
     return pa.table({name: rows.field(name).slice(at, 1) for name in key.names})
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """The columns of a small batch, with the keys in canonical form."""
-
-    ops: list[str]
-    old: pa.StructArray
-    new: pa.StructArray
-    old_keys: list[pa.Array]
-    new_keys: list[pa.Array]
-    unchanged: list[list[str] | None] | None
-
-    @classmethod
-    def of(cls, relation: Relation, key: RowKey, changes: pa.Table) -> _Batch:
-        old, new = _whole(relation, _struct(changes, "old")), _whole(relation, _struct(changes, "new"))
-        sent = None
-        if "unchanged" in changes.column_names and changes["unchanged"].null_count < changes.num_rows:
-            sent = changes["unchanged"].to_pylist()
-        return cls(changes["op"].to_pylist(), old, new, key.arrays(old), key.arrays(new), sent)
-
-    def wanted(self) -> pa.Table:
-        """The distinct keys that the batch names."""
-        had, has = self.old.is_valid(), self.new.is_valid()
-        parts = [pa.concat_arrays([o.filter(had), n.filter(has)]) for o, n in zip(self.old_keys, self.new_keys, strict=True)]
-        table = pa.table(parts, names=[f"k{i}" for i in range(len(parts))])
-        return table.group_by(table.column_names).aggregate([])
-
-    def steps(self, *, many: bool) -> Iterator[tuple[str, Hashable | None, Hashable | None]]:
-        """(op, old key, new key) of each change."""
-        count = len(self.ops)
-        had = self.old.is_valid().to_pylist()
-        old = keys([listed(a) for a in self.old_keys], count)
-        new = keys([listed(a) for a in self.new_keys], count)
-        return ((op, o if h else None, n) for op, o, n, h in zip(self.ops, old, new, had, strict=True))
-
-
-def _whole(relation: Relation, rows: pa.StructArray) -> pa.StructArray:
-    """The rows with all columns of the relation in order: what is not among theirs (an old key) is NULL."""
-    schema = arrow_row(relation)
-    held = {f.name for f in rows.type}
-    fields = [rows.field(f.name).cast(f.type) if f.name in held else pa.nulls(len(rows), f.type) for f in schema]
-    return pa.StructArray.from_arrays(fields, fields=list(schema), mask=rows.is_null())
-
-
-def _changed(found: pa.Table, stored: pa.StructArray, batch: _Batch, done: Replayed, *, many: bool) -> pa.Table:
+def _changed(found: pa.Table, stored: pa.StructArray, batch: KeyedBatch, done: Replayed, *, many: bool) -> pa.Table:
     """The changed rows in the form of `Transaction.rewrite`."""
     if many:
         pairs: list[tuple[int | None, Row | None]] = [(r.stored, None if r.deleted else r) for r in done.stored]
@@ -340,7 +288,7 @@ def _changed(found: pa.Table, stored: pa.StructArray, batch: _Batch, done: Repla
     )
 
 
-def _latest(batch: _Batch, stored: pa.StructArray, rows: Sequence[Row | None]) -> pa.StructArray:
+def _latest(batch: KeyedBatch, stored: pa.StructArray, rows: Sequence[Row | None]) -> pa.StructArray:
     """The last state of each row; NULL for None. Values that the batch never sent come from the stored row."""
     last = pa.array([row.versions[-1] if row else None for row in rows], pa.int64())
     whole = batch.new.take(last)

@@ -6,6 +6,7 @@ This is what PostgreSQL's apply worker does one change at a time (manual, 31.5 C
     UPDATE  of a key that is not there   skipped
     UPDATE  to another key that is there conflict
     DELETE  of a key that is not there   skipped
+    TRUNCATE                             no key is there any longer
 
 With `many`, a key names several equal rows (REPLICA IDENTITY FULL): each UPDATE or DELETE takes one of them, INSERT never conflicts.
 Traced: stored {1: a}; U 1→tmp, U 2→1 (2 is not there: skipped), U tmp→2: the stored row of 1 ends under key 2.
@@ -23,10 +24,12 @@ import pyarrow as pa
 class Row:
     """A row during the replay.
 
-    `stored` is its index among the stored rows (None: inserted by the batch), `versions` the indices of the changes whose new rows it
-    took, oldest first; `home` is the key under which it is stored, `key` the one it has now.
+    `number` counts the rows: first the stored ones, then those that the batch inserts. `stored` is its index among the stored rows (None:
+    inserted by the batch), `versions` the indices of the changes whose new rows it took, oldest first; `home` is the key under which it is
+    stored, `key` the one it has now.
     """
 
+    number: int
     stored: int | None
     versions: list[int] = field(default_factory=list)
     deleted: bool = False
@@ -43,11 +46,15 @@ class Conflict:
 
 @dataclass
 class Replayed:
-    """What came of it: rows that were there (by index, changed or deleted only) and new ones; `skipped`: changes whose row is not there."""
+    """The rows that were there (by index, changed or deleted only) and the new ones.
+
+    `skipped`: the changes whose row is not there. `rows`: the number of the row of each change, -1 if there is none; up to a conflict.
+    """
 
     stored: list[Row]
     inserted: list[Row]
     skipped: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
     conflict: Conflict | None = None
 
     @property
@@ -61,35 +68,44 @@ def replay(stored: Iterable[Hashable], changes: Iterable[tuple[str, Hashable | N
     table: dict[Hashable, list[Row]] = {}
     rows = []
     for index, key in enumerate(stored):
-        row = Row(index, key=key, home=key)
+        row = Row(index, index, key=key, home=key)
         rows.append(row)
         table.setdefault(key, []).append(row)
-    result = Replayed([], [])
+    result, count = Replayed([], []), len(rows)
     for index, (op, old, new) in enumerate(changes):
+        held = table.get(new if old is None or op == "I" else old)
         if op == "I":
-            if not many and table.get(new):
+            if held and not many:
                 result.conflict = Conflict(index)
                 break
-            row = Row(None, [index], key=new)
+            row = Row(count, None, [index], key=new)
+            count += 1
             table.setdefault(new, []).append(row)
             result.inserted.append(row)
+        elif op == "T":
+            for row in (row for named in table.values() for row in named):
+                row.deleted = True
+            table.clear()
+            result.rows.append(-1)
             continue
-        held = table.get(new if old is None else old)
-        if not held:
+        elif not held:
             result.skipped.append(index)
+            result.rows.append(-1)
+            continue
         elif op == "D":
-            held.pop(0).deleted = True
+            row = held.pop(0)
+            row.deleted = True
         else:
+            row = held[0]
             if old is not None and old != new:
                 if not many and table.get(new):
                     result.conflict = Conflict(index)
                     break
-                row = held.pop(0)
+                del held[0]
                 table.setdefault(new, []).append(row)
-            else:
-                row = held[0]
             row.versions.append(index)
             row.key = new
+        result.rows.append(row.number)
     result.stored = [row for row in rows if row.deleted or row.versions]
     result.inserted = [row for row in result.inserted if not row.deleted]
     return result

@@ -9,9 +9,10 @@ transactions before the failing one are applied and the error names exactly that
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -24,13 +25,14 @@ from pyspark.sql import DataFrame
 from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.changes.merge import merge
+from headgate.changes.merged import Merged
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conflict, decoding, evolution, insertion, leaf_constraints, partitioned, row_completion
+from headgate.subscriber.apply import conflict, decoding, evolution, insertion, leaf_constraints, partitioned, row_completion, updated_rows
 from headgate.subscriber.apply.batch import PART_SIZE, Batch
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
@@ -305,17 +307,28 @@ class Applier:
                 return
         if "I" not in ops:
             self.place.message = "UPDATE"
-        looked_up = [index for index in others if index.plain and not (cut and index.deferred)]
+        for done in self._parts(transaction, relation, key, frame, others, later, cut=cut):
+            if done.conflict is not None:
+                raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
+            self._done.count(relation.oid, done.changes, done.missing)
+            if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
+                partitioned.tell_skipped(transaction, relation, done.skipped)
+
+    def _parts(
+        self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame,
+        others: Sequence[Index], later: Later, *, cut: bool,
+    ) -> Iterator[Merged]:  # fmt: skip
+        """Completes and merges a changes frame, in parts if rows must be looked up; `cut`: more of the table may follow."""
+        completed = functools.partial(updated_rows.completed, transaction=transaction, factory=self.rows, place=self.place)
         if relation.is_partitioned:
-            done = partitioned.apply(transaction, relation, key, frame)
-        else:
-            done = merge(transaction, relation, key, frame, others=looked_up)
-        later.update({(relation.oid, index.oid): (relation, index) for index in others if not (done.checked and index in looked_up)})
-        if done.conflict is not None:
-            raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
-        self._done.count(relation.oid, done.changes, done.missing)
-        if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
-            partitioned.tell_skipped(transaction, relation, done.skipped)
+            yield from partitioned.apply(transaction, relation, key, frame, completed)
+            return
+        for part in completed(frame, relation, key):
+            is_cut = cut or (isinstance(part, pa.Table) and isinstance(frame, pa.Table) and part.num_rows < frame.num_rows)
+            looked_up = [index for index in others if index.plain and not (is_cut and index.deferred)]
+            done = merge(transaction, relation, key, part, others=looked_up)
+            later.update({(relation.oid, index.oid): (relation, index) for index in others if not (done.checked and index in looked_up)})
+            yield done
 
     @staticmethod
     def _others(relation: Relation, key: tuple[int, ...] | None) -> list[Index]:

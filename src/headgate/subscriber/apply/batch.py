@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from headgate.catalog.relation import foreign_key as foreign_keys
@@ -32,6 +33,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, decoding, leaf_constraints, row_completion
 from headgate.subscriber.apply.decoding import DecodeTask, TableChanges
 from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, map_relation
+from headgate.types import buffers
 from headgate.walreceiver.segment import Segment, SegmentPart
 
 if TYPE_CHECKING:
@@ -225,18 +227,19 @@ class Batch:
         return self.applier.rows is not None and row_completion.needed(found.local, found.sources)
 
     def _is_completed(self, found: Mapping) -> bool:
-        """Whether rows of a relation must pass through `completed`."""
-        return self._is_filled(found) or (self.applier.rows is not None and leaf_constraints.needed(self.transaction, found.local))
+        """Whether rows of a relation are completed or checked in the driver: here, and those of UPDATEs by `updated_rows`."""
+        return self._is_filled(found) or (self.applier.rows is not None and bool(leaf_constraints.further(self.transaction, found.local)))
 
     def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
-        """The frame with defaults, generated columns and checks, where the table has any."""
+        """The frame with the rows of its INSERTs completed and checked, if the table needs it."""
         factory = self.applier.rows
         if factory is None:
             return frame
         if self._is_filled(found):
             frame = row_completion.complete(frame, found.local, found.sources, self.transaction, factory, self.applier.place)
-        if leaf_constraints.needed(self.transaction, found.local):
-            leaf_constraints.check_frame(frame, found.local, self.transaction, factory, self.applier.place)
+        if leaf_constraints.further(self.transaction, found.local):
+            new = buffers.whole(frame["new"]).filter(pc.equal(frame["op"], "I"))
+            leaf_constraints.check_rows(row_completion.rows_of(new), found.local, self.transaction, factory)
         return frame
 
     def truncations(self, found: Iterable[decode.Truncation]) -> Iterator[tuple[int, Mapping, pa.Table]]:

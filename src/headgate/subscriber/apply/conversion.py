@@ -87,13 +87,17 @@ def changes_frame(
             raise mapping.refusal
     rows = len(changes)
     is_insert, is_delete = codes == ord("I"), codes == ord("D")
-    fields = [
-        _column(changes, mapping, place, column, source, session)
-        for column, source in zip(mapping.local.columns, mapping.sources, strict=True)
-    ]
+    old = _old(changes, mapping, session, place)
+    fields, unsent = [], []
+    for column, source in zip(mapping.local.columns, mapping.sources, strict=True):
+        values, lacking = _column(changes, mapping, place, column, source, session), _unsent(changes, column, source)
+        if lacking is not None and old.type.get_field_index(column.name) >= 0:
+            values, lacking = _from_old(changes, values, lacking, old, column, source)
+        fields.append(values)
+        unsent.append(lacking)
     place.column = None
-    unchanged = _unchanged(changes, mapping, is_insert)
-    _check_not_null(mapping, changes, fields, is_delete | is_insert if completed else is_delete, place)
+    unchanged = _unchanged(mapping, unsent, rows)
+    _check_not_null(mapping, changes, fields, unsent, is_delete | is_insert if completed else is_delete, place)
     new = _struct(mapping.local.columns, fields, is_delete if is_delete.any() else None, rows)
     ops = pa.array(["I", "U", "D"], pa.string()).take(pa.array(np.where(is_insert, 0, np.where(is_delete, 2, 1))))
     return pa.table(
@@ -102,7 +106,7 @@ def changes_frame(
             pa.array(changes.seq, pa.int64()),
             pa.array(np.zeros(rows, np.int64)),
             ops,
-            _old(changes, mapping, session, place),
+            old,
             new,
             unchanged,
         ],
@@ -192,38 +196,52 @@ def _locate(changes: decode.Changes, values: pa.Array, column: Column, name: str
             place.message = conflict.MESSAGES[chr(changes.op[row])]
 
 
-def _unchanged(changes: decode.Changes, mapping: Mapping, is_insert: Mask) -> pa.Array:
-    """Per UPDATE the names of the local columns that keep their value: unsent TOAST, and columns that the publisher does not have."""
-    rows = len(changes)
-    is_update = changes.op == ord("U")
-    names, masks = [], []
-    for column, source in zip(mapping.local.columns, mapping.sources, strict=True):
-        if source is None:
-            if column.generated is None:
-                names.append(column.name)
-                masks.append(is_update)
-        elif (unsent := changes.new[source].unchanged) is not None:
-            names.append(column.name)
-            masks.append(unsent & ~is_insert)
-    if not masks or not any(mask.any() for mask in masks):
+def _unsent(changes: decode.Changes, column: Column, source: int | None) -> Mask | None:
+    """The UPDATEs that lack a column: an unchanged TOAST value, or a column that the publisher does not have. None: no UPDATE does."""
+    if source is None:
+        lacking = (changes.op == ord("U")) if column.generated is None else None
+    else:
+        unchanged = changes.new[source].unchanged
+        lacking = None if unchanged is None else unchanged & (changes.op == ord("U"))
+    return lacking if lacking is not None and lacking.any() else None
+
+
+def _from_old(
+    changes: decode.Changes, values: pa.Array, lacking: Mask, old: pa.StructArray, column: Column, source: int | None
+) -> tuple[pa.Array, Mask | None]:
+    """A column that names the row, with unsent values taken from the old row, and the UPDATEs that still lack one.
+
+    The publisher sends the old row if a column of the replica identity is stored out of line, so that a key is always complete.
+    """
+    known = lacking & (changes.old_kind != 0)
+    if source is None or not known.any():
+        return values, lacking
+    rest = lacking & ~known
+    return pc.if_else(pa.array(known), buffers.field(old, column.name), values), rest if rest.any() else None
+
+
+def _unchanged(mapping: Mapping, unsent: Sequence[Mask | None], rows: int) -> pa.Array:
+    """The names of the local columns whose value each UPDATE does not send."""
+    lacking = [(column.name, mask) for column, mask in zip(mapping.local.columns, unsent, strict=True) if mask is not None]
+    if not lacking:
         return pa.nulls(rows, pa.list_(pa.string()))
-    patterns, codes = np.unique(np.packbits(np.stack(masks, axis=1), axis=1), axis=0, return_inverse=True)
-    kept = np.unpackbits(patterns, axis=1)[:, : len(names)].astype(bool)
-    lists = [[n for n, k in zip(names, row, strict=True) if k] or None for row in kept]
+    patterns, codes = np.unique(np.packbits(np.stack([mask for _, mask in lacking], axis=1), axis=1), axis=0, return_inverse=True)
+    bits = np.unpackbits(patterns, axis=1)[:, : len(lacking)].astype(bool)
+    lists = [[name for (name, _), bit in zip(lacking, row, strict=True) if bit] or None for row in bits]
     return pa.array(lists, pa.list_(pa.string())).take(pa.array(codes.reshape(-1)))
 
 
-def _check_not_null(mapping: Mapping, changes: decode.Changes, fields: Sequence[pa.Array], left_out: Mask, place: ApplyPlace) -> None:
-    for column, source, values in zip(mapping.local.columns, mapping.sources, fields, strict=True):
+def _check_not_null(
+    mapping: Mapping, changes: decode.Changes, fields: Sequence[pa.Array], unsent: Sequence[Mask | None], left_out: Mask, place: ApplyPlace
+) -> None:
+    for column, source, values, lacking in zip(mapping.local.columns, mapping.sources, fields, unsent, strict=True):
         if not column.not_null or column.generated is not None or not values.null_count:
             continue
         if source is None and (column.default is not None or column.identity):
             continue
         wrong = np.asarray(pc.is_null(values)) & ~left_out
-        if source is None:
-            wrong &= changes.op == ord("I")
-        elif (unsent := changes.new[source].unchanged) is not None:
-            wrong &= ~unsent
+        if lacking is not None:
+            wrong &= ~lacking
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             place.message = conflict.MESSAGES[chr(changes.op[row])]

@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from headgate.catalog.relation.relation import Index, Relation
-from headgate.storage.partitioned import PartitionedTable, of_leaf, ordered
+from headgate.storage.partitioned import of_leaf
 from headgate.storage.routing import NOWHERE
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import row_completion
-from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.row_identity import key_of
 from headgate.types import buffers
 
@@ -39,41 +35,32 @@ def _further(root: Relation, leaf: Relation) -> Relation | None:
     return replace(leaf, all_columns=columns, checks=checks)
 
 
-def needed(transaction: Transaction, root: Relation) -> bool:
-    """Whether `check_frame` and `check_rows` have anything to do."""
-    return root.is_partitioned and any(_further(root, leaf) is not None for leaf in transaction.partitioned(root).leaves)
+def further(transaction: Transaction, root: Relation) -> list[Relation]:
+    """The leaves that demand more of their rows than the table does, with these constraints."""
+    if not root.is_partitioned:
+        return []
+    found = (_further(root, leaf) for leaf in transaction.partitioned(root).leaves)
+    return [leaf for leaf in found if leaf is not None]
 
 
-def check_rows(rows: pa.Table, root: Relation, transaction: Transaction, factory: row_completion.Factory) -> None:
-    """23502 and 23514 for whole new rows of a table (its columns)."""
+def check_rows(
+    rows: pa.Table, root: Relation, transaction: Transaction, factory: row_completion.Factory,
+    unsent: row_completion.Columns = frozenset(), lacking: row_completion.Columns = frozenset(),
+) -> None:  # fmt: skip
+    """23502 and 23514 for new rows of a table (its columns). A row without a leaf is for whoever writes it.
+
+    `unsent`, `lacking`: the columns that are not known, or that the publisher did not send (`row_completion.judged`).
+    """
+    demanding = {leaf.oid: leaf for leaf in further(transaction, root)}
+    if not demanding or not rows.num_rows:
+        return
     table = transaction.partitioned(root)
-    for leaf, at in _routed(table, rows, np.arange(rows.num_rows)):
-        factory(transaction, leaf, root).checked(of_leaf(leaf, rows.take(at)))
-
-
-def check_frame(frame: pa.Table, root: Relation, transaction: Transaction, factory: row_completion.Factory, place: ApplyPlace) -> None:
-    """The same for the new rows of a changes frame; what an UPDATE did not send is not judged (`row_completion`)."""
-    table = transaction.partitioned(root)
-    new = buffers.whole(frame["new"])
-    lacking = set(table.router.key_names())
-    unsent = [bool(lacking & set(names or ())) for names in frame["unchanged"].to_pylist()]
-    alive = np.flatnonzero(np.asarray(pc.and_(new.is_valid(), pa.array([not each for each in unsent], pa.bool_()))))
-    rows = pa.table(new.flatten(), names=[field.name for field in new.type])
-    for leaf, at in _routed(table, rows, alive):
-        part = frame.take(at)
-        part = part.set_column(part.column_names.index("new"), "new", ordered(leaf, new.take(at)))
-        row_completion.complete(part, leaf, (0,) * len(leaf.columns), transaction, partial(factory, routed_from=root), place)
-
-
-def _routed(table: PartitionedTable, rows: pa.Table, at: NDArray[np.int64]) -> Iterator[tuple[Relation, pa.Array]]:
-    """The leaves with further constraints that get rows, and which rows; a row without a leaf is for whoever writes it."""
-    found = {leaf.oid: _further(table.root, leaf) for leaf in table.leaves}
-    chosen = rows.take(pa.array(at))
-    places, _ = table.router.route({name: chosen[name].combine_chunks() for name in table.router.key_names()}, chosen.num_rows)
-    for number in np.unique(places):
-        leaf = None if number == NOWHERE else found[table.leaves[number].oid]
+    places, _ = table.router.route({name: buffers.whole(rows[name]) for name in table.router.key_names()}, rows.num_rows)
+    for number in np.unique(places[places != NOWHERE]).tolist():
+        leaf = demanding.get(table.leaves[number].oid)
         if leaf is not None:
-            yield leaf, pa.array(at[places == number])
+            part = of_leaf(leaf, rows.take(pa.array(np.flatnonzero(places == number))))
+            factory(transaction, row_completion.judged(leaf, unsent, lacking)[0], root).checked(part)
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -39,22 +41,33 @@ _log = logging.getLogger("headgate.subscriber")
 LEAF, _PLACED = own_name("_leaf"), own_name("_placed")
 
 
-def apply(transaction: Transaction, root: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame) -> Merged:
-    """Merges a batch into a partitioned table; `key` is that of `with_identity_of_leaves`."""
+class Complete(Protocol):
+    """Completes and checks the new rows of a batch for one relation, in parts (`updated_rows.completed`)."""
+
+    def __call__(
+        self, frame: pa.Table | DataFrame, local: Relation, key: tuple[int, ...] | None, *, routed_from: Relation | None = None
+    ) -> Iterator[pa.Table | DataFrame]:
+        """See the class."""
+        ...
+
+
+def apply(
+    transaction: Transaction, root: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, complete: Complete
+) -> Iterator[Merged]:
+    """Merges a batch into a partitioned table, in parts; `key` is that of `with_identity_of_leaves`."""
     table = transaction.partitioned(root)
     named = None if key is None else {column.name for column in root.columns if column.attnum in key}
     one_key = all(key_names(leaf) == (None if named is None else frozenset(named)) for leaf in table.leaves)
     if one_key and (named is None or set(table.router.key_names()) <= named):
-        return merge(transaction, root, key, frame)
-    changes = missing = 0
-    for leaf, part in _by_leaf(table, frame):
-        done = merge(transaction, leaf, key_of(leaf), part)
-        if done.conflict is not None:
-            return done
-        if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
-            _tell(done.skipped, [leaf.name] * done.skipped.num_rows, of_partition=True)
-        changes, missing = changes + done.changes, missing + done.missing
-    return Merged(changes, missing)
+        for part in complete(frame, root, key):
+            yield merge(transaction, root, key, part)
+        return
+    for leaf, of_leaf in _by_leaf(table, frame):
+        for part in complete(of_leaf, leaf, key_of(leaf), routed_from=root):
+            done = merge(transaction, leaf, key_of(leaf), part)
+            if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
+                _tell(done.skipped, [leaf.name] * done.skipped.num_rows, of_partition=True)
+            yield replace(done, skipped=None)
 
 
 def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[tuple[Relation, pa.Table | DataFrame]]:
@@ -67,7 +80,7 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
     by_old = pc.and_(old.is_valid(), pc.not_equal(ops, "I"))
     here = _placed(table, pc.if_else(by_old, old, new), ops)
     there = _placed(table, new, ops)
-    if ((here != there) & np.asarray(pc.equal(ops, "U"))).any():
+    if ((here != there) & np.asarray(pc.equal(ops, "U")) & ~_lacks_route(table, frame)).any():
         raise _no_move(table.root)
     truncates = np.asarray(pc.equal(ops, "T"))
     for number, leaf in enumerate(table.leaves):
@@ -84,6 +97,15 @@ def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[t
         yield leaf, part.set_column(part.column_names.index("new"), "new", ordered(leaf, new.take(at)))
 
 
+def _lacks_route(table: PartitionedTable, frame: pa.Table) -> np.ndarray:
+    """Which changes did not send a partition column: their rows stay in their leaf."""
+    lists = buffers.whole(frame["unchanged"])
+    lacks = np.zeros(frame.num_rows, np.bool_)
+    named = pc.is_in(lists.flatten(), pa.array(table.router.key_names(), pa.string()))
+    lacks[pc.list_parent_indices(lists).to_numpy()[np.asarray(named)]] = True
+    return lacks
+
+
 def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tuple[Relation, DataFrame]]:
     sides: dict[str, StructType] = {side: frame.schema[side].dataType for side in ("old", "new")}  # type: ignore[misc]
     held = set(sides["old"].fieldNames())
@@ -93,7 +115,9 @@ def _by_leaf_on_spark(table: PartitionedTable, frame: DataFrame) -> Iterator[tup
     by_old = F.col("old").isNotNull() & (F.col("op") != "I")
     placed = frame.withColumn(_PLACED, F.when(by_old, F.struct(*padded)).otherwise(F.col("new")))
     with persisted(placed.withColumn(LEAF, table.place_column(f"{_PLACED}.")).drop(_PLACED)) as placed:
-        moved = placed.where("op = 'U'").where(table.place_column("new.") != F.col(LEAF))
+        routed = F.array(*[F.lit(name) for name in table.router.key_names()])
+        sent = placed.where("op = 'U'").where(~F.coalesce(F.arrays_overlap("unchanged", routed), F.lit(False)))
+        moved = sent.where(table.place_column("new.") != F.col(LEAF))
         if not moved.limit(1).isEmpty():
             raise _no_move(table.root)
         for number, leaf in enumerate(table.leaves):
@@ -178,16 +202,19 @@ def _tell(skipped: pa.Table, names: list[str], *, of_partition: bool) -> None:
 
 
 def refuse_outside(transaction: Transaction, leaf: Relation, frame: pa.Table | DataFrame) -> None:
-    """23514 if a new row of a batch for a partition does not belong there."""
+    """23514 if a row of a batch for a partition does not belong there.
+
+    Rows without a value of a partition column are not checked: the tasks' (a frame of Spark) stay, others are for `updated_rows`.
+    """
     fence = Fence(transaction.cursor, leaf)
     if not fence.above:
         return
     if isinstance(frame, DataFrame):
-        alive = frame.where("new IS NOT NULL AND unchanged IS NULL").select("new.*")
+        names = F.array(*[F.lit(name) for name in fence.names])
+        alive = frame.where("new IS NOT NULL").where(~F.coalesce(F.arrays_overlap("unchanged", names), F.lit(False))).select("new.*")
         rows = of_root(leaf, alive.where(fence.column()).limit(1).toArrow())
     else:
-        sent = frame.filter(pc.and_(frame["new"].is_valid(), frame["unchanged"].is_null())) if "unchanged" in frame.column_names else frame
-        structs = buffers.whole(sent["new"])
+        structs = buffers.whole(frame["new"].filter(pc.equal(frame["op"], "I")))
         rows = pa.table(structs.flatten(), names=[field.name for field in structs.type])
     refuse_rows_outside(fence, rows)
 

@@ -1,8 +1,7 @@
 """Rows that the publisher does not send whole: defaults of extra local columns, generated columns, CHECK constraints.
 
-Defaults are for INSERT; an UPDATE leaves extra columns alone. Generated columns are computed from the new row; where an UPDATE did
-not send a value that one needs (an extra column, unchanged TOAST), the stored value stays if none of what it needs was sent,
-and a mixture is refused with 0A000. Expressions belong to the commands' floor, which is above: the server gives `Factory`.
+Defaults are for INSERT; an UPDATE leaves extra columns alone (`updated_rows`). Expressions belong to the commands' floor, which is above:
+the server provides `Factory`.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headgate.catalog.relation.relation import Relation
-from headgate.errors import PostgresError, not_supported
+from headgate.catalog.relation.relation import Column, Relation
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import ScopeColumn, relation_scope
@@ -24,8 +23,9 @@ from headgate.sql.parser import parse_expression
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conflict import MESSAGES, ApplyPlace
 from headgate.subscriber.apply.conversion import row_type
-from headgate.subscriber.apply.relation_map import shown
 from headgate.types import buffers, registry
+
+Columns = frozenset[str]
 
 
 class RowCompletion(Protocol):
@@ -65,83 +65,52 @@ def complete_inserts(rows: pa.Table, local: Relation, sources: tuple[int | None,
 def complete(
     frame: pa.Table, local: Relation, sources: tuple[int | None, ...], transaction: Transaction, factory: Factory, place: ApplyPlace
 ) -> pa.Table:
-    """A changes frame with its new rows completed and checked."""
-    ops = np.asarray(frame["op"].to_numpy(zero_copy_only=False))
-    row = row_type(local.columns)
-    new = _table(frame["new"])
-    unchanged = frame["unchanged"].to_pylist()
-    groups: dict[tuple[str, tuple[str, ...]], list[int]] = {}
-    for place_of, (op, names) in enumerate(zip(ops.tolist(), unchanged, strict=True)):
-        if op in ("I", "U"):
-            groups.setdefault((op, tuple(names or ())), []).append(place_of)
-    pieces, order = [], []
-    for (op, names), places in groups.items():
-        place.message = MESSAGES[op]
-        rows = new.take(pa.array(places))
-        if op == "I":
-            done = complete_inserts(rows, local, sources, factory(transaction, local))
-        else:
-            variant, kept = _without(local, frozenset(names))
-            done = factory(transaction, variant).checked(rows)
-            for at in places if kept else ():
-                unchanged[at] = [*names, *kept]
-        pieces.append(done.cast(pa.schema(list(row))))
-        order += places
-    if not pieces:
+    """A changes frame with the rows of its INSERTs completed and checked."""
+    inserts = np.flatnonzero(np.asarray(pc.equal(frame["op"], "I")))
+    if not len(inserts):
         return frame
-    whole = pa.concat_tables(pieces).combine_chunks()
-    back = np.full(len(ops), -1, np.int64)
-    back[order] = np.arange(len(order))
-    structs = pa.StructArray.from_arrays([buffers.whole(c) for c in whole.columns], fields=list(row))
-    taken = structs.take(pa.array(back, mask=back < 0))
-    frame = frame.set_column(frame.column_names.index("new"), "new", taken)
-    return frame.set_column(frame.column_names.index("unchanged"), "unchanged", pa.array(unchanged, pa.list_(pa.string())))
+    place.message = MESSAGES["I"]
+    rows = rows_of(buffers.whole(frame["new"]).take(pa.array(inserts)))
+    done = complete_inserts(rows, local, sources, factory(transaction, local))
+    row = row_type(local.columns)
+    structs = pa.StructArray.from_arrays([buffers.whole(column) for column in done.cast(pa.schema(list(row))).columns], fields=list(row))
+    at = np.full(frame.num_rows, -1, np.int64)
+    at[inserts] = np.arange(len(inserts))
+    is_insert, taken = pa.array(at >= 0), structs.take(pa.array(at, mask=at < 0))
+    return frame.set_column(frame.column_names.index("new"), "new", pc.if_else(is_insert, taken, buffers.whole(frame["new"])))
 
 
-def _without(local: Relation, unsent: frozenset[str]) -> tuple[Relation, list[str]]:
-    """The table without what cannot be computed from an UPDATE that left these columns out; the generated columns that stay as stored."""
-    kept: list[str] = []
-    columns = []
-    for column in local.all_columns:
-        if column.generated is not None and not column.dropped and unsent:
-            used = _used(column.generated, local)
-            if used and used <= unsent:
-                kept.append(column.name)
-                column = replace(column, generated=None)  # noqa: PLW2901
-            elif used & unsent:
-                raise _mixture(local, f'generated column "{column.name}"')
-        columns.append(replace(column, not_null=False) if column.name in unsent or column.name in kept else column)
-    checks = []
-    for check in local.checks:
-        used = _used(check.expression, local)
-        if not used & unsent:
-            checks.append(check)
-        elif not used <= unsent:
-            raise _mixture(local, f'check constraint "{check.name}"')
-    return replace(local, all_columns=tuple(columns), checks=tuple(checks)), kept
+def judged(local: Relation, unsent: Columns, lacking: Columns) -> tuple[Relation, Columns]:
+    """A table with what is checked of an UPDATE that did not send some columns, and the generated columns that keep their stored value.
+
+    `unsent`: the columns whose value is not known; `lacking`: all that were not sent, whose own constraints hold already.
+    """
+    kept = frozenset(
+        column.name for column in local.columns
+        if column.generated is not None and (read := columns_of(column.generated, local)) and read <= unsent
+    )  # fmt: skip
+
+    def free(column: Column) -> Column:
+        if column.name in kept:
+            return replace(column, generated=None, not_null=False)
+        if column.name not in lacking:
+            return column
+        type_oid, typmod = registry.known().base(column.type_oid, column.typmod)
+        return replace(column, type_oid=type_oid, typmod=typmod, not_null=False)
+
+    columns = tuple(column if column.dropped else free(column) for column in local.all_columns)
+    checks = tuple(check for check in local.checks if not columns_of(check.expression, local) & unsent)
+    return replace(local, all_columns=columns, checks=checks), kept
 
 
-def kept_by_update(local: Relation, unsent: frozenset[str]) -> list[str]:
-    """The generated columns that an UPDATE without these columns leaves as they are; 0A000 for a mixture."""
-    return _without(local, unsent)[1] if unsent else []
-
-
-def _mixture(local: Relation, what: str) -> PostgresError:
-    return not_supported(
-        f'{what} of logical replication target relation "{shown(local)}" needs columns that an UPDATE did not send',
-        hint="Let it depend on replicated columns alone, or set the publisher's columns to a storage that is not out-of-line.",
-    )
-
-
-def _used(text: str, local: Relation) -> frozenset[str]:
-    """The names of the columns that a stored expression uses."""
+def columns_of(text: str, local: Relation) -> Columns:
+    """The names of the columns that a stored expression reads."""
     live = [ScopeColumn(c.name, c.attnum, TypeRef(c.type_oid, c.typmod, c.collation), c.name) for c in local.columns]
     context = BindContext(types=registry.known().anywhere())
     bound = binder.bind_raw(parse_expression(text), relation_scope(local.name, local.schema, live, local.oid), context)
-    return frozenset(each.name for each in walk(bound) if isinstance(each, ColumnRef))
+    return frozenset(node.name for node in walk(bound) if isinstance(node, ColumnRef))
 
 
-def _table(structs: pa.ChunkedArray) -> pa.Table:
+def rows_of(structs: pa.StructArray) -> pa.Table:
     """The fields of a struct column, NULL where the struct is."""
-    chunks = [pa.table(chunk.flatten(), names=[f.name for f in chunk.type]) for chunk in structs.chunks]
-    return pa.concat_tables(chunks)
+    return pa.table(structs.flatten(), names=[field.name for field in structs.type])

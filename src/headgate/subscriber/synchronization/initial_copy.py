@@ -217,8 +217,7 @@ class InitialCopy:
             rows = row_completion.complete_inserts(rows, target.local, target.sources, factory(transaction, target.local))
         else:
             target.refuse_nulls(rows)
-        if leaf_constraints.needed(transaction, target.local):
-            leaf_constraints.check_rows(rows, target.local, transaction, factory)
+        leaf_constraints.check_rows(rows, target.local, transaction, factory)
         if self.relation.parent:
             partitioned.refuse_rows_outside(Fence(transaction.cursor, self.relation), rows)
         return rows

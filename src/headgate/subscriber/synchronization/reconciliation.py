@@ -28,7 +28,7 @@ from headgate.pgoutput import message as m
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conversion, row_completion
+from headgate.subscriber.apply import conversion, row_completion, updated_rows
 from headgate.subscriber.apply.relation_map import Mapping, map_relation, shown
 from headgate.subscriber.synchronization.copy_target import PIECE, CopyTarget
 from headgate.types import registry, sortkey
@@ -142,14 +142,15 @@ def _stage(
 def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, difference: FoundDifference, folder: DataPath) -> dict[str, int]:
     """Merges what differs; how many changes of each kind."""
     local = mapping.local
-    extra = [column.name for column in mapping.extra if column.generated is None]
-    unchanged = [*extra, *row_completion.kept_by_update(local, frozenset(extra))]
+    extra = frozenset(column.name for column in mapping.extra if column.generated is None)
+    kept = row_completion.judged(local, extra, extra)[1]
     place = data_location.uri(folder / "changes")
-    difference.changes(folder / "rows", unchanged).write.parquet(place)
+    difference.changes(folder / "rows", sorted(extra | kept)).write.parquet(place)
     copy.worker.check_stop()
     changes = transaction.engine.spark.read.parquet(place)
     counted = changes.groupBy("op").agg(F.count(F.lit(1)).alias("n")).toArrow().to_pydict()
     counts = dict(zip(counted["op"], counted["n"], strict=True))
     if counts:
-        copy.worker.applier(local.oid).merge(transaction, local, mapping.key, changes)
+        by_driver = bool(updated_rows.Reads.of(transaction, local).needed(extra))
+        copy.worker.applier(local.oid).merge(transaction, local, mapping.key, changes.toArrow() if by_driver else changes)
     return counts

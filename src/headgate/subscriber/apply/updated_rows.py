@@ -1,0 +1,187 @@
+"""The new rows of UPDATEs: constraints are checked, and generated columns computed, for the complete row of each change.
+
+If an UPDATE sent some of the columns that an expression reads and did not send others (an unchanged TOAST value, a column that only the
+subscriber has), the row is looked up (`changes.row_history`). If it sent none of them, the constraint is not checked again and a
+generated column keeps its stored value, as in PostgreSQL. Changes whose row is not there are not checked if rows are looked up.
+
+Called by the applier before it merges a batch, with the relation whose key finds the rows: the table, or a leaf of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from headgate.catalog.relation.relation import Relation
+from headgate.changes.keyed_batch import has_unsent, in_order
+from headgate.changes.row_history import RowHistory
+from headgate.expression.spark import domain
+from headgate.storage.partitioned import Fence
+from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.apply import leaf_constraints
+from headgate.subscriber.apply.conflict import MESSAGES, ApplyPlace
+from headgate.subscriber.apply.row_completion import Columns, Factory, columns_of, judged, rows_of
+from headgate.types import buffers
+
+Key = tuple[int, ...] | None
+HISTORY_CHANGES = 20_000
+"""Changes whose rows are looked up at a time; the changes before them are in the table then."""
+UNSENT_BYTES = 64 << 20
+"""Bytes of values that were not sent and are held at a time."""
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """The UPDATEs of a batch that did not send these columns."""
+
+    columns: Columns
+    places: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The columns that the generated columns, CHECK constraints and partition bounds of a table and its leaves read."""
+
+    expressions: tuple[Columns, ...]
+    bounds: Columns
+    route: Columns
+    """The partition columns, if leaves have constraints of their own."""
+    domains: bool
+    """Whether a column's type is a domain with constraints."""
+
+    @classmethod
+    def of(cls, transaction: Transaction, local: Relation) -> Reads:
+        """Those of a relation that is written to by name."""
+        leaves = leaf_constraints.further(transaction, local)
+        generated = [columns_of(column.generated, local) for column in local.columns if column.generated is not None]
+        checks = [columns_of(check.expression, table) for table in (local, *leaves) for check in table.checks]
+        bounds = frozenset(Fence(transaction.cursor, local).names) if local.parent else frozenset[str]()
+        route = frozenset(transaction.partitioned(local).router.key_names()) if leaves else frozenset[str]()
+        domains = any(domain.constrained(column.type_oid) for column in local.columns)
+        return cls((*generated, *checks, bounds), bounds, route, domains)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is checked or computed."""
+        return not any(self.expressions) and not self.route and not self.domains
+
+    def needed(self, unsent: Columns) -> Columns:
+        """The unsent columns without which an expression cannot be evaluated: it reads others too, which were sent or are needed."""
+        found = unsent & self.route
+        while True:
+            more = found.union(*(read & unsent for read in self.expressions if read & unsent and not read <= unsent - found))
+            if more == found:
+                return found
+            found = more
+
+
+def completed(
+    frame: pa.Table | DataFrame, local: Relation, key: Key, *, transaction: Transaction, factory: Factory | None, place: ApplyPlace,
+    routed_from: Relation | None = None,
+) -> Iterator[pa.Table | DataFrame]:  # fmt: skip
+    """The changes frame with the new rows of its UPDATEs completed and checked, in parts: each is to be merged before the next is taken.
+
+    Frames of Spark are of tables without such constraints, or are complete (`reconciliation`).
+    """
+    if factory is None or isinstance(frame, DataFrame):
+        yield frame
+        return
+    reads = Reads.of(transaction, local)
+    groups = [] if reads.is_empty else _lacking(frame)
+    if not groups:
+        yield frame
+        return
+    place.message = MESSAGES["U"]
+    if not any(_needed(reads, group, key) for group in groups):
+        yield _completed(frame, groups, reads, local, key, transaction, factory, routed_from)
+        return
+    transaction.lock(local)
+    frame = in_order(frame)
+    for first in range(0, frame.num_rows, HISTORY_CHANGES):
+        part = frame.slice(first, HISTORY_CHANGES).combine_chunks()
+        yield _completed(part, _lacking(part), reads, local, key, transaction, factory, routed_from)
+
+
+def _lacking(frame: pa.Table) -> list[Lacking]:
+    """The UPDATEs of a changes frame, by the columns that they did not send."""
+    updates = np.flatnonzero(np.asarray(pc.equal(frame["op"], "U")))
+    if not len(updates):
+        return []
+    if not has_unsent(frame):
+        return [Lacking(frozenset(), updates)]
+    joined = pc.fill_null(pc.binary_join(frame["unchanged"].take(pa.array(updates)), "\0"), "")
+    texts = buffers.whole(joined).dictionary_encode()
+    codes = texts.indices.to_numpy()
+    names = [frozenset(text.split("\0")) - {""} for text in texts.dictionary.to_pylist()]
+    return [Lacking(columns, updates[codes == code]) for code, columns in enumerate(names)]
+
+
+def _needed(reads: Reads, group: Lacking, key: Key) -> Columns:
+    """The columns that must be looked up. Without a key the old row tells all: columns that only the subscriber has are NULL in it."""
+    return frozenset() if key is None else reads.needed(group.columns)
+
+
+def _completed(
+    frame: pa.Table, groups: list[Lacking], reads: Reads, local: Relation, key: Key, transaction: Transaction, factory: Factory,
+    routed_from: Relation | None,
+) -> pa.Table:  # fmt: skip
+    """The same of one part."""
+    done: list[tuple[npt.NDArray[np.int64], pa.Table]] = []
+    unchanged: list[tuple[npt.NDArray[np.int64], Columns]] = []
+    history: RowHistory | None = None
+    for group in groups:
+        needed = _needed(reads, group, key)
+        unsent = frozenset[str]() if key is None else group.columns - needed
+        relation, kept = judged(local, unsent, group.columns)
+        if reads.bounds and reads.bounds <= unsent:
+            relation = replace(relation, parent=0)  # the row stays where it is
+        unchanged.append((group.places, (frozenset() if key is None else group.columns) | kept))
+        slices: Iterator[npt.NDArray[np.int64]] = iter([group.places])
+        if needed and key is not None:
+            history = history or RowHistory.of(transaction, local, key, frame)
+            slices = history.slices(group.places[history.row[group.places] >= 0], needed, UNSENT_BYTES)
+        for places in slices:
+            rows = _rows(frame, places, needed, history)
+            rows = factory(transaction, relation, routed_from).checked(rows)
+            leaf_constraints.check_rows(rows, local, transaction, factory, unsent, group.columns)
+            done.append((places, rows.select([column.name for column in relation.columns if column.generated is not None])))
+    return _written(frame, done, unchanged)
+
+
+def _rows(frame: pa.Table, places: npt.NDArray[np.int64], needed: Columns, history: RowHistory | None) -> pa.Table:
+    """The new rows of the changes at these places, with the needed columns."""
+    rows = rows_of(buffers.whole(frame["new"]).take(pa.array(places)))
+    for name in needed if history is not None else ():
+        at = rows.column_names.index(name)
+        rows = rows.set_column(at, rows.schema.field(at), history.values(name, places))  # type: ignore[union-attr]
+    return rows
+
+
+def _written(
+    frame: pa.Table, done: list[tuple[npt.NDArray[np.int64], pa.Table]], unchanged: list[tuple[npt.NDArray[np.int64], Columns]]
+) -> pa.Table:
+    """The frame with generated columns and with the columns that each UPDATE leaves as they are."""
+    new = buffers.whole(frame["new"])
+    fields = []
+    for field in new.type:
+        values = buffers.field(new, field.name)
+        parts = [(places, rows[field.name]) for places, rows in done if field.name in rows.column_names]
+        if parts:
+            at = np.full(frame.num_rows, -1, np.int64)
+            at[np.concatenate([places for places, _ in parts])] = np.arange(sum(len(places) for places, _ in parts))
+            computed = pa.chunked_array([chunk for _, column in parts for chunk in column.cast(field.type).chunks], field.type)
+            values = pc.if_else(pa.array(at >= 0), buffers.whole(computed.take(pa.array(at, mask=at < 0))), values)
+        fields.append(values)
+    structs = pa.StructArray.from_arrays(fields, fields=list(new.type), mask=new.is_null()) if fields else new
+    frame = frame.set_column(frame.column_names.index("new"), "new", structs)
+    codes = np.full(frame.num_rows, -1, np.int64)
+    for code, (places, _) in enumerate(unchanged):
+        codes[places] = code
+    lists = pa.array([sorted(columns) or None for _, columns in unchanged], pa.list_(pa.string()))
+    return frame.set_column(frame.column_names.index("unchanged"), "unchanged", lists.take(pa.array(codes, mask=codes < 0)))
