@@ -8,6 +8,7 @@ import pytest
 
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
+from headgate.pgoutput import message as m
 from headgate.walreceiver import remote
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.link import check_conninfo
@@ -40,6 +41,31 @@ def test_the_session_is_set_up_as_postgresql_does(publisher) -> None:
         for name in ("datestyle", "intervalstyle", "extra_float_digits", "application_name", "search_path")
     ]
     assert shown == ["ISO, MDY", "postgres", "3", "sub", ""]
+
+
+OTHER = {
+    "bytea_output": "escape", "datestyle": "German, DMY", "intervalstyle": "sql_standard", "extra_float_digits": "0",
+    "timezone": "Asia/Kolkata", "xmlbinary": "hex", "standard_conforming_strings": "off", "quote_all_identifiers": "on",
+    "transform_null_equals": "on", "client_encoding": "LATIN1", "lc_monetary": "C.UTF-8",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of", ["ROLE", "DATABASE", "ROLE IN DATABASE"])
+def test_texts_and_queries_do_not_depend_on_the_settings_of_the_publisher(postgres, database, of: str) -> None:
+    role = f"reader_of_{database}"
+    target = {"ROLE": f"ROLE {role}", "DATABASE": f"DATABASE {database}", "ROLE IN DATABASE": f"ROLE {role} IN DATABASE {database}"}[of]
+    changes = "; ".join(f"ALTER {target} SET {name} = {value if name == 'datestyle' else repr(value)}" for name, value in OTHER.items())
+    postgres.psql(database, f"CREATE ROLE {role} LOGIN SUPERUSER; {changes}")
+    query = r"""SELECT '\x00ff'::bytea, date '2024-02-03', interval '1 day 2 hours', 0.1::float8 + 0.2, timestamptz '2024-01-01 00:00+00',
+        xmlelement(name a, '\x00'::bytea), length('a\b'), NULL = NULL, 'ä', 1::money, format_type('int4'::regtype, NULL), quote_ident('a')"""
+    try:
+        with PublisherConnection.open(postgres.conninfo(database), "sub") as connection:
+            expected = connection.query(query)
+        with PublisherConnection.open(postgres.conninfo(database) + f" user={role}", "sub", replication=False) as connection:
+            assert connection.query(query) == expected
+    finally:
+        postgres.psql(database, f"DROP ROLE {role}")
+    assert expected[0][:5] == ("\\x00ff", "2024-02-03", "1 day 02:00:00", "0.30000000000000004", "2024-01-01 00:00:00+00")
 
 
 def test_options_of_the_user_are_kept(postgres, database) -> None:
@@ -129,6 +155,19 @@ def test_streaming_from_a_missing_slot_fails_with_the_publishers_error(publisher
     with pytest.raises(PostgresError) as caught:
         publisher.start_streaming("none_such", Lsn(0), ["p"])
     assert caught.value.message == 'could not start WAL streaming: ERROR:  replication slot "none_such" does not exist'
+
+
+def test_the_error_that_ends_a_stream_is_reported_by_whatever_meets_it_first(postgres, database) -> None:
+    with PublisherConnection.open(postgres.conninfo(database), "sub") as connection:
+        connection.create_slot("ended", temporary=True)
+        connection.start_streaming("ended", Lsn(0), ["p"])
+        postgres.psql(database, f"SELECT pg_terminate_backend({connection.backend_pid}, 10000)")
+        connection.wait(10)
+        connection._pgconn.consume_input()
+        while connection._pgconn.get_copy_data(1)[0] > 0:
+            pass
+        with pytest.raises(PostgresError, match="FATAL:  terminating connection due to administrator command"):
+            connection.send_status(m.StatusUpdate(Lsn(1), Lsn(1), Lsn(1), 0, reply_requested=False))
 
 
 def test_a_publisher_that_cannot_be_reached_is_an_error_of_the_connection(postgres) -> None:

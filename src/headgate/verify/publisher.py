@@ -33,8 +33,6 @@ from headgate.walreceiver.spool import Spool
 from headgate.walreceiver.waker import Waker
 
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT {}"
-UTC = "SET TimeZone = 'UTC'"
-"""Texts of both sides are of one time zone."""
 PIECE = 8 << 20
 """Bytes of the stream that are decoded at a time."""
 
@@ -67,11 +65,9 @@ class Publisher:
     def __enter__(self) -> Self:
         try:
             self._control = PublisherConnection.open(self._subscription.conninfo, self._name, waker=self._stream_waker)
-            self._control.query(UTC)
             created = self._control.create_slot(self._name, snapshot="export", temporary=True)
             self.lsn = created.consistent_point
             self._reader = PublisherConnection.open(self._subscription.conninfo, self._name, waker=self.waker, replication=False)
-            self._reader.query(UTC)
             self._opened = time.monotonic()
             self._reader.query(BEGIN.format(literal(created.snapshot or "")))
             self._limit()

@@ -2,7 +2,7 @@
 
 `connection.PublisherConnection` puts the replication protocol on it. One thread at a time. All waiting is on the socket and a `Waker`, so
 that a worker can be stopped at any place. libpq does what belongs to it: conninfo, TLS, SCRAM, service files, .pgpass. Start-up parameters
-are those of a PostgreSQL 15 subscriber (postgresql-behaviour.md §5.1).
+are those of a PostgreSQL 15 subscriber (postgresql-behaviour.md §5.1) and further settings that change text output (`TEXT_SETTINGS`).
 
 Errors are PostgresError: of the session 08006, of the publisher with the publisher's SQLSTATE and libpq's text (``ERROR:  …``).
 """
@@ -24,7 +24,20 @@ from headgate.errors import PostgresError, Severity
 from headgate.walreceiver import answer
 from headgate.walreceiver.waker import Waker
 
-OPTIONS = " -c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3"
+TEXT_SETTINGS = {
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "3",
+    "bytea_output": "hex",
+    "timezone": "UTC",
+    "lc_monetary": "C",
+    "xmlbinary": "base64",
+    "standard_conforming_strings": "on",
+    "quote_all_identifiers": "off",
+    "transform_null_equals": "off",
+}
+"""The settings on which the text of values and the meaning of queries depend: the publisher's role or database may have others."""
+OPTIONS = "".join(f" -c {name}={value}" for name, value in TEXT_SETTINGS.items())
 Row = tuple[str | None, ...]
 
 
