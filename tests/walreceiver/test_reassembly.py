@@ -145,3 +145,14 @@ def test_with_origin_none_what_came_from_elsewhere_is_dropped_and_passed(stream)
     assert values(segment) == [(10, ["2"])]
     assert [type(other) for _, _, other in segment.others] == [m.Relation], "what a dropped transaction described is still known"
     assert (whole.passed, whole.inside) == (205, False)
+
+
+@pytest.mark.parametrize("only_local", [False, True])
+def test_an_abort_of_a_transaction_that_was_never_streamed_is_ignored_at_any_place(stream, only_local: bool) -> None:
+    abort = m.StreamAbort(9, 8)
+    begin, row, commit = transaction(5, 100, insert(1))
+    spool, whole = stream(abort, begin, abort, row, abort, commit, abort, begin, abort, FOREIGN, row, commit, only_local=only_local)
+    segment = spool.take(0, WHOLE)
+    assert segment is not None
+    assert values(segment) == ([(5, ["1"])] if only_local else [(5, ["1", "1"])])
+    assert not whole.inside

@@ -40,7 +40,7 @@ PIECE = 4 << 20
 """Bytes that are given to the spool at a time."""
 _OF_CHANGE = frozenset(b"RYIUDTM")
 _DESCRIPTIONS = frozenset(b"RY")
-_BEGIN, _COMMIT, _ORIGIN = ord("B"), ord("C"), ord("O")
+_BEGIN, _COMMIT, _ORIGIN, _ABORT = ord("B"), ord("C"), ord("O"), ord("A")
 _ENTRY = struct.Struct("=II")
 
 
@@ -150,6 +150,8 @@ class Reassembly:
         if self._chunk is not None:
             self._in_chunk(frame, tag)
             return None
+        if tag == _ABORT:  # also of a transaction that was never streamed, at any place
+            return self._control(frame)
         if tag == _BEGIN:
             if self._only_local:
                 self._begun = bytes(frame)

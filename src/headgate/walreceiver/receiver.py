@@ -30,6 +30,7 @@ from headgate.walreceiver.waker import Waker
 
 _log = logging.getLogger("headgate.walreceiver")
 
+_STREAM_ABORT = b"A"
 STATUS_PAUSE = 0.05
 """Seconds between two status messages that only report progress."""
 
@@ -120,6 +121,8 @@ class Receiver:
         self._store(run)
 
     def _store(self, run: list[memoryview]) -> None:
+        if self._reassembly is None:  # PostgreSQL 18 may send the abort of a transaction that was never streamed: it means nothing
+            run = [frame for frame in run if frame[XLOG_HEADER : XLOG_HEADER + 1] != _STREAM_ABORT]
         if not run:
             return
         last = run[-1]
