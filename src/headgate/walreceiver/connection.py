@@ -134,6 +134,8 @@ class PublisherConnection(Link):
         57P01 if the waker has been stopped: a publisher that is written to without a pause always has something, so nobody might ever wait.
         """
         self._go_on()
+        if not self.streaming:
+            return None
         frames: list[memoryview] = []
         size = 0
         get = self._pgconn.get_copy_data
@@ -162,10 +164,25 @@ class PublisherConnection(Link):
                     self._end_of_stream()
                     return None
         except psycopg.Error as error:
-            if frames:
-                return frames
-            raise PostgresError("08006", f"could not receive data from WAL stream: {self._error(error)}") from error
+            if not frames:
+                self._raise_end("could not receive data from WAL stream", error)
+                return None
         return frames
+
+    def _raise_end(self, about: str, error: psycopg.Error) -> None:
+        """Raise the error with which the publisher ended the stream, 08006 with libpq's text if the stream is not over, nothing if it is.
+
+        libpq refuses all data of a COPY once the publisher's error has arrived, and its own text hides that error.
+        """
+        text = f"{about}: {self._error(error)}"
+        length = -1
+        with contextlib.suppress(psycopg.Error):
+            while (length := self._pgconn.get_copy_data(1)[0]) > 0:
+                pass
+        if length < 0:
+            self._end_of_stream()
+        if self.streaming or self._pgconn.status == pq.ConnStatus.BAD:
+            raise PostgresError("08006", text) from error
 
     def _end_of_stream(self) -> None:
         """Reads what follows the CopyDone, or the error that ended the stream."""
@@ -185,13 +202,16 @@ class PublisherConnection(Link):
         return self._wait(timeout)
 
     def send_status(self, status: m.StatusUpdate) -> None:
-        """Sends a Standby Status Update; 08006 ``could not send data to WAL stream: …``."""
+        """Send a Standby Status Update.
+
+        Raises the publisher's error if it has ended the stream with one, otherwise 08006 ``could not send data to WAL stream: …``.
+        """
         try:
             with step(Step.FEEDBACK):
                 self._pgconn.put_copy_data(write_reply(status))
                 self._flush()
         except psycopg.Error as error:
-            raise PostgresError("08006", f"could not send data to WAL stream: {self._error(error)}") from error
+            self._raise_end("could not send data to WAL stream", error)
 
     def end_streaming(self) -> None:
         """Sends CopyDone and reads the stream to its end; what still arrives is dropped."""
