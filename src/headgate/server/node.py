@@ -157,7 +157,7 @@ class Node:
         if self._given_spark is None and self.settings.flag("warm_up"):
             from headgate.storage import warmup
 
-            warmup.start(self.engine.spark, self.engine.exchange, ["headgate.commands.execute"])
+            warmup.start(self.engine.spark, self.engine.exchange, ["headgate.commands.execute"], lambda: self.stopping)
         if self._on_ready is not None:
             with contextlib.closing(self.catalog.cursor()) as cursor:
                 self._on_ready(acl.role_name(cursor, BOOTSTRAP_SUPERUSER))

@@ -10,16 +10,13 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from headgate.errors import PostgresError
 from headgate.storage.delta import delta_log
 from headgate.storage.delta.delta_table import FILE, RESIDENT_ROWS, ROW, Delta, DeltaTable
 from headgate.storage.location import data_location
@@ -61,25 +58,27 @@ def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
     return batches
 
 
-def start(session: SparkSession, scratch: DataPath, modules: Sequence[str] = ()) -> threading.Thread:
-    """`warm_up` in a daemon thread. What goes wrong in it is said in the log, and is no failure of the node.
+def start(session: SparkSession, scratch: DataPath, modules: Sequence[str], is_stopping: Callable[[], bool]) -> threading.Thread:
+    """Run `warm_up` in a daemon thread. An error is logged and is not a failure of the node; one is expected if the node is stopping.
 
     `modules` are imported first: those of statements take a quarter of a second.
     """
 
     def run() -> None:
         begun = time.monotonic()
-        for each in modules:
-            importlib.import_module(each)
-        heap.settle()
         try:
+            for module in modules:
+                importlib.import_module(module)
+            heap.settle()
             warm_up(session, scratch)
             _log.debug("the warm-up took %.1f s", time.monotonic() - begun)
-        except (PySparkException, Py4JError, PostgresError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 (Spark ends under it in many ways)
+            if is_stopping():
+                return
             known = used_up(error)
             if known is not None:
                 _log.warning("the warm-up failed; the first statements will take longer: %s", known.message)
-            elif session.sparkContext._jsc is not None:  # it does not end under it
+            else:
                 _log.warning("the warm-up failed; the first statements will take longer", exc_info=True)
 
     thread = threading.Thread(target=run, name="spark warm-up", daemon=True)
