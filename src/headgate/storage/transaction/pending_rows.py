@@ -52,6 +52,10 @@ class PendingInsert:
         return (self.relation.database, self.relation.oid)
 
 
+Saved = tuple[tuple[PendingInsert, ...], int, int]
+"""Pending rows, how many there are, and their bytes."""
+
+
 class PendingRows:
     """The pending rows of one transaction, in the order of its statements."""
 
@@ -84,14 +88,13 @@ class PendingRows:
         """The rows of a table."""
         return [each.rows for each in self._all if each.key == key]
 
-    def saved(self) -> tuple[PendingInsert, ...]:
+    def saved(self) -> Saved:
         """What there is now, for `restore`."""
-        return self._all
+        return self._all, self._rows, self._bytes
 
-    def restore(self, saved: tuple[PendingInsert, ...]) -> None:
+    def restore(self, saved: Saved) -> None:
         """Makes it what it was: later rows are forgotten, rows that were written since are pending again."""
-        self._all = saved
-        self._rows, self._bytes = sum(each.rows.num_rows for each in saved), sum(each.rows.nbytes for each in saved)
+        self._all, self._rows, self._bytes = saved
 
     def settle(self) -> None:
         """Writes the rows, each table under its lock. 23505 where a key has been added meanwhile by somebody who did not ask.
@@ -100,7 +103,7 @@ class PendingRows:
         a row are one write, unless something was logged in between: each is published as the catalog was when its statement ran.
         """
         waiting = self._all
-        self.restore(())
+        self.restore(((), 0, 0))
         for _, relation in sorted({one.key: one.relation for one in waiting}.items(), key=lambda item: item[0]):
             self._transaction.lock(relation)
         for (key, made), each in itertools.groupby(waiting, lambda one: (one.key, (one.seen, one.xid))):

@@ -271,7 +271,7 @@ class Transaction(Uncommitted):
         """What this statement sees of all tables."""
         opened, visible = self._open, self.engine.visible
         view = visible if self._view is None else self._view
-        return StatementView(view, visible, dict(opened.tables), dict(opened.seen), self._pending.saved(), len(opened.writes))
+        return StatementView(view, visible, dict(opened.tables), dict(opened.seen), self._pending.saved()[0], len(opened.writes))
 
     def own_writes(self, relation: Relation, since: int) -> list[tuple[TableWrite, pa.Table | None]]:
         """What this transaction has written to a table from its write `since` on, and the change rows of a write that has no files yet."""

@@ -33,13 +33,20 @@ from headgate.storage.lock import Key
 from headgate.storage.transaction.catalog_transaction import RecordedCatalog
 from headgate.storage.transaction.change_file import HeldChanges
 from headgate.storage.transaction.log import TableWrite, WriteKind, WrittenFile
-from headgate.storage.transaction.pending_rows import PendingInsert, PendingRows
+from headgate.storage.transaction.pending_rows import PendingRows, Saved
 from headgate.storage.transaction.staged import StagedTable
 from headgate.types import registry
 
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
     from headgate.catalog.relation.relation import Relation
+
+
+MOST_SUBTRANSACTIONS = 64
+"""Subtransactions with an xid of their own (as many as PostgreSQL keeps in memory of a session, PGPROC_MAX_CACHED_SUBXIDS).
+
+Writes of different subtransactions go into different files. Later ones have the transaction's xid, so that the files do not become more.
+"""
 
 
 class StaleDefinitionError(PostgresError):
@@ -56,7 +63,7 @@ class _Savepoint:
     dropped: set[Key]
     catalog: int
     history: tuple[bool, AbstractSet[int] | None, bool]
-    pending: tuple[PendingInsert, ...]
+    pending: Saved
     xid: int = 0
 
 
@@ -128,6 +135,8 @@ class Uncommitted:
         self._catalog_keys: dict[CatalogKey, Hold] = {}
         """Keys of catalogs that this holds until it ends; also those that a savepoint has taken back."""
         self._savepoints: list[_Savepoint] = []
+        self._subtransactions = 0
+        """How many savepoints have got an xid."""
         self._history_due = False
         self._history_among: AbstractSet[int] | None = frozenset()
         """Relations (oids) that may have changed where history is due; None: any."""
@@ -465,13 +474,14 @@ class Uncommitted:
             self._note(key[1], kind, version, changes, size=size)
 
     def _subtransaction(self) -> int:
-        """The xid of the innermost savepoint, 0 outside of savepoints."""
+        """The xid of the innermost savepoint, 0 outside of savepoints and after MOST_SUBTRANSACTIONS of them."""
         if not self._savepoints:
             return 0
         innermost = self._savepoints[-1]
-        if not innermost.xid:
+        if not innermost.xid and self._subtransactions < MOST_SUBTRANSACTIONS:
             _ = self.xid  # the transaction's own is the smaller one
             innermost.xid = self.engine.log.next_xid()
+            self._subtransactions += 1
         return innermost.xid
 
     def _make_whole(self) -> None:
