@@ -282,3 +282,23 @@ def test_drop_after_giving_up_the_slot_in_the_same_block_was_refused(publisher, 
     assert subscriber.of_subscription("count(*)") == "0"
     kept = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
     assert publisher.sql(kept) == "1"
+
+
+def test_a_copy_with_origin_none_warns_of_tables_that_subscriptions_of_the_publisher_write_to(publisher, subscriber) -> None:
+    tables = "CREATE TABLE t(id int PRIMARY KEY); CREATE TABLE u(id int PRIMARY KEY)"
+    publisher.sql(f"{tables}; CREATE PUBLICATION p FOR TABLE t; CREATE PUBLICATION q FOR TABLE u")
+    subscriber.sql(tables)
+    upstream = "CREATE SUBSCRIPTION upstream CONNECTION 'dbname=none' PUBLICATION x WITH (connect = false, slot_name = NONE)"
+    publisher.sql(
+        f"{upstream}; INSERT INTO pg_subscription_rel SELECT oid, 't'::regclass, 'r', NULL FROM pg_subscription WHERE subname = 'upstream'"
+    )
+    try:
+        subscriber.sql(publisher.subscription("origin = none", publication="q"))
+        assert not any("origin" in said for said in subscriber.session.said)
+        subscriber.sql("ALTER SUBSCRIPTION s ADD PUBLICATION p")
+        text = 'subscription "s" requested copy_data with origin = NONE but might copy data that had a different origin'
+        assert f"WARNING: {text}" in subscriber.session.said
+        subscriber.sql("ALTER SUBSCRIPTION s REFRESH PUBLICATION")
+        assert not any("origin" in said for said in subscriber.session.said), "t is not copied again"
+    finally:
+        publisher.sql("DROP SUBSCRIPTION upstream")

@@ -94,6 +94,24 @@ def published_tables(connection: PublisherConnection, publications: Sequence[str
     return [table for name, table in found.items() if name not in covered]
 
 
+def written_by_subscriptions(
+    connection: PublisherConnection, publications: Sequence[str], without: Collection[tuple[str, str]] = ()
+) -> list[str]:
+    """The publications with a table into which a subscription of the publisher writes; `without`: tables that do not count."""
+    tree = "" if connection.is_node else (
+        " OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(s.srrelid)"
+        " UNION SELECT relid FROM pg_catalog.pg_partition_tree(s.srrelid))"
+    )  # fmt: skip
+    sql = (
+        "SELECT DISTINCT t.pubname, t.schemaname, t.tablename FROM pg_catalog.pg_publication_tables t"
+        " JOIN pg_catalog.pg_namespace n ON n.nspname = t.schemaname"
+        " JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename"
+        f" JOIN pg_catalog.pg_subscription_rel s ON s.srrelid = c.oid{tree} WHERE t.pubname IN ({_list(publications)})"
+    )
+    rows = _ask(connection, sql, "could not receive list of replicated tables from the publisher", 3)
+    return sorted({str(name) for name, schema, table in rows if (schema, table) not in without})
+
+
 def _covered(connection: PublisherConnection, listed: set[tuple[str, str]]) -> set[tuple[str, str]]:
     """The partitions whose ancestor is listed too, which brings their rows: a node leaves them out as PostgreSQL does from 16 on."""
     rows = _ask(

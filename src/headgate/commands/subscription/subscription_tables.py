@@ -108,7 +108,27 @@ def add_all(
     session: Session, transaction: Transaction, connection: PublisherConnection, subscription: Subscription, state: SyncState
 ) -> int:
     """Adds the published tables in `state`; how many there are."""
+    _warn_of_origins(session, connection, subscription, state, set())
     return len(_add(session, transaction, subscription, _published(connection, subscription), state))
+
+
+def _warn_of_origins(
+    session: Session, connection: PublisherConnection, subscription: Subscription, state: SyncState, known: Collection[tuple[str, str]]
+) -> None:
+    """Warn if a table to be copied with origin = none may have rows of other origins (check_publications_origin in PostgreSQL 16)."""
+    if subscription.origin != "none" or state != SyncState.INIT:
+        return
+    names = remote.written_by_subscriptions(connection, list(subscription.publications), known)
+    if not names:
+        return
+    shown = ", ".join(f'"{name}"' for name in names)
+    listed = f"a publication ({shown}) that contains" if len(names) == 1 else f"publications ({shown}) that contain"
+    session.notices.warning(
+        f'subscription "{subscription.name}" requested copy_data with origin = NONE but might copy data that had a different origin',
+        sqlstate="55000",
+        detail=f"The subscription being created subscribes to {listed} tables that are written to by other subscriptions.",
+        hint="Verify that initial data copied from the publisher tables did not come from other origins.",
+    )
 
 
 def _names(cursor: Cursor, subscription: Subscription) -> set[tuple[str, str]]:
@@ -140,6 +160,7 @@ def refresh(
     """Makes the tables of the subscription those that its publications contain now."""
     cursor = transaction.cursor
     known = {each.relation: each for each in subscriptions.tables(cursor, subscription.oid)}
+    _warn_of_origins(session, connection, subscription, state, _names(cursor, subscription))
     published = {each.oid for each in _add(session, transaction, subscription, _published(connection, subscription), state)}
     for oid, each in known.items():
         if oid in published:
