@@ -134,9 +134,9 @@ class Catalog:
         catalog = cls(_connect(path), Path(path))
         with catalog.begin() as transaction:
             bootstrap.bootstrap(transaction.cursor, superuser, password_verifier)
-            macros.install(transaction.cursor)
             for definition in bootstrap.LATER_TABLES:
                 run(transaction.cursor, definition)
+            macros.install(transaction.cursor)
         catalog.mock_authentication_nonce()
         catalog.system_identifier()
         run(catalog.cursor(), "CHECKPOINT")

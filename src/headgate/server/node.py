@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from headgate.sql.parser import ParseNode
     from headgate.storage.lock import Patience
     from headgate.storage.transaction.transaction import Transaction
-    from headgate.subscriber.apply.evolution import Told
+    from headgate.subscriber.apply.evolution import Evolved, Told
     from headgate.subscriber.apply.relation_map import Mapping as Mapped
     from headgate.subscriber.apply.row_completion import RowCompletion
     from headgate.subscriber.synchronization.reconciliation import FoundDifference
@@ -422,11 +422,13 @@ class Node:
 
         return difference.Difference(self, subscription, transaction, mapping, remote, reader)
 
-    def applied_evolution(self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs) -> None:
+    def applied_evolution(
+        self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, applied: bool
+    ) -> Evolved:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         from headgate.commands.subscription.schema_evolution import evolve
 
-        evolve(self, subscription, told, stopping, jobs)
+        return evolve(self, subscription, told, stopping, jobs, applied=applied)
 
     def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
         """Has the published tables that are not in a subscription join it (create_tables)."""

@@ -19,7 +19,7 @@ from headgate.settings.node import Settings
 from headgate.storage.engine import Engine
 from headgate.storage.lock import Mode, Patience
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply.evolution import Told
+from headgate.subscriber.apply.evolution import Evolved, Told
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import RowCompletion
 from headgate.subscriber.synchronization.reconciliation import FoundDifference
@@ -113,7 +113,9 @@ class Host(Protocol):
         """What a table must be changed by to be the publisher's."""
         ...
 
-    def applied_evolution(self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs) -> None:
+    def applied_evolution(
+        self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, applied: bool
+    ) -> Evolved:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         ...
 

@@ -13,7 +13,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -31,7 +31,7 @@ from headgate.storage.lock import Patience
 from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conversion import InputSettings
-from headgate.subscriber.apply.evolution import Evolve
+from headgate.subscriber.apply.evolution import Evolve, Evolved, Told
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import Factory, RowCompletion
 from headgate.subscriber.synchronization.reconciliation import FoundDifference, MadeDifference
@@ -180,7 +180,11 @@ class Worker:
         """Has tables follow what the publisher told of their columns, if the subscription has schema_evolution; else None."""
         if self.subscription.schema_evolution == "none":
             return None
-        return lambda told: self.node.applied_evolution(self.subscription, told, self.patience, self.jobs)
+
+        def evolve(told: Sequence[Told], *, applied: bool = False) -> Evolved:
+            return self.node.applied_evolution(self.subscription, told, self.patience, self.jobs, applied=applied)
+
+        return evolve
 
     @property
     def make_tables(self) -> Callable[[], list[str]] | None:

@@ -8,7 +8,7 @@ here, texts by whoever uses them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.walreceiver import answer
@@ -112,8 +112,8 @@ class Definitions:
     schemas: dict[str, str] = field(default_factory=dict)
 
 
-def read(connection: PublisherConnection, published: Sequence[PublishedTable]) -> Definitions:
-    """What the publisher says of these tables, the tables that they are partitions of, and the types of their columns."""
+def read(connection: PublisherConnection, published: Sequence[PublishedTable], types: Collection[int] = ()) -> Definitions:
+    """What the publisher says of these tables, the tables that they are partitions of, the types of their columns and further types."""
     found = Definitions()
     lists = {(each.schema, each.name): each.columns for each in published}
     rows = [row for schema in sorted({each.schema for each in published}) for row in _relations(connection, _in_schema(schema, published))]
@@ -123,7 +123,7 @@ def read(connection: PublisherConnection, published: Sequence[PublishedTable]) -
         if not above:
             break
         _take(connection, found, _relations(connection, f"c.oid IN ({_numbers(above)})"), {})
-    _read_types(connection, found)
+    _read_types(connection, found, types)
     named = sorted({each.schema for each in found.tables.values()})
     if named:
         _read_schemas(connection, found, named)
@@ -238,9 +238,9 @@ def _read_schemas(connection: PublisherConnection, found: Definitions, names: Se
     found.schemas = {str(row[0]): row[1] for row in rows if row[1]}
 
 
-def _read_types(connection: PublisherConnection, found: Definitions) -> None:
-    """The types of all columns, and the types that those are made of."""
-    wanted = {column.type_oid for table in found.tables.values() for column in table.columns if not column.dropped}
+def _read_types(connection: PublisherConnection, found: Definitions, further: Collection[int]) -> None:
+    """The types of all columns, further ones, and the types that those are made of."""
+    wanted = set(further) | {column.type_oid for table in found.tables.values() for column in table.columns if not column.dropped}
     for _ in range(_LEVELS):
         wanted -= set(found.types)
         if not wanted:

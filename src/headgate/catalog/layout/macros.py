@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headgate.catalog.physical import EXTRA, Cursor, one, rows, run
 from headgate.catalog.relation import key_text
-from headgate.catalog.replication import slot
+from headgate.catalog.replication import slot, subscription_column
 from headgate.settings.encoding import NUMBERED, numbers
 from headgate.sql.names import KEYWORDS
 from headgate.types import registry
@@ -222,11 +222,11 @@ _INITIAL_CHECKS = {
 def install(cursor: Cursor) -> None:
     """Writes macros, views and the texts of types, unless the file has those of this version already."""
     text = "\n".join(split_macros()) + _VIEWS
-    columns_text = str(EXTRA) + str(slot.LATER_COLUMNS)
-    version = int.from_bytes(hashlib.sha256((text + columns_text).encode()).digest()[:7], "big")
+    later = {**EXTRA, "replication_slot": slot.LATER_COLUMNS, "subscription_column": subscription_column.LATER_COLUMNS}
+    version = int.from_bytes(hashlib.sha256((text + str(later)).encode()).digest()[:7], "big")
     if one(cursor, "SELECT 1 FROM hg.counter WHERE name = 'macros' AND value = ?", [version]):
         return
-    for table, columns in {**EXTRA, "replication_slot": slot.LATER_COLUMNS}.items():
+    for table, columns in later.items():
         for name, kind in columns:
             run(cursor, f"ALTER TABLE hg.{table} ADD COLUMN IF NOT EXISTS {name} {kind}")
     run(cursor, "DROP TABLE IF EXISTS hg.type_text")

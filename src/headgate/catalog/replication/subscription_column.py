@@ -18,16 +18,19 @@ DEFINITION = (
     " remote_type VARCHAR, typoid UINTEGER, typmod INTEGER, local_type VARCHAR, not_null BOOLEAN, default_text VARCHAR, dropped BOOLEAN,"
     " unfilled BIGINT)"
 )
-"""Catalogs of nodes that were made before it get it when they are opened."""
-_FIELDS = "attnum, attname, former, remote_type, typoid, typmod, local_type, not_null, default_text, dropped, unfilled"
+"""`former` (names that the column has had) is no longer written."""
+LATER_COLUMNS = (("remote_relid", "UINTEGER"),)
+"""Columns that the table gets when a catalog that was made before them is opened."""
+_FIELDS = "attnum, attname, remote_type, typoid, typmod, local_type, not_null, default_text, dropped, unfilled, remote_relid"
 
 
 @dataclass(frozen=True)
 class FollowedColumn:
     """A column of a published table, as it was when it was looked at last.
 
-    `attnum` is the publisher's, `name` that of the column here too; `former` are names that it has had. `local_type`: the type here where
-    it is another. `unfilled`: rows that were here when the column was added, and have yet to get what the publisher has in it.
+    `attnum` is the publisher's, `name` that of the column here too; `relation` is the publisher's table (its oid, 0 if not known).
+    `local_type`: the type here where it is another. `unfilled`: rows that were here when the column was added, and have yet to get what the
+    publisher has in it.
     """
 
     attnum: int
@@ -38,9 +41,9 @@ class FollowedColumn:
     local_type: str | None = None
     not_null: bool = False
     default: str | None = None
-    former: tuple[str, ...] = ()
     dropped: bool = False
     unfilled: int = 0
+    relation: int = 0
 
 
 def of_table(cursor: Cursor, subscription: int, relation: int) -> list[FollowedColumn]:
@@ -65,8 +68,8 @@ def write(cursor: Cursor, database: int, subscription: int, relation: int, colum
             cursor,
             f"INSERT INTO hg.subscription_column (dbid, subid, relid, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
-                database, subscription, relation, each.attnum, each.name, list(each.former), each.type, each.type_oid, each.typmod,
-                each.local_type, each.not_null, each.default, each.dropped, each.unfilled,
+                database, subscription, relation, each.attnum, each.name, each.type, each.type_oid, each.typmod,
+                each.local_type, each.not_null, each.default, each.dropped, each.unfilled, each.relation,
             ],
         )  # fmt: skip
 
@@ -83,5 +86,5 @@ def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> No
 
 
 def _column(row: Row) -> FollowedColumn:
-    attnum, name, former, kind, oid, typmod, here, not_null, default, dropped, unfilled = row
-    return FollowedColumn(attnum, name, kind, oid, typmod, here, not_null, default, tuple(former), dropped, unfilled)
+    attnum, name, kind, oid, typmod, here, not_null, default, dropped, unfilled, relation = row
+    return FollowedColumn(attnum, name, kind, oid, typmod, here, not_null, default, dropped, unfilled, relation or 0)

@@ -12,7 +12,7 @@ bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from postgast import pg_query_pb2 as pb
 
@@ -240,7 +240,9 @@ def _name_of(element: pb.Node) -> str:
 def followed(table: RemoteTable | None, local: Relation, types: Types) -> list[FollowedColumn]:
     """The published columns that are here too, as they are to be kept in mind."""
     here = {each.name for each in local.columns if each.generated is None}
-    return [kept(each, types) for each in (() if table is None else table.live) if each.name in here and not each.generated]
+    if table is None:
+        return []
+    return [replace(kept(column, types), relation=table.oid) for column in table.live if column.name in here and not column.generated]
 
 
 def kept(column: DefinedColumn, types: Types) -> FollowedColumn:

@@ -1,9 +1,10 @@
 """Tables that follow what their publisher does to its own: `schema_evolution`, add_columns or follow.
 
 `evolve` is called by the apply worker and the table syncs before they apply what needs it, in a transaction of its own, with the rights of
-the subscription's owner. The stream says which columns there are and no more; what has become of which is told by the publisher's catalog,
-by the number of the column, against what it was when it was last looked at (`catalog.replication.subscription_column`). The catalog may be
-ahead of the stream: nothing is renamed or dropped as long as the stream has the old name.
+the subscription's owner. A column is known by the publisher's attribute number. The stream has names and types only; the publisher's
+catalog and the columns as they were before (`catalog.replication.subscription_column`) tell the numbers (`column_identity`). The catalog
+may be ahead of the stream: the names and types that are followed are the stream's. NOT NULL is in the catalog alone: it is dropped at
+once, and set when the stream has been applied as far as the catalog was when it was read (`Evolved.pending`).
 
 What must hold: a change that cannot be followed raises, with the statement for a person to type; nothing differs in silence. A column that
 is added has in the rows that are here what they have there, where the publisher's catalog says it (a default that is a constant). Where
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from postgast import pg_query_pb2 as pb
 
@@ -29,6 +31,7 @@ from headgate.catalog.replication.subscription_column import FollowedColumn
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands.session import NodeParts
 from headgate.commands.subscription.applied_ddl import OwnerSession, acting
+from headgate.commands.subscription.column_identity import Listed, identify
 from headgate.commands.subscription.create_tables import default_of, followed, kept
 from headgate.commands.subscription.remote_type import LocalType, Types
 from headgate.commands.transaction.subtransaction import attempt
@@ -36,7 +39,7 @@ from headgate.errors import PostgresError
 from headgate.sql import statement
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import ParseNode
-from headgate.subscriber.apply.evolution import Told
+from headgate.subscriber.apply.evolution import Evolved, Told
 from headgate.subscriber.host import Jobs
 from headgate.types import registry
 from headgate.walreceiver import definition
@@ -47,31 +50,45 @@ from headgate.walreceiver.remote import PublishedTable, as_text
 _log = logging.getLogger("headgate.subscriber")
 
 
-def evolve(node: NodeParts, subscription: Subscription, told: Sequence[Told], stopping: Callable[[], None], jobs: Jobs) -> None:
-    """Has the tables here follow those of the publisher."""
+def evolve(
+    node: NodeParts, subscription: Subscription, told: Sequence[Told], stopping: Callable[[], None], jobs: Jobs, *, applied: bool
+) -> Evolved:
+    """Has the tables here follow those of the publisher; `applied`: the stream is as far as the catalog was when they were left pending."""
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
-        remote = definition.read(connection, [PublishedTable(each.schema, each.name) for each in told])
+        position = connection.identify_system().position
+        remote = definition.read(connection, [PublishedTable(each.schema, each.name) for each in told], told_types(told))
     warnings: list[str] = []
     done: list[str] = []
+    numbers: list[tuple[int | None, ...]] = []
+    pending: list[Told] = []
     with acting(node, subscription, stopping, jobs) as session:
         types = Types(session, remote.types, remote.schemas, done.append)
         for each in told:
             table = relations.lookup(session.transaction.cursor, subscription.database, each.schema, each.name)
-            if table is not None:
-                follower = _Follower(session, subscription, remote, types, each, table)
-                follower.run()
-                done += follower.done
-                warnings += follower.warnings
+            if table is None:
+                numbers.append(())
+                continue
+            follower = _Follower(session, subscription, remote, types, each, table, applied)
+            numbers.append(follower.run())
+            done += follower.done
+            warnings += follower.warnings
+            pending += [each] if follower.pending else []
     node.launcher.wake()  # for tables that are to be reconciled
     for line in done:
         _log.info('subscription "%s": %s', subscription.name, line)
     for line in warnings:
         _log.warning('subscription "%s": %s', subscription.name, line)
+    return Evolved(tuple(numbers), tuple(pending), position)
+
+
+def told_types(told: Sequence[Told]) -> set[int]:
+    """The types of the columns that were told."""
+    return {type_oid for each in told for _, type_oid, _ in each.columns if type_oid}
 
 
 @dataclass
 class _Follower:
-    """One table."""
+    """One table. `pending`: a column is to be NOT NULL once the stream is as far as the publisher's catalog."""
 
     session: OwnerSession
     subscription: Subscription
@@ -79,8 +96,10 @@ class _Follower:
     types: Types
     told: Told
     local: Relation
+    applied: bool = False
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    pending: bool = False
 
     @property
     def _now(self) -> Relation:
@@ -93,18 +112,29 @@ class _Follower:
         above = relations.ancestors(self.session.transaction.cursor, self.subscription.database, self.local.oid)
         return relations.get(self.session.transaction.cursor, self.subscription.database, above[-1]) if above else self._now
 
-    def run(self) -> None:
-        """Brings the table to what was told."""
+    def run(self) -> tuple[int | None, ...]:
+        """Brings the table to what was told; the publisher's numbers of the columns that were told."""
         self._add_labels()
         remote = self.definitions.named.get((self.told.schema, self.told.name))
         cursor, oid = self.session.transaction.cursor, self.local.oid
-        known = subscription_column.of_table(cursor, self.subscription.oid, oid) or followed(remote, self.local, self.types)
-        there = {each.attnum: each for each in (remote.columns if remote is not None else ())}
-        if self.subscription.schema_evolution == "follow" and self.told.whole and remote is not None:
-            names = self._interim_names(known, there)
-            known = [self._follow(each, there.get(each.attnum), names.get(each.attnum)) for each in known]
-        known += self._added(known, remote)
+        known = subscription_column.of_table(cursor, self.subscription.oid, oid)
+        if remote is not None and any(column.relation not in (0, remote.oid) for column in known):
+            known = []  # the publisher has dropped the table and made another of the name: its columns are matched by name, as at first
+        known = known or followed(remote, self.local, self.types)
+        numbers: Sequence[int | None] = [None] * len(self.told.columns)
+        is_same = remote is not None and self.told.relation in (0, remote.oid)
+        if self.subscription.schema_evolution == "follow" and self.told.whole and remote is not None and is_same:
+            found = identify(self.told.columns, known, remote.columns)
+            numbers = found.numbers
+            known = self._follow(known, {column.attnum: column for column in remote.columns}, numbers)
+            if not found.is_certain:
+                self._request_reconcile("which columns were altered how is not certain", "it is made equal to the publisher's")
+        else:
+            known += self._added(known, remote)
+        if remote is not None:
+            known = [replace(column, relation=remote.oid) for column in known]
         subscription_column.write(cursor, self.subscription.database, self.subscription.oid, oid, known)
+        return tuple(numbers)
 
     def _add_labels(self) -> None:
         for each in self.definitions.types.values():
@@ -113,85 +143,111 @@ class _Follower:
                 if added:
                     self.done.append(f'added to type "{each.schema}.{each.name}": {", ".join(added)}')
 
-    # ---- what is known already --------------------------------------------------------------------------
+    # ---- follow -----------------------------------------------------------------------------------------
 
-    def _interim_names(self, known: Sequence[FollowedColumn], there: dict[int, DefinedColumn]) -> dict[int, str]:
-        """What the stream calls columns that had one name before, and have another by now: by their order and type, where both fit."""
-        sent = {name for name, _, _ in self.told.columns}
-        mine = [each for each in known if not each.dropped and each.name not in sent]
-        mine = [each for each in mine if each.attnum not in there or there[each.attnum].dropped or there[each.attnum].name not in sent]
-        taken = {each.name for each in known} | {name for each in known for name in each.former} | {each.name for each in there.values()}
-        extra = [(name, oid) for name, oid, _ in self.told.columns if name not in taken]
-        if len(mine) > len(extra):  # some have gone: those that fit are told by their type alone
-            mine = [each for each in mine if each.attnum in there and not there[each.attnum].dropped]
-        if len(mine) > len(extra):
-            return {}
-        pairs = [(each, found) for each, found in zip(mine, extra, strict=False) if each.type_oid == found[1]]
-        return {each.attnum: found[0] for each, found in pairs}
+    def _follow(
+        self, known: Sequence[FollowedColumn], there: dict[int, DefinedColumn], numbers: Sequence[int | None]
+    ) -> list[FollowedColumn]:
+        """Drops, renames, changes and adds columns; `numbers` are those of the columns that were told."""
+        told = {number: column for number, column in zip(numbers, self.told.columns, strict=True) if number is not None}
+        mine = self._renamed([self._kept_or_dropped(column, there.get(column.attnum), told) for column in known], told)
+        here, numbered = {column.name for column in self._now.columns}, {column.attnum for column in known}
+        found = [
+            self._changed(column, there.get(column.attnum), told[column.attnum])
+            if column.name in here and self._is_here(column, told) else column
+            for column in mine
+        ]  # fmt: skip
+        for number, column in zip(numbers, self.told.columns, strict=True):
+            if number is not None and number in numbered:
+                continue
+            now = None if number is None else there.get(number)
+            added = self._described(column, number, now)
+            if column[0] not in here:
+                found.append(self._add(added))
+            elif number is not None:  # somebody has added it, or it came with another partition
+                found.append(kept(added, self.types))
+        self._look_for_pending(found, there, told)
+        return found
 
-    def _follow(self, before: FollowedColumn, now: DefinedColumn | None, interim: str | None) -> FollowedColumn:
-        sent = {name: (oid, typmod) for name, oid, typmod in self.told.columns}
-        here = {each.name for each in self._now.columns}
-        if before.dropped or before.name not in here:  # somebody has done here what was done there
-            name = interim or (now.name if now is not None else "")
-            if now is None or now.dropped:
-                return replace(before, dropped=True)
-            return replace(before, name=name, former=(*before.former, before.name)) if name in here else before
-        if interim is not None:
-            return self._rename(before, interim)
-        if now is None or now.dropped:
-            return self._drop(before) if before.name not in sent or self._is_another(before, sent[before.name]) else before
-        if now.name != before.name:
-            if now.name not in sent or before.name in sent:
-                return before  # the stream is not there yet
-            before = self._rename(before, now.name)
-        if sent.get(now.name) != (now.type_oid, now.typmod):
-            return before
-        if (now.type_oid, now.typmod) != (before.type_oid, before.typmod):
-            before = self._change_type(before, now)
-        if now.not_null != before.not_null and not before.unfilled:
-            before = self._change_not_null(before, now)
-        if now.default != before.default:
-            before = self._change_default(before, now)
-        return before
+    @staticmethod
+    def _is_here(column: FollowedColumn, told: dict[int, Listed]) -> bool:
+        return not column.dropped and column.attnum in told
 
-    def _is_another(self, gone: FollowedColumn, sent: tuple[int, int]) -> bool:
-        """Whether the column that the stream calls as one that has gone is a later one of the same name."""
-        remote = self.definitions.named[self.told.schema, self.told.name]
-        if not any(each.name == gone.name and (each.type_oid, each.typmod) == sent for each in remote.live):
-            return False
-        is_current = {each.name for each in remote.live if not each.generated} == {name for name, _, _ in self.told.columns}
-        return is_current or (gone.type_oid, gone.typmod) != sent
-
-    def _drop(self, column: FollowedColumn) -> FollowedColumn:
+    def _kept_or_dropped(self, column: FollowedColumn, now: DefinedColumn | None, told: dict[int, Listed]) -> FollowedColumn:
+        """The column; dropped if the stream does not have it any more and the publisher has dropped it."""
+        if column.dropped or column.attnum in told or not (now is None or now.dropped):
+            return column
+        if all(local.name != column.name for local in self._now.columns):
+            return replace(column, dropped=True)
         self._alter([statement.command(pb.AT_DropColumn, name=column.name)], f"DROP COLUMN {quote_ident(column.name)}")
         return replace(column, dropped=True, unfilled=0)
 
-    def _rename(self, column: FollowedColumn, name: str) -> FollowedColumn:
+    def _renamed(self, known: Sequence[FollowedColumn], told: dict[int, Listed]) -> list[FollowedColumn]:
+        """The columns with the names that they have in the stream. If columns exchange their names, one gets another name in between."""
+        mine = [column for column in known if self._is_here(column, told)]
+        wanted = {column.name: told[column.attnum][0] for column in mine if told[column.attnum][0] != column.name}
+        here = {local.name for local in self._now.columns}
+        waiting = {old: new for old, new in wanted.items() if old in here}
+        while waiting:
+            taken = {local.name for local in self._now.columns}
+            old, new = next(((old, new) for old, new in waiting.items() if new not in taken), next(iter(waiting.items())))
+            if new in taken and new in waiting:
+                between = next(name for number in count() if (name := f"headgate_renamed_{number}") not in taken)
+                self._rename(old, between)
+                waiting[between] = waiting.pop(old)
+                continue
+            self._rename(old, new)
+            del waiting[old]
+        renamed = {old for old, new in wanted.items() if old in here or new in here}  # or somebody has renamed it here
+        return [
+            replace(column, name=wanted[column.name]) if column.name in renamed and self._is_here(column, told) else column
+            for column in known
+        ]  # fmt: skip
+
+    def _rename(self, old: str, new: str) -> None:
         whole = self._whole
-        made = statement.rename_column(whole.schema, whole.name, column.name, name)
-        self._run([made], f"RENAME COLUMN {quote_ident(column.name)} TO {quote_ident(name)}")
-        former = (*(each for each in column.former if each != name), column.name)
-        return replace(column, name=name, former=former)
+        self._run([statement.rename_column(whole.schema, whole.name, old, new)], f"RENAME COLUMN {quote_ident(old)} TO {quote_ident(new)}")
+
+    def _described(self, told: Listed, number: int | None, now: DefinedColumn | None) -> DefinedColumn:
+        """A column as the stream has it: the catalog's, if that has the same type."""
+        name, type_oid, typmod = told
+        if now is not None and not now.dropped and (now.type_oid, now.typmod) == (type_oid, typmod):
+            return replace(now, name=name)
+        return replace(self._as_told(name, type_oid, typmod), attnum=-1 if number is None else number)
+
+    def _changed(self, before: FollowedColumn, now: DefinedColumn | None, told: Listed) -> FollowedColumn:
+        """The column with its type, NOT NULL and default; the last two only if the catalog has the column as the stream does."""
+        if told[1:] != (before.type_oid, before.typmod):
+            before = self._change_type(before, self._described(told, before.attnum, now))
+        if now is None or now.dropped or (now.name, now.type_oid, now.typmod) != told:
+            return before
+        if before.not_null and not now.not_null:
+            self._alter([statement.command(pb.AT_DropNotNull, name=now.name)], f"ALTER COLUMN {quote_ident(now.name)} DROP NOT NULL")
+            before = replace(before, not_null=False)
+        if now.not_null and not before.not_null and self.applied and not before.unfilled:
+            error = self._attempt([statement.command(pb.AT_SetNotNull, name=now.name)])
+            before = replace(before, not_null=error is None)
+        if now.default != before.default:
+            self._set_default(now, self.types.of_column(now))
+            before = replace(before, default=now.default)
+        return before
+
+    def _look_for_pending(self, found: Sequence[FollowedColumn], there: dict[int, DefinedColumn], told: dict[int, Listed]) -> None:
+        """Notes whether a column is NOT NULL at the publisher and not here yet: rows from before may have NULL in it."""
+        for column in found:
+            now = there.get(column.attnum)
+            if self._is_here(column, told) and now is not None and now.not_null and not column.not_null:
+                self.pending = True
 
     def _change_type(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
         kind, after = self.types.of_column(now), kept(now, self.types)
-        after = replace(after, former=before.former, unfilled=before.unfilled, not_null=before.not_null, default=before.default)
+        after = replace(after, unfilled=before.unfilled, not_null=before.not_null, default=before.default)
         if not kind.exact and before.local_type is not None:
             return after
         column = quote_ident(now.name)
         text = f"ALTER COLUMN {column} TYPE {now.shown if kind.exact else 'text'} USING … (an expression with {column})"
         self._alter([statement.change_type(now.name, kind.name)], text)
         return after
-
-    def _change_not_null(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
-        kind, word = (pb.AT_SetNotNull, "SET") if now.not_null else (pb.AT_DropNotNull, "DROP")
-        self._alter([statement.command(kind, name=now.name)], f"ALTER COLUMN {quote_ident(now.name)} {word} NOT NULL")
-        return replace(before, not_null=now.not_null)
-
-    def _change_default(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
-        self._set_default(now, self.types.of_column(now))
-        return replace(before, default=now.default)
 
     def _set_default(self, column: DefinedColumn, kind: LocalType) -> None:
         """The default that the publisher has now; none where it is not known here: the stream brings every value."""
@@ -208,38 +264,31 @@ class _Follower:
     # ---- what is new ------------------------------------------------------------------------------------
 
     def _added(self, known: Sequence[FollowedColumn], remote: RemoteTable | None) -> list[FollowedColumn]:
-        """Adds the columns that were told and are not here."""
-        here = {each.name for each in self._now.columns}
-        former = {name for each in known for name in (each.name, *each.former)}
-        unknown = [each for each in (remote.live if remote is not None else ()) if each.attnum not in {one.attnum for one in known}]
-        sent = {name for name, _, _ in self.told.columns}
+        """Adds the columns that were told and are not here, by name."""
+        here = {column.name for column in self._now.columns}
+        numbered = {column.attnum for column in known}
+        unknown = {column.name: column for column in (remote.live if remote is not None else ()) if column.attnum not in numbered}
         added = []
         for name, type_oid, typmod in self.told.columns:
-            found = next((each for each in unknown if each.name == name), None)
-            if name in here or (name in former and found is None):
-                if found is not None:  # somebody has added it, or it came with another partition
-                    added.append(kept(found, self.types))
-                continue
-            if found is None:  # it has another name by now
-                alike = [each for each in unknown if each.name not in sent and (each.type_oid, each.typmod) == (type_oid, typmod)]
-                found = replace(alike[0], name=name) if len(alike) == 1 else self._as_told(name, type_oid, typmod)
-            unknown = [each for each in unknown if each.attnum != found.attnum]
-            added.append(self._add(found))
+            column = unknown.get(name)
+            if name not in here:
+                added.append(self._add(column or self._as_told(name, type_oid, typmod)))
+            elif column is not None:  # somebody has added it, or it came with another partition
+                added.append(kept(column, self.types))
         return added
 
     def _as_told(self, name: str, type_oid: int, typmod: int) -> DefinedColumn:
         """A column of which the publisher's catalog knows nothing any more."""
-        builtin = registry.builtin().find(type_oid)
-        if builtin is None:
-            raise PostgresError(
-                "55000",
-                f'publisher sends column "{name}" of table "{self._shown}", whose type it does not tell any more',
-                hint=f"ALTER TABLE {self._quoted} ADD COLUMN {quote_ident(name)} …",
-            )
-        self.definitions.types.setdefault(
-            type_oid, definition.RemoteType(type_oid, "pg_catalog", builtin.name, "b", 0, 0, -1, "", "", False, None)
-        )
-        return DefinedColumn(-1, name, type_oid, typmod, registry.builtin().format_type(type_oid, typmod), False, "", False, None, False)
+        if type_oid not in self.definitions.types:
+            found = registry.builtin().find(type_oid)
+            schema, shown = (
+                ("pg_catalog", found.name) if found is not None else ("", "")
+            )  # one of users that is gone: text takes every value
+            self.definitions.types[type_oid] = definition.RemoteType(type_oid, schema, shown, "b", 0, 0, -1, "text", "", False, None)
+        remote = self.definitions.types[type_oid]
+        known = registry.builtin().find(type_oid)
+        text = remote.shown if known is None else registry.builtin().format_type(type_oid, typmod)
+        return DefinedColumn(-1, name, type_oid, typmod, text, False, "", False, None, False)
 
     def _add(self, column: DefinedColumn) -> FollowedColumn:
         kind = self.types.of_column(column)
@@ -255,9 +304,6 @@ class _Follower:
             value = pb.Node(a_const=pb.A_Const(sval=pb.String(sval=column.added_with), location=-1))
             words.append(statement.constraint(pb.CONSTR_DEFAULT, raw_expr=value))
         lacking = rows if rows and self._has_others(column) else 0
-        not_null = column.not_null and not (rows and column.added_with is None)
-        if not_null:
-            words.append(statement.constraint(pb.CONSTR_NOTNULL))
         definition_node = statement.column(column.name, kind.name, words)
         text = f"ADD COLUMN {quote_ident(column.name)} {column.shown if kind.exact else 'text'}"
         self._alter([statement.command(pb.AT_AddColumn, **{"def": definition_node})], text)
@@ -267,7 +313,7 @@ class _Follower:
             self._set_default(column, kind)
         if lacking:
             self._have_filled(column, lacking)
-        return replace(kept(column, self.types), unfilled=lacking, not_null=not_null)
+        return replace(kept(column, self.types), unfilled=lacking, not_null=False)
 
     def _has_others(self, column: DefinedColumn) -> bool:
         """Whether the publisher has other values of a column than the rows here get, whatever its filters let through."""
@@ -287,16 +333,20 @@ class _Follower:
 
     def _have_filled(self, column: DefinedColumn, rows: int) -> None:
         """Has the rows that were here before a column get what the publisher has in it."""
+        self._request_reconcile(
+            f'column "{column.name}" is not filled in the {rows} rows that were here before it; the publisher has values',
+            f'the {rows} rows that were here before column "{column.name}" are filled from the publisher',
+        )
+
+    def _request_reconcile(self, problem: str, action: str) -> None:
+        """Have the table reconciled, and log the action; warn of the problem if it cannot be reconciled."""
         cursor, subscription = self.session.transaction.cursor, self.subscription
-        table = f'table "{self._shown}"'
         state = subscriptions.table(cursor, subscription.oid, self.local.oid)
         if state is None or subscription.two_phase == "e":
-            self.warnings.append(
-                f'{table}: column "{column.name}" is not filled in the {rows} rows that were here before it; the publisher has values'
-            )
+            self.warnings.append(f'table "{self._shown}": {problem}')
         elif state.state not in {SyncState.INIT, SyncState.DATASYNC}:  # else a copy that has yet to begin brings them
             subscription_resync.request(cursor, subscription.database, subscription.oid, self.local.oid, Method.DIFFERENCE)
-            self.done.append(f'{table}: the {rows} rows that were here before column "{column.name}" are filled from the publisher')
+            self.done.append(f'table "{self._shown}": {action}')
 
     def _rows(self) -> int:
         transaction, table = self.session.transaction, self._whole

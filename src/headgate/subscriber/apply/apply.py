@@ -36,7 +36,7 @@ from headgate.subscriber.apply import conflict, decoding, evolution, insertion, 
 from headgate.subscriber.apply.batch import PART_SIZE, Batch
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
-from headgate.subscriber.apply.evolution import Evolve
+from headgate.subscriber.apply.evolution import Evolve, Evolved
 from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.walreceiver.segment import Segment
@@ -44,6 +44,8 @@ from headgate.walreceiver.segment import Segment
 _log = logging.getLogger("headgate.subscriber")
 
 RETRIED = frozenset({"40001", "40P01"})
+PENDING_PAUSE = 1.0
+"""Seconds between two attempts to follow what is pending."""
 NOT_HALVED = frozenset({"57P01", "57014", "53100", "53200"})
 Later = dict[tuple[int, int], tuple[Relation, Index]]
 """Unique indexes (of a table, by oids) that are looked at when all of a segment is written."""
@@ -95,8 +97,14 @@ class Applier:
     """What was left out of the segment that is being applied."""
     _done: Counters = field(default_factory=Counters)
     """What is counted of the segment that is being applied."""
+    numbers: dict[m.Relation, tuple[int | None, ...]] = field(default_factory=dict)
+    """The publisher's numbers of the columns of relations that were followed."""
+    pending: Evolved | None = None
+    """Tables that are to be followed again when the stream has been applied up to a position."""
     _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
     """What was followed last, by relation, with its LSN."""
+    _look_again: float = 0.0
+    """When `pending` is looked at next."""
 
     def apply(self, segment: Segment, applied: Callable[[Lsn], None] = lambda _: None) -> None:
         """Applies a segment; `applied` is called with the end of what has become durable, more than once if a part of it fails.
@@ -194,14 +202,30 @@ class Applier:
         return 0
 
     def _follow(self, segment: Segment) -> None:
-        """Has tables follow what the segment says of them, the last that it says; once."""
+        """Has tables follow what the segment says of them, in its order; once."""
         if not self.follow or self.evolve is None:
             return
-        told = {r.relation: (lsn, r) for _, lsn, r in segment.others if isinstance(r, m.Relation)}
-        new = {oid: each for oid, each in told.items() if self._followed.get(oid) != each}
+        new: list[tuple[int, m.Relation]] = []
+        for _, lsn, relation in segment.others:
+            if isinstance(relation, m.Relation):
+                if self._followed.get(relation.relation) == (lsn, relation):  # and so are those before it
+                    new = [each for each in new if each[1].relation != relation.relation]
+                else:
+                    new.append((lsn, relation))
         if new:
-            self.evolve([evolution.of_relation(each) for _, each in new.values()])
-            self._followed |= new
+            done = self.evolve([evolution.of_relation(relation) for _, relation in new])
+            self.numbers |= {relation: numbers for (_, relation), numbers in zip(new, done.numbers, strict=True)}
+            self._followed |= {relation.relation: (lsn, relation) for lsn, relation in new}
+            self.pending = done if done.pending else self.pending
+
+    def follow_pending(self, applied: Lsn) -> None:
+        """Has tables follow what could not be followed before the stream was applied up to a position, if it is now."""
+        pending, moment = self.pending, time.monotonic()
+        if pending is None or self.evolve is None or applied < pending.position or moment < self._look_again:
+            return
+        self._look_again = moment + PENDING_PAUSE
+        done = self.evolve(pending.pending, applied=True)
+        self.pending = done if done.pending else None
 
     def _is_decoded_by_tasks(self, segment: Segment) -> bool:
         """Whether Spark's tasks decode a segment: all of them where every batch is theirs, large ones where there is a cluster."""

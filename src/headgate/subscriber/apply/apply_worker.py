@@ -125,6 +125,8 @@ class ApplyWorker(Worker):
         if self._unsettled:
             self._settle_tables()
         self._look_at_publisher()
+        if self.progress is not None:
+            self.applier.follow_pending(self.progress.flushed)
         segment = self.take(self._pause())
         self._tell_lag()
         if segment is None:

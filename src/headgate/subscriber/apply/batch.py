@@ -75,18 +75,22 @@ class Batch:
             self.applier.place.relation = None
             try:
                 cursor, stream = self.transaction.cursor, self.applier.stream
-                found = map_relation(cursor, stream.database, remote, self._former if self.applier.follow else None)
+                found = map_relation(cursor, stream.database, remote, self._names)
             except MissingColumnsError as error:
                 error.remote = remote
                 raise
             self.mappings[remote] = found
         return found
 
-    def _former(self, local: Relation) -> dict[str, str | None]:
-        """The names that columns of a table had, with those that they have now; None for a column that has gone."""
+    def _names(self, remote: m.Relation, local: Relation) -> tuple[str | None, ...] | None:
+        """The local columns of a relation that was followed, by the publisher's numbers; None for one that has gone."""
+        numbers = self.applier.numbers.get(remote)
+        if not numbers:
+            return None
         columns = subscription_column.of_table(self.transaction.cursor, self.applier.stream.subscription, local.oid)
-        found: dict[str, str | None] = {each.name: None for each in columns if each.dropped}
-        return found | {name: None if each.dropped else each.name for each in columns for name in each.former}
+        known = {column.attnum: None if column.dropped else column.name for column in columns}
+        pairs = zip(numbers, remote.columns, strict=True)
+        return tuple(column.name if number is None else known.get(number, column.name) for number, column in pairs)
 
     def applied_from(self, local: Relation) -> int | None:
         """The commit LSN from which on changes of a table are applied; None: not at all (should_apply_changes_for_rel)."""

@@ -90,8 +90,8 @@ def check_kind(relation: Relation) -> None:
         )
 
 
-Former = Callable[[Relation], dict[str, str | None]]
-"""The former names of a table's columns, with those of today; None for a column that has gone."""
+Names = Callable[[m.Relation, Relation], tuple[str | None, ...] | None]
+"""The local names of a published relation's columns, None for one that has gone; None if they are the publisher's names."""
 
 
 def map_columns(local: Relation, names: tuple[str | None, ...]) -> tuple[int | None, ...]:
@@ -108,17 +108,16 @@ def map_columns(local: Relation, names: tuple[str | None, ...]) -> tuple[int | N
     return tuple(places.get(column.name) if column.generated is None else None for column in local.columns)
 
 
-def map_relation(cursor: Cursor, database: int, remote: m.Relation, former: Former | None = None) -> Mapping:
+def map_relation(cursor: Cursor, database: int, remote: m.Relation, names: Names | None = None) -> Mapping:
     """The mapping of a published relation (PostgreSQL's logicalrep_rel_open)."""
     local = local_relation(cursor, database, remote.schema, remote.name)
     found = with_identity_of_leaves(cursor, local, remote) if local.is_partitioned else local
-    return mapping(found, remote, None if former is None else former(local))
+    return mapping(found, remote, None if names is None else names(remote, local))
 
 
-def mapping(local: Relation, remote: m.Relation, former: dict[str, str | None] | None = None) -> Mapping:
+def mapping(local: Relation, remote: m.Relation, names: tuple[str | None, ...] | None = None) -> Mapping:
     """The mapping onto a known table."""
-    here, before = {column.name for column in local.columns}, former or {}
-    names = tuple(column.name if column.name in here else before.get(column.name, column.name) for column in remote.columns)
+    names = names or tuple(column.name for column in remote.columns)
     sources = map_columns(local, names)
     key = local.identity_key() or local.primary_key or None
     keyed = {name for name, column in zip(names, remote.columns, strict=True) if column.key and name is not None}
