@@ -200,6 +200,21 @@ def test_numbers_that_are_equal_name_one_row_whatever_their_scale(engine: Engine
     assert applied(engine, changes, table=numbers, small=small)[1] == [("1.5", "changed")]
 
 
+@pytest.mark.parametrize("small", [20_000, 0])
+def test_without_a_key_new_rows_are_stored_as_they_were_sent(engine: Engine, small: int) -> None:
+    numbers = relation(21002, "m", n=registry.NUMERIC, f=registry.FLOAT8)
+    made(engine, numbers, ("1.0", 0.0), ("2.0", 0.0))
+    changes = batch(
+        (1, "U", {"n": "1.0", "f": 0.0}, {"n": "1.000", "f": -0.0}),
+        (2, "I", None, {"n": "2.00", "f": -0.0}),
+        (2, "I", None, {"n": "3.0", "f": 0.0}),
+        (3, "D", {"n": "3.00", "f": -0.0}, None),
+        table=numbers,
+    )
+    found = applied(engine, changes, key=None, table=numbers, small=small)[1]
+    assert sorted(map(repr, found)) == ["('1.000', -0.0)", "('2.0', 0.0)", "('2.00', -0.0)"]
+
+
 def stream(rng: random.Random, stored: list[int], length: int, kinds: str) -> tuple[list[tuple[Any, ...]], dict[int, Row]]:
     """A random stream of valid changes on rows with these keys (v of a key is its name), and the rows after it.
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -72,6 +73,7 @@ def evolve(
             numbers.append(follower.run())
             done += follower.done
             warnings += follower.warnings
+            pending = [other for other in pending if (other.schema, other.name) != (each.schema, each.name)]
             pending += [each] if follower.pending else []
     node.launcher.wake()  # for tables that are to be reconciled
     for line in done:
@@ -79,6 +81,13 @@ def evolve(
     for line in warnings:
         _log.warning('subscription "%s": %s', subscription.name, line)
     return Evolved(tuple(numbers), tuple(pending), position)
+
+
+def _as_in_catalog(told: Told, remote: RemoteTable, known: AbstractSet[int]) -> Told:
+    """What a copy found missing, with the other columns as the catalog has them: the copy reads the table as it is now."""
+    missing = {name for name, _, _ in told.columns}
+    columns = [each for each in remote.live if not each.generated and (each.attnum in known or each.name in missing)]
+    return replace(told, columns=tuple((each.name, each.type_oid, each.typmod) for each in columns), whole=True)
 
 
 def told_types(told: Sequence[Told]) -> set[int]:
@@ -100,6 +109,8 @@ class _Follower:
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     pending: bool = False
+    is_certain: bool = True
+    """Whether the numbers of the columns are. If not, the table is reconciled, so values may be lost in between."""
 
     @property
     def _now(self) -> Relation:
@@ -117,23 +128,26 @@ class _Follower:
         self._add_labels()
         remote = self.definitions.named.get((self.told.schema, self.told.name))
         cursor, oid = self.session.transaction.cursor, self.local.oid
-        known = subscription_column.of_table(cursor, self.subscription.oid, oid)
+        known = before = subscription_column.of_table(cursor, self.subscription.oid, oid)
         if remote is not None and any(column.relation not in (0, remote.oid) for column in known):
             known = []  # the publisher has dropped the table and made another of the name: its columns are matched by name, as at first
         known = known or followed(remote, self.local, self.types)
         numbers: Sequence[int | None] = [None] * len(self.told.columns)
         is_same = remote is not None and self.told.relation in (0, remote.oid)
-        if self.subscription.schema_evolution == "follow" and self.told.whole and remote is not None and is_same:
+        if self.subscription.schema_evolution == "follow" and remote is not None and is_same:
+            if not self.told.whole:
+                self.told = _as_in_catalog(self.told, remote, {column.attnum for column in known})
             found = identify(self.told.columns, known, remote.columns)
-            numbers = found.numbers
+            numbers, self.is_certain = found.numbers, found.is_certain
             known = self._follow(known, {column.attnum: column for column in remote.columns}, numbers)
-            if not found.is_certain:
+            if not self.is_certain:
                 self._request_reconcile("which columns were altered how is not certain", "it is made equal to the publisher's")
         else:
-            known += self._added(known, remote)
+            known = [*known, *self._added(known, remote)]
         if remote is not None:
             known = [replace(column, relation=remote.oid) for column in known]
-        subscription_column.write(cursor, self.subscription.database, self.subscription.oid, oid, known)
+        if known != before:
+            subscription_column.write(cursor, self.subscription.database, self.subscription.oid, oid, known)
         return tuple(numbers)
 
     def _add_labels(self) -> None:
@@ -246,7 +260,12 @@ class _Follower:
             return after
         column = quote_ident(now.name)
         text = f"ALTER COLUMN {column} TYPE {now.shown if kind.exact else 'text'} USING … (an expression with {column})"
-        self._alter([statement.change_type(now.name, kind.name)], text)
+        if not self.is_certain and self._attempt([statement.change_type(now.name, kind.name)]) is not None:
+            added = statement.command(pb.AT_AddColumn, **{"def": statement.column(now.name, kind.name, [])})
+            self._alter([statement.command(pb.AT_DropColumn, name=now.name)], f"DROP COLUMN {column}")
+            self._alter([added], f"ADD COLUMN {column} {now.shown if kind.exact else 'text'}")
+        elif self.is_certain:
+            self._alter([statement.change_type(now.name, kind.name)], text)
         return after
 
     def _set_default(self, column: DefinedColumn, kind: LocalType) -> None:
@@ -279,6 +298,12 @@ class _Follower:
 
     def _as_told(self, name: str, type_oid: int, typmod: int) -> DefinedColumn:
         """A column of which the publisher's catalog knows nothing any more."""
+        if not type_oid:
+            raise PostgresError(
+                "55000",
+                f'publisher has no column "{name}" in table "{self._shown}" any more',
+                hint=f"ALTER TABLE {self._quoted} ADD COLUMN {quote_ident(name)} …",
+            )
         if type_oid not in self.definitions.types:
             found = registry.builtin().find(type_oid)
             schema, shown = (

@@ -46,6 +46,8 @@ _log = logging.getLogger("headgate.subscriber")
 RETRIED = frozenset({"40001", "40P01"})
 PENDING_PAUSE = 1.0
 """Seconds between two attempts to follow what is pending."""
+FAILED_PAUSE = 5.0
+"""The same after an error, such as a conflict with a table sync."""
 NOT_HALVED = frozenset({"57P01", "57014", "53100", "53200"})
 Later = dict[tuple[int, int], tuple[Relation, Index]]
 """Unique indexes (of a table, by oids) that are looked at when all of a segment is written."""
@@ -216,7 +218,8 @@ class Applier:
             done = self.evolve([evolution.of_relation(relation) for _, relation in new])
             self.numbers |= {relation: numbers for (_, relation), numbers in zip(new, done.numbers, strict=True)}
             self._followed |= {relation.relation: (lsn, relation) for lsn, relation in new}
-            self.pending = done if done.pending else self.pending
+            told = {relation.relation for _, relation in new}
+            self.pending = done.with_others([each for each in self.pending.pending if each.relation not in told] if self.pending else [])
 
     def follow_pending(self, applied: Lsn) -> None:
         """Has tables follow what could not be followed before the stream was applied up to a position, if it is now."""
@@ -224,8 +227,13 @@ class Applier:
         if pending is None or self.evolve is None or applied < pending.position or moment < self._look_again:
             return
         self._look_again = moment + PENDING_PAUSE
-        done = self.evolve(pending.pending, applied=True)
-        self.pending = done if done.pending else None
+        try:
+            self.pending = self.evolve(pending.pending, applied=True).with_others([])
+        except PostgresError as error:
+            if error.severity is Severity.FATAL:
+                raise
+            self._look_again = moment + FAILED_PAUSE
+            _log.warning("could not follow what the publisher has altered, trying again in %d s: %s", FAILED_PAUSE, error.message)
 
     def _is_decoded_by_tasks(self, segment: Segment) -> bool:
         """Whether Spark's tasks decode a segment: all of them where every batch is theirs, large ones where there is a cluster."""

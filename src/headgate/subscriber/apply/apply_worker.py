@@ -25,6 +25,7 @@ from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
 from headgate.subscriber.apply import skip
 from headgate.subscriber.apply.apply import AppliedStream, Applier
+from headgate.subscriber.apply.evolution import Evolved, Told
 from headgate.subscriber.apply.prepared import ReceivedPrepared
 from headgate.subscriber.synchronization.table_sync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
@@ -80,8 +81,10 @@ class ApplyWorker(Worker):
         start = self.catalog.change(self._start_position)
         connection = PublisherConnection.open(subscription.conninfo, subscription.name, waker=self.waker)
         try:
-            connection.identify_system()
+            position = connection.identify_system().position
             self._check_publications(connection)
+            if self.applier.follow:
+                self.applier.pending = self._followed_tables(position)
             two_phase = self._two_phase()
             receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
             if two_phase and subscription.two_phase == "p":
@@ -95,6 +98,16 @@ class ApplyWorker(Worker):
                 receiver.stop()
         finally:
             connection.close()
+
+    def _followed_tables(self, position: Lsn) -> Evolved | None:
+        """The tables, to be followed once the stream is as far as the publisher: the pending ones of the last worker are not known."""
+        cursor = self.catalog.cursor()
+        try:
+            tables = [rel.relation for rel in subscriptions.tables(cursor, self.subscription.oid)]
+            names = subscriptions.titles(cursor, self.subscription.database, tables).values()
+        finally:
+            cursor.close()
+        return Evolved((), position=position).with_others([Told(schema, name, (), whole=False) for schema, name in sorted(names)])
 
     def _start_position(self, cursor: Cursor) -> Lsn:
         if subscriptions.find(cursor, self.subscription.oid) is None:  # dropped since the launcher saw it: an origin would stay for ever

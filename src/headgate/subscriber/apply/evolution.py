@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from headgate.lsn import INVALID, Lsn
@@ -40,6 +40,11 @@ class Evolved:
     numbers: tuple[tuple[int | None, ...], ...]
     pending: tuple[Told, ...] = ()
     position: Lsn = INVALID
+
+    def with_others(self, others: Sequence[Told]) -> Evolved | None:
+        """With other tables that are pending; None if no table is."""
+        pending = (*others, *self.pending)
+        return replace(self, pending=pending) if pending else None
 
 
 class Evolve(Protocol):
