@@ -104,7 +104,7 @@ class Applier:
     pending: Evolved | None = None
     """Tables that are to be followed again when the stream has been applied up to a position."""
     _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
-    """What was followed last, by relation, with its LSN."""
+    """What was followed last, by relation, with its place in the stream."""
     _look_again: float = 0.0
     """When `pending` is looked at next."""
 
@@ -208,16 +208,16 @@ class Applier:
         if not self.follow or self.evolve is None:
             return
         new: list[tuple[int, m.Relation]] = []
-        for _, lsn, relation in segment.others:
+        for seq, _, relation in segment.others:  # the messages have no LSN of their own
             if isinstance(relation, m.Relation):
-                if self._followed.get(relation.relation) == (lsn, relation):  # and so are those before it
+                if self._followed.get(relation.relation) == (seq, relation):  # and so are those before it
                     new = [each for each in new if each[1].relation != relation.relation]
                 else:
-                    new.append((lsn, relation))
+                    new.append((seq, relation))
         if new:
             done = self.evolve([evolution.of_relation(relation) for _, relation in new])
             self.numbers |= {relation: numbers for (_, relation), numbers in zip(new, done.numbers, strict=True)}
-            self._followed |= {relation.relation: (lsn, relation) for lsn, relation in new}
+            self._followed |= {relation.relation: (seq, relation) for seq, relation in new}
             told = {relation.relation for _, relation in new}
             self.pending = done.with_others([each for each in self.pending.pending if each.relation not in told] if self.pending else [])
 
