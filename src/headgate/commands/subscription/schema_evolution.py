@@ -231,7 +231,8 @@ class _Follower:
 
     def _changed(self, before: FollowedColumn, now: DefinedColumn | None, told: Listed) -> FollowedColumn:
         """The column with its type, NOT NULL and default; the last two only if the catalog has the column as the stream does."""
-        if told[1:] != (before.type_oid, before.typmod):
+        is_ahead = now is not None and not now.dropped and (now.type_oid, now.typmod) == (before.type_oid, before.typmod)  # of the stream
+        if told[1:] != (before.type_oid, before.typmod) and not is_ahead:
             before = self._change_type(before, self._described(told, before.attnum, now))
         if now is None or now.dropped or (now.name, now.type_oid, now.typmod) != told:
             return before
