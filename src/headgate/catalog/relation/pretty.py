@@ -7,6 +7,8 @@ around comparisons under AND, OR and NOT, around AND under OR, and around arithm
 
 from __future__ import annotations
 
+import functools
+
 from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError
@@ -17,8 +19,11 @@ _LEAD = len("SELECT ")  # parse_expression puts it before the text
 _LOW, _HIGH = frozenset("+-"), frozenset("*/%")
 
 
+@functools.lru_cache(maxsize=1024)
 def pretty(text: str) -> str:
-    """The pretty form of a stored expression; the text itself where nothing can be left out."""
+    """Return the pretty form of a stored expression, which is the text itself if it has no parentheses to leave out."""
+    if "(" not in text:
+        return text
     try:
         root = parse_expression(text)
     except PostgresError:
