@@ -171,7 +171,7 @@ def float_of(text: str, oid: int) -> float:
     elif "n" in number:
         return float("nan") if "nan" in number else float(number)
     else:
-        value = pc.cast(pa.array([number]), target)[0].as_py()
+        value = float(number) if oid == registry.FLOAT8 else pc.cast(pa.array([number]), target)[0].as_py()
     if value in (float("inf"), float("-inf")) or (value == 0 and re.search("[1-9a-f]", re.split("[ep]", number.replace("0x", ""))[0])):
         raise PostgresError("22003", f'"{found[1]}" is out of range for type {name}')
     return float(value)
@@ -204,6 +204,8 @@ def write_float(values: pa.Array, oid: int, extra_digits: int) -> pa.StringArray
 
 def double_text(value: float, extra_digits: int) -> str:
     """float8out of one value."""
+    if extra_digits > 0 and 1e-4 <= abs(value) < 1e15:  # where Python's own text is PostgreSQL's, but for a fraction of nothing
+        return repr(value).removesuffix(".0")
     return shortest(value, short=False) if extra_digits > 0 else _rounded_text(value, extra_digits, short=False)
 
 

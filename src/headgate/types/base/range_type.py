@@ -65,9 +65,13 @@ class RangeType:
 
     def bounds(self, strings: pa.StringArray, settings: TextSettings) -> Bounds:
         """The ranges of a column of texts, in canonical form."""
+        return self.normal(self.held(strings, settings))
+
+    def held(self, strings: pa.StringArray, settings: TextSettings = PLAIN) -> Bounds:
+        """The ranges of a column of texts as they are: those of stored ranges are in canonical form."""
         split = split_column(strings)
         lower, upper = (self.subtype.read(texts, -1, settings) for texts in (split.lower, split.upper))
-        return self.normal(replace(split, lower=lower, upper=upper))
+        return replace(split, lower=lower, upper=upper)
 
     def normal(self, ranges: Bounds) -> Bounds:
         """make_range: checks the order of the bounds, finds empty ranges, and gives those of a discrete subtype the form ``[a,b)``."""
@@ -80,8 +84,8 @@ class RangeType:
             raised_upper = upper_inclusive & _finite(upper) & ~empty
             lower, upper = self.step(lower, raised_lower), self.step(upper, raised_upper)
             lower_inclusive, upper_inclusive = lower_inclusive | raised_lower, upper_inclusive & ~raised_upper
+            empty = empty | self._empty(Bounds(lower, upper, lower_inclusive, upper_inclusive, empty, ranges.present))
         made = Bounds(lower, upper, lower_inclusive, upper_inclusive, empty, ranges.present)
-        empty = empty | self._empty(made)
         keep = pa.array(~empty)
         none = pa.scalar(None, lower.type)
         return replace(made, lower=pc.if_else(keep, lower, none), upper=pc.if_else(keep, upper, none), empty=empty)
@@ -114,7 +118,7 @@ class RangeType:
 
     def write(self, values: pa.StringArray, settings: TextSettings) -> pa.StringArray:
         """The texts of stored ranges under other settings."""
-        return self.printed(self.bounds(values, PLAIN), settings) if self.subtype.restyled(settings) else values
+        return self.printed(self.held(values), settings) if self.subtype.restyled(settings) else values
 
     def receive(self, wire: Wire, _modifier: int) -> pa.StringArray:
         """range_recv."""
@@ -150,7 +154,7 @@ class RangeType:
 
     def send(self, values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
         """range_send."""
-        ranges = self.bounds(values, PLAIN)
+        ranges = self.held(values)
         send = self.subtype.send
         assert send is not None
         lower, upper = (send(each, encoding).to_pylist() for each in (ranges.lower, ranges.upper))
