@@ -123,3 +123,18 @@ def test_a_column_of_a_type_whose_values_are_not_checked_is_refused(subscriber, 
     subscriber.sql("CREATE TABLE t (v text)")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"columns of type \S+ are not supported"):
         subscriber.sql(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("ALTER TYPE pair ADD ATTRIBUTE c int", 'cannot alter type "pair" because column "t.v" uses it'),
+        ("ALTER TYPE pair RENAME ATTRIBUTE a TO c", 'cannot alter type "pair" because column "t.v" uses it'),
+        ("CREATE TYPE other AS (a positive)", "attributes of domains with constraints are not supported"),
+        ("CREATE TYPE other AS (a regclass)", "columns of type regclass are not supported"),
+    ],
+)
+def test_a_composite_type_that_a_node_cannot_keep_is_refused(subscriber, statement: str, message: str) -> None:
+    subscriber.sql("CREATE TYPE pair AS (a int, b int); CREATE TABLE t (v pair[]); CREATE DOMAIN positive AS int CHECK (VALUE > 0)")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match=message):
+        subscriber.sql(statement)

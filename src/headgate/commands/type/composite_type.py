@@ -1,11 +1,13 @@
 """CREATE TYPE … AS (…), ALTER TYPE … ADD, DROP, ALTER and RENAME ATTRIBUTE (manual, part VI; 8.16 Composite Types).
 
-Called by `execute`. A composite type has a row of pg_class and rows of pg_attribute, as in PostgreSQL. Columns keep its values as text.
-The attributes of a type that a table's column has therefore stay as they are: ALTER TYPE is 0A000 then, with the message that PostgreSQL
-has for a change of an attribute's type.
+Called by `execute`. A composite type has a row of pg_class and rows of pg_attribute, as in PostgreSQL. Columns keep its values as text, and
+expressions of the catalog name its attributes. The attributes of a type that a table's column has therefore stay as they are: ALTER
+TYPE is 0A000 then, with the message that PostgreSQL has for a change of an attribute's type.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from postgast import pg_query_pb2 as pb
 
@@ -23,6 +25,7 @@ from headgate.commands.session import Session
 from headgate.commands.table import table_definition
 from headgate.commands.type import user_type
 from headgate.errors import PostgresError, not_supported
+from headgate.expression.spark import domain
 from headgate.sql import names, statement
 from headgate.sql.parser import unwrap
 from headgate.types import registry
@@ -44,12 +47,22 @@ def _create(node: pb.CompositeTypeStmt, session: Session) -> CommandResult:
     privilege.check_create_in_schema(cursor, context.user, context.database, place)
     name = node.typevar.relname
     types.require_free(cursor, context.database, place, name)
-    columns = table_definition.read(node.coldeflist, name, cursor, context.database, context.forms).columns
+    columns = _columns(node.coldeflist, name, session)
     owner = privilege.used_role(cursor, context.user)
     made = Definition(place, name, columns, owner, kind=RelationKind.COMPOSITE_TYPE)
     definition.create(cursor, transaction.engine.catalog.next_oid, context.database, made)
     user_type.changed(session)
     return CommandResult("CREATE TYPE")
+
+
+def _columns(nodes: Sequence[pb.Node], name: str, session: Session) -> Sequence[Column]:
+    """The attributes that a statement defines. 0A000 for a domain with constraints, which would not be checked within a value."""
+    cursor, context = session.begin_statement().cursor, session.context
+    columns = table_definition.read(nodes, name, cursor, context.database, context.forms).columns
+    for column in columns:
+        if domain.constrained(column.type_oid):
+            raise not_supported("attributes of domains with constraints are not supported")
+    return columns
 
 
 def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
@@ -79,6 +92,7 @@ def rename_attribute(node: pb.RenameStmt, session: Session) -> CommandResult:
     cursor = transaction.cursor
     found = _owned(node.relation, session, cursor)
     transaction.lock_object("pg_type", found.oid)
+    _refuse_use(session, found)
     relation = relations.get(cursor, session.context.database, found.relation)
     attribute.rename_column(cursor, relation, _attribute(relation, node.subname).attnum, node.newname)
     user_type.changed(session)
@@ -107,10 +121,10 @@ def _attribute(relation: Relation, name: str) -> Column:
 
 
 def _add(relation: Relation, element: pb.ColumnDef, found: TypeRow, session: Session) -> None:
-    cursor, context = session.begin_statement().cursor, session.context
-    [column] = table_definition.read([pb.Node(column_def=element)], relation.name, cursor, context.database, context.forms).columns
+    transaction = session.begin_statement()
+    [column] = _columns([pb.Node(column_def=element)], relation.name, session)
     _refuse_itself(column, found)
-    attribute.add_column(cursor, session.begin_statement().engine.catalog.next_oid, relation, column)
+    attribute.add_column(transaction.cursor, transaction.engine.catalog.next_oid, relation, column)
 
 
 def _drop(relation: Relation, command: pb.AlterTableCmd, session: Session) -> None:
@@ -122,12 +136,12 @@ def _drop(relation: Relation, command: pb.AlterTableCmd, session: Session) -> No
 
 
 def _alter(relation: Relation, command: pb.AlterTableCmd, found: TypeRow, session: Session) -> None:
-    cursor, context = session.begin_statement().cursor, session.context
+    cursor = session.begin_statement().cursor
     element = pb.ColumnDef()
     element.CopyFrom(unwrap(getattr(command, "def")))
     element.colname = command.name
     attnum = _attribute(relation, command.name).attnum
-    [column] = table_definition.read([pb.Node(column_def=element)], relation.name, cursor, context.database, context.forms).columns
+    [column] = _columns([pb.Node(column_def=element)], relation.name, session)
     _refuse_itself(column, found)
     attribute.set_type(cursor, relation, attnum, column.type_oid, column.typmod, column.collation, column.dimensions)
 
