@@ -213,6 +213,13 @@ def test_show_all_prints_postgresqls_defaults(oracle: psycopg.Connection) -> Non
     assert different <= set(NODE_DEFAULTS)
 
 
+def test_default_pools_fit_a_hub_of_twenty_subscriptions() -> None:
+    settings = Settings.of()
+    syncs, workers = settings.integer("max_sync_workers_per_subscription"), settings.integer("max_logical_replication_workers")
+    assert 20 * (1 + syncs) <= workers < settings.integer("max_worker_processes")
+    assert workers <= settings.integer("max_replication_slots") <= settings.integer("max_wal_senders")
+
+
 def test_every_default_is_a_value_of_its_setting() -> None:
     for definition in definitions().values():
         if definition.kind in {SettingKind.BOOL, SettingKind.INTEGER, SettingKind.REAL} or (

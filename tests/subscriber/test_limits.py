@@ -42,6 +42,13 @@ def behind(subscriber) -> dict[str, Any]:
     return next(each for each in found["subscriptions"] if each["database"] == subscriber.name)
 
 
+def starved(subscriber) -> dict[str, list[str]]:
+    """Return the pools that `headgate status` shows as starved, with the subscriptions that wait for a place."""
+    pools = json.loads(subscriber.server.headgate("status", "--json").stdout)["pools"]
+    assert all((pool["to_do"] is not None) == pool["starved"] for pool in pools)
+    return {pool["name"]: sorted(pool["waiting"]) for pool in pools if pool["starved"]}
+
+
 @pytest.mark.slow
 def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retry(publisher, spare) -> None:
     publisher.sql(FILLED)
@@ -53,6 +60,18 @@ def test_workers_beyond_the_limits_wait_for_room_and_are_warned_of_once_per_retr
     moments = [entry.moment for entry in subscriber.log.said(no_room)]
     assert (moments[3] - moments[2]).total_seconds() > 0.6  # three tables, and wal_retrieve_retry_interval is a second
     assert subscriber.sql(STATES) == "i"
+    found = behind(subscriber)
+    assert (found["state"], found["starved_of"], found["failing"]) == ("waiting for a worker", "max_logical_replication_workers", False)
+    subscriber.sql(publisher.subscription("copy_data = false", name="other"))
+    until(lambda: starved(subscriber).get("logical replication workers") == ["other", "s"], "the pool is not starved")
+    shown = subscriber.server.headgate("status").stdout
+    assert "Out of logical replication workers: 1 of 1 in use" in shown
+    assert "On this node: ALTER SYSTEM SET max_logical_replication_workers = 2 (it is 1), and restart it" in shown
+    subscriber.session.close()
+    subscriber.server.renewed(**NO_ROOM | {"max_logical_replication_workers": "6", "max_replication_slots": "6"})
+    subscriber.session = Session(subscriber.conninfo)
+    subscriber.wait(READY, "t")
+    until(lambda: not starved(subscriber), "a pool is still starved")
 
 
 @pytest.mark.slow
@@ -78,6 +97,7 @@ def test_origins_beyond_max_replication_slots_are_an_error(publisher, spare) -> 
     subscriber.sql("ALTER SUBSCRIPTION s DISABLE")  # there is one worker, and the origin stays
     subscriber.sql(publisher.subscription("copy_data = false", name="other"))
     subscriber.log.error("could not find free replication state slot for replication origin with ID")
+    until(lambda: starved(subscriber) == {"replication origins": ["other"]}, "the pool is not starved")
     subscriber.sql("DROP SUBSCRIPTION s")
     until(lambda: of_slot(publisher, "state", "other") == "streaming", "it does not find the room")
 
@@ -89,11 +109,14 @@ def test_table_syncs_beyond_max_sync_workers_per_subscription_wait(publisher, su
     subscriber.sql(publisher.subscription())
     until(lambda: of_slot(publisher, "state") == "streaming", "it does not stream")
     assert subscriber.sql(STATES) == "i"
+    until(lambda: behind(subscriber)["starved_of"] == "max_sync_workers_per_subscription", "the status does not say what is missing")
+    assert starved(subscriber) == {"table syncs of a subscription": ["s"]}
     most = 0
     set_on_node(max_sync_workers_per_subscription="1")
     while subscriber.sql(READY) != "t":
         most = max(most, int(subscriber.sql("SELECT count(relid) FROM pg_stat_subscription WHERE subname = 's'")))
     assert most == 1
+    assert (behind(subscriber)["starved_of"], starved(subscriber)) == (None, {})
 
 
 def test_silence_ends_a_worker_after_wal_receiver_timeout_and_the_next_comes_after_the_retry_interval(

@@ -135,6 +135,7 @@ def shown(report: StatusReport) -> Iterator[str]:
     for thread in report.get("threads", ()):
         if not thread["running"]:
             yield f'\nBackground thread "{thread["name"]}" rests after {thread["failures"]} failures: {thread["error"]}'
+    yield from _starved(report)
     if "spark" in report:  # a node of an earlier version has not said it
         spark = report["spark"]
         executors = "" if spark["executors"] is None else f", {_count(spark['executors'], 'executor')}"
@@ -182,6 +183,15 @@ def shown(report: StatusReport) -> Iterator[str]:
 
 
 _AGAIN = {"copy": "copied again, as asked for", "difference": "compared and made equal, as asked for"}
+
+
+def _starved(report: StatusReport) -> Iterator[str]:
+    """Yield the pools that have no place for a request, with the setting to raise."""
+    for pool in report.get("pools", ()):  # a node of an earlier version does not report them
+        if pool["starved"]:
+            waiting = f", waiting: {', '.join(pool['waiting'])}" if pool["waiting"] else ""
+            yield f"\nOut of {pool['name']}: {pool['used']} of {pool['limit']} in use{waiting}"
+            yield f"  to do    {pool['to_do']}"
 
 
 def _differences(one: SubscriptionReport) -> Iterator[str]:

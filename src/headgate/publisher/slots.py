@@ -91,6 +91,8 @@ class Slots:
         self._wal_level = wal_level
         self._changed = threading.Condition()
         self.snapshots = Snapshots()
+        self.refused_at = 0.0
+        """When a slot was last refused because of the limit, in seconds of the monotonic clock."""
         cursor = catalog.cursor()
         self._live = {slot.name: Live(slot, persisted=slot.confirmed_flush_lsn) for slot in stored.all_slots(cursor)}
         cursor.close()
@@ -120,6 +122,7 @@ class Slots:
             if name in self._live:
                 raise PostgresError("42710", f'replication slot "{name}" already exists')
             if len(self._live) >= self._limit():
+                self.refused_at = time.monotonic()
                 raise PostgresError("53400", "all replication slots are in use", hint="Free one or increase max_replication_slots.")
             if plugin != PLUGIN:
                 raise PostgresError("58P01", f'could not access file "{plugin}": No such file or directory')

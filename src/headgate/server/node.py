@@ -357,6 +357,7 @@ class Node:
         if walsender:
             limit = self.settings.integer("max_wal_senders")
             if sum(one.kind == "walsender" for one in self.activity.all()) >= limit:
+                self.activity.refused_at["walsender"] = time.monotonic()
                 raise PostgresError(
                     "53300",
                     f"number of requested standby connections exceeds max_wal_senders (currently {limit})",
@@ -367,8 +368,11 @@ class Node:
 
     def has_place_for_all(self) -> bool:
         """Whether more connections are free than superuser_reserved_connections keeps, the one that asks being counted as taken."""
-        taken = sum(one.kind in ("client backend", "walsender") for one in self.activity.all())
-        return self.settings.integer("max_connections") - taken >= self.settings.integer("superuser_reserved_connections")
+        taken = sum(one.kind == "client backend" for one in self.activity.all())
+        has_place = self.settings.integer("max_connections") - taken >= self.settings.integer("superuser_reserved_connections")
+        if not has_place:
+            self.activity.refused_at["client backend"] = time.monotonic()
+        return has_place
 
     def run_statement(self, statement: ParseNode, session: Session) -> Result:
         """A statement that is part of another."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 
 from headgate.errors import PostgresError
+from headgate.settings.definition import SettingContext
+from headgate.settings.node import Settings
+from headgate.settings.table import find
 from headgate.sql.names import quote_ident
 
 _LOST_SLOT = re.compile(
@@ -54,6 +57,15 @@ _BY_STATE = {
     "53100": "Free disk space; it is tried again by itself.",
     "58030": "See what the operating system says of the disk.",
 }
+
+
+def raise_setting(name: str, settings: Settings) -> str:
+    """Return what to do when the limit that a setting of this node gives is reached."""
+    definition = find(name)
+    assert definition is not None
+    restart = definition.context is SettingContext.POSTMASTER
+    then = 'and restart it with "headgate restart"' if restart else "and run SELECT pg_reload_conf()"
+    return f"On this node: ALTER SYSTEM SET {name} = {max(2 * settings.integer(name), 2)} (it is {settings.integer(name)}), {then}."
 
 
 def advice(error: PostgresError, subscription: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.catalog.replication import origin as origins
@@ -30,6 +30,7 @@ from headgate.supervision import Supervised
 
 _BOOTSTRAP = 10
 """The superuser that initdb made: the launcher is shown as its process."""
+WORKERS, SYNC_WORKERS = "max_logical_replication_workers", "max_sync_workers_per_subscription"
 _log = logging.getLogger("headgate.subscriber")
 
 
@@ -73,6 +74,8 @@ class Launcher:
         self._syncs: dict[tuple[int, int], SyncWorker] = {}
         self._held: set[int] = set()
         """Subscriptions whose workers a command has stopped."""
+        self._refused: dict[tuple[int, int | None], str] = {}
+        """The setting whose limit keeps the worker of a subscription, or of a table of it, from starting."""
         self._last_start: dict[int, float] = {}
         self._cleaned: set[int] = set()
         """Subscriptions that have left no sync slot on their publishers, as far as is known."""
@@ -155,6 +158,11 @@ class Launcher:
         with self._lock:
             return [*self._workers.values(), *self._syncs.values()]
 
+    def refused(self, subscription: int) -> Mapping[int | None, str]:
+        """Return the settings whose limits keep workers of a subscription from starting, by table; None is the apply worker."""
+        with self._lock:
+            return {relation: setting for (oid, relation), setting in self._refused.items() if oid == subscription}
+
     def subscription_rows(self) -> list[SubscriptionRow]:
         """The rows of pg_stat_subscription; a subscription without worker has a row too."""
         cursor = self.node.catalog.cursor()
@@ -203,9 +211,13 @@ class Launcher:
         oid = leader.subscription.oid
         with self._lock:
             mine = sum(subscription == oid for subscription, _ in self._syncs)
-            if self.stopping or oid in self._held or mine >= settings.integer("max_sync_workers_per_subscription"):
+            if self.stopping or oid in self._held:
                 return Started.LATER
-            if not self._room():
+            if mine >= settings.integer(SYNC_WORKERS):
+                if not mine:  # otherwise the table waits for its turn
+                    self._refused[oid, relation] = SYNC_WORKERS
+                return Started.LATER
+            if not self._has_room(oid, relation):
                 return Started.NO_ROOM
             try:
                 sync = SyncWorker(leader, relation)
@@ -231,11 +243,13 @@ class Launcher:
             leader.look()
         self._wanted.set()
 
-    def _room(self) -> bool:
-        """Whether one more worker may run; says so if not."""
-        limit = self.node.settings.integer("max_logical_replication_workers")
+    def _has_room(self, subscription: int, relation: int | None) -> bool:
+        """Return whether one more worker may run. If not, log a warning and record which worker has to wait."""
+        limit = self.node.settings.integer(WORKERS)
         if len(self._workers) + len(self._syncs) < limit:
+            self._refused.pop((subscription, relation), None)
             return True
+        self._refused[subscription, relation] = WORKERS
         _log.warning(
             "out of logical replication worker slots",
             extra={"hint": "You might need to increase max_logical_replication_workers."},
@@ -280,6 +294,9 @@ class Launcher:
             cursor.close()
         interval = self.node.settings.seconds("wal_retrieve_retry_interval")
         pause = 60.0
+        with self._lock:
+            oids = {subscription.oid for subscription in enabled}
+            self._refused = {key: setting for key, setting in self._refused.items() if key[0] in oids}
         for subscription in enabled:
             with self._lock:
                 running = self._workers.get(subscription.oid)
@@ -294,7 +311,7 @@ class Launcher:
                 if left > 0:
                     pause = min(pause, left)
                     continue
-                if not self._room():
+                if not self._has_room(subscription.oid, None):
                     pause = min(pause, interval)
                     continue
                 self._last_start[subscription.oid] = time.monotonic()

@@ -19,7 +19,7 @@ from headgate.catalog.replication import subscription_column, subscription_resyn
 from headgate.catalog.replication.subscription import COPIED, Subscription, SubscriptionRel, SyncState
 from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
-from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advice
+from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advice, raise_setting
 from headgate.subscriber.apply.apply_worker import BEHIND
 from headgate.subscriber.subscription_statistics import Account, Failure
 from headgate.subscriber.synchronization.table_sync import SyncWorker
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 STATES = (
     "disabled", "starting", "retrying after an error", "copying", "copying, with errors", "behind", "streaming",
-    "waiting for a publication", "streaming, no tables",
+    "waiting for a publication", "streaming, no tables", "waiting for a worker",
 )  # fmt: skip
 """Of a subscription."""
 TABLE_STATES = {
@@ -114,6 +114,7 @@ class SubscriptionReport(ColumnDifferences):
     database: str
     publications: list[str]
     state: str
+    starved_of: str | None
     to_do: list[str]
     missing_publications: list[str]
     left_out: list[LeftOut]
@@ -210,7 +211,10 @@ def _entry(
     known = account.known(streaming=streaming)
     lag = None if known is None else max(0.0, time.time() - known.since)
     failing = account.failure is not None and _lasts(account.failure, apply, waiting)
+    starved_of = _starved_of(launcher, subscription, workers, waiting)
     state = _state(subscription, apply, waiting, failing=failing, behind=bool(lag and lag > BEHIND))
+    if starved_of is not None and not failing:
+        state = "waiting for a worker"
     if state == "streaming" and account.missing_publications:
         state = "waiting for a publication"
     elif state == "streaming" and not tables:
@@ -226,7 +230,11 @@ def _entry(
         "database": database,
         "publications": list(subscription.publications),
         "state": state,
-        "to_do": _to_do(subscription, account, state, left_out=bool(left_out)),
+        "starved_of": starved_of,
+        "to_do": [
+            *([] if starved_of is None else [raise_setting(starved_of, launcher.node.settings)]),
+            *_to_do(subscription, account, state, left_out=bool(left_out)),
+        ],
         "missing_publications": list(account.missing_publications),
         "left_out": sorted(
             (LeftOut(table=_title(titles, oid), changes=count) for oid, count in left_out.items()), key=lambda each: each["table"]
@@ -300,6 +308,18 @@ def _lasts(failure: Failure, apply: Worker | None, waiting: list[SubscriptionRel
     if apply is None or apply.progress is None or failure.moment > apply.began:
         return True
     return not apply.advanced and (apply.progress.outstanding or apply.position == ReceiverPosition())
+
+
+def _starved_of(launcher: Launcher, subscription: Subscription, workers: list[Worker], waiting: list[SubscriptionRel]) -> str | None:
+    """Return the setting whose limit leaves the subscription without an apply worker, or its tables without any table sync."""
+    if not subscription.enabled:
+        return None
+    refused = launcher.refused(subscription.oid)
+    if not any(worker.relation is None for worker in workers):
+        return refused.get(None)
+    if any(worker.relation is not None for worker in workers):
+        return None
+    return next((refused[rel.relation] for rel in waiting if rel.relation in refused), None)
 
 
 def _state(subscription: Subscription, apply: Worker | None, waiting: list[SubscriptionRel], *, failing: bool, behind: bool) -> str:

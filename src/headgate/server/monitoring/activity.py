@@ -115,6 +115,8 @@ class Activity:
         self._gone = threading.Condition(self._lock)
         self._backends: dict[int, Backend] = {}
         self._first_pid = self._next_pid = first_pid
+        self.refused_at: dict[str, float] = {}
+        """When a backend of a kind was last refused because of a limit, in seconds of the monotonic clock."""
 
     def reserve(self) -> int:
         """A process id for a connection that may become a backend."""
@@ -122,9 +124,10 @@ class Activity:
             return self._free_pid()
 
     def enter(self, kind: str, limit: int | None = None, pid: int | None = None) -> Backend:
-        """A new backend, with a `pid` that was reserved; FATAL 53300 when `limit` client backends are there already."""
+        """A new backend, with a `pid` that was reserved; FATAL 53300 when `limit` backends of the kind are there already."""
         with self._lock:
-            if limit is not None and sum(one.kind in ("client backend", "walsender") for one in self._backends.values()) >= limit:
+            if limit is not None and sum(one.kind == kind for one in self._backends.values()) >= limit:
+                self.refused_at[kind] = time.monotonic()
                 raise PostgresError("53300", "sorry, too many clients already", severity=Severity.FATAL)
             backend = Backend(self._free_pid() if pid is None or pid in self._backends else pid, secrets.randbits(32), kind)
             self._backends[backend.pid] = backend

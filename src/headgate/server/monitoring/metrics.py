@@ -42,7 +42,8 @@ WAL_STATES = ("reserved", "extended", "unreserved", "lost")
 def gather(node: Node) -> Render:
     """Reads everything once; what writes it."""
     read = _Reading(node)
-    families = [*read.of_node(), *read.of_storage(), *read.of_subscriptions(), *read.of_tables(), *read.of_slots(), *read.of_publications()]
+    families = [*read.of_node(), *read.of_pools(), *read.of_storage()]
+    families += [*read.of_subscriptions(), *read.of_tables(), *read.of_slots(), *read.of_publications()]
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     families += registry.collect()
@@ -91,8 +92,6 @@ class _Reading:
         yield info
         backends = Counter((one.kind, one.state or "") for one in node.activity.all())
         yield _gauge("backends", "Sessions and workers.", ("type", "state"), backends.items())
-        most = node.settings.integer("max_connections")
-        yield _gauge("max_connections", "How many sessions there may be.", (), [((), most)])
         counts = {name: node.engine.statistics.of(oid) for oid, name in self.databases.items()}
         ends = [((name, end), getattr(each, f"{end}s")) for name, each in counts.items() for end in ("commit", "rollback")]
         yield _counter("transactions", "Transactions by their end.", ("database", "end"), ends)
@@ -103,6 +102,13 @@ class _Reading:
         yield _counter("thread_failures", "Errors of background threads.", ("thread",), (((t.name,), t.failures) for t in threads))
         prepared = len(node.engine.prepared.all())
         yield _gauge("prepared_transactions", "Transactions that wait for COMMIT PREPARED.", (), [((), prepared)])
+
+    def of_pools(self) -> Iterator[Metric]:
+        """Yield the use of bounded pools."""
+        found = [((one["name"],), one) for one in self.report["pools"]]
+        yield _gauge("pool_used", "Places of a pool that are in use.", ("pool",), [(key, one["used"]) for key, one in found])
+        yield _gauge("pool_limit", "Places that a pool has.", ("pool",), [(key, one["limit"]) for key, one in found])
+        yield _gauge("pool_starved", "1 if a request found no place in the pool.", ("pool",), [(key, one["starved"]) for key, one in found])
 
     def of_storage(self) -> Iterator[Metric]:
         """Memory, tables, files, disk."""

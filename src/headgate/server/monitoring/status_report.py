@@ -1,8 +1,8 @@
 """What `headgate status` shows of a running node: DIR/headgate.status, JSON, written when SIGUSR1 asks for it.
 
 Keys: time, version, pid, port, started, log_end, trouble (why no connection can be accepted, or null), threads (`supervision.Health`),
-subscriptions (`subscriber.report`), slots, spark (what ran where, the application on a cluster). Whoever may signal the process and read
-its directory may see it: no connection and no password is needed. The file appears at once whole.
+subscriptions (`subscriber.report`), slots, `pools`, spark (what ran where, the application on a cluster). Whoever may signal the process
+and read its directory may see it: no connection and no password is needed. The file appears at once whole.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypedDict
 import headgate
 from headgate.catalog import database as databases
 from headgate.publisher.slots import Live
+from headgate.server.monitoring.pool import PoolReport, pools
 from headgate.subscriber.report import SubscriptionReport, subscription_report
 from headgate.supervision import Health
 
@@ -88,11 +89,13 @@ class StatusReport(TypedDict):
     threads: list[ThreadReport]
     subscriptions: list[SubscriptionReport]
     slots: list[SlotReport]
+    pools: list[PoolReport]
     spark: SparkReport
 
 
 def report(node: Node) -> StatusReport:
     """The report; see the module."""
+    subscriptions = subscription_report(node.launcher)
     return {
         "time": time.time(),
         "version": headgate.__version__,
@@ -102,8 +105,9 @@ def report(node: Node) -> StatusReport:
         "log_end": str(node.engine.log.end),
         "trouble": node.listener.trouble,
         "threads": [_thread(each) for each in node.background()],
-        "subscriptions": subscription_report(node.launcher),
+        "subscriptions": subscriptions,
         "slots": _slots(node),
+        "pools": pools(node, subscriptions),
         "spark": _spark(node),
     }
 

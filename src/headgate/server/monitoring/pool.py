@@ -1,0 +1,79 @@
+"""Report the node's bounded pools: how many places are in use, and which pools have no place for a request that was made.
+
+`status_report` puts the pools into the snapshot that status, JSON and metrics show. A pool is starved while workers wait for a place in
+it, or if it has refused a connection or a slot in the last `MEMORY` seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from headgate.catalog.replication import origin as origins
+from headgate.subscriber.advice import raise_setting
+from headgate.subscriber.launcher import SYNC_WORKERS, WORKERS
+
+if TYPE_CHECKING:
+    from headgate.server.node import Node
+    from headgate.subscriber.report import SubscriptionReport
+
+MEMORY = 30.0
+"""Seconds during which a refused request counts as starvation: those who need a place try again sooner."""
+
+
+class PoolReport(TypedDict):
+    """A pool. `waiting` names the subscriptions whose workers wait for a place; `to_do` is null unless the pool is starved."""
+
+    name: str
+    setting: str
+    used: int
+    limit: int
+    waiting: list[str]
+    starved: bool
+    to_do: str | None
+
+
+def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolReport]:
+    """Return the pools of a node, given the report of its subscriptions."""
+    workers = node.launcher.workers()
+    syncs = Counter(worker.subscription.oid for worker in workers if worker.relation is not None)
+    kinds = Counter(backend.kind for backend in node.activity.all())
+    without_origin = [one["name"] for one in subscriptions if one["failing"] and _lacks_origin(one)]
+    with contextlib.closing(node.catalog.cursor()) as cursor:
+        tracked = len(origins.all_progress(cursor))
+
+    def waiting(setting: str) -> list[str]:
+        return [one["name"] for one in subscriptions if one["starved_of"] == setting]
+
+    def was_refused(moment: float) -> bool:
+        return 0.0 < moment > time.monotonic() - MEMORY
+
+    def pool(name: str, setting: str, used: int, *, waits: Sequence[str] = (), refused_at: float = 0.0) -> PoolReport:
+        starved = bool(waits) or was_refused(refused_at)
+        return {
+            "name": name,
+            "setting": setting,
+            "used": used,
+            "limit": node.settings.integer(setting),
+            "waiting": list(waits),
+            "starved": starved,
+            "to_do": raise_setting(setting, node.settings) if starved else None,
+        }
+
+    refused = node.activity.refused_at
+    return [
+        pool("logical replication workers", WORKERS, len(workers), waits=waiting(WORKERS)),
+        pool("table syncs of a subscription", SYNC_WORKERS, max(syncs.values(), default=0), waits=waiting(SYNC_WORKERS)),
+        pool("replication origins", "max_replication_slots", tracked, waits=without_origin),
+        pool("replication slots", "max_replication_slots", len(node.slots.all()), refused_at=node.slots.refused_at),
+        pool("walsenders", "max_wal_senders", kinds["walsender"], refused_at=refused.get("walsender", 0.0)),
+        pool("connections", "max_connections", kinds["client backend"], refused_at=refused.get("client backend", 0.0)),
+    ]
+
+
+def _lacks_origin(subscription: SubscriptionReport) -> bool:
+    error = subscription["last_error"]
+    return error is not None and error["message"].startswith("could not find free replication state slot")
