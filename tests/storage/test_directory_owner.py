@@ -21,16 +21,35 @@ def test_a_start_on_a_folder_with_other_things_deleted_them(tmp_path: Path) -> N
     precious = tmp_path / "2024" / "11"
     precious.mkdir(parents=True)
     with pytest.raises(PostgresError, match="is not empty and has no tables of this node") as refused:
-        directory_owner.claim(tmp_path, "1", known=False)
+        directory_owner.claim(tmp_path, "1", tmp_path / "node", [])
     assert refused.value.hint is not None
     assert precious.exists()
 
 
 def test_a_second_node_on_the_same_folder_deleted_the_tables_of_the_first(tmp_path: Path) -> None:
-    directory_owner.claim(tmp_path, "1", known=False)
-    directory_owner.claim(tmp_path, "1", known=False)
+    node, other, place = (tmp_path / name for name in ("node", "other", "place"))
+    for folder in (node, other):
+        folder.mkdir()
+    directory_owner.claim(place, "1", node, [])
+    directory_owner.claim(place, "1", node, [])
     with pytest.raises(PostgresError, match="belongs to another node"):
-        directory_owner.claim(tmp_path, "2", known=True)
+        directory_owner.claim(place, "2", other, [place / "1" / "2"])
+
+
+def test_a_node_with_tables_does_not_start_where_they_are_not(tmp_path: Path) -> None:
+    node, old, new = (tmp_path / name for name in ("node", "old", "new"))
+    node.mkdir()
+    for place in (node / "base", old):  # a node without tables may still choose
+        directory_owner.claim(place, "1", node, [])
+    (old / "1" / "2").mkdir(parents=True)
+    for wrong in (new, node / "base"):
+        shutil.rmtree(node / "base", ignore_errors=True)
+        with pytest.raises(PostgresError, match=f'data location "{wrong}" does not hold the tables of this node') as refused:
+            directory_owner.claim(wrong, "1", node, [wrong / "1" / "2"])
+        assert (refused.value.sqlstate, refused.value.detail) == ("F0001", f'The tables of this node are in "{old}".')
+        assert not wrong.exists()
+    shutil.move(old, new)
+    directory_owner.claim(new, "1", node, [new / "1" / "2"])
 
 
 def test_a_catalog_without_its_log_deleted_all_tables(engine: Engine, catalog_file: Path, tmp_path: Path) -> None:

@@ -11,11 +11,22 @@ from pathlib import Path
 
 from headgate.backup import catalog, target
 from headgate.settings import Settings
+from headgate.storage.location import directory_owner
 from headgate.storage.location.data_location import DataPath
 
 LOCATION = "data_location"
 _LEFT = {
-    *("HG_VERSION", "base", "headgate.pid", "headgate.opts", "headgate.opts.tmp", "headgate.status", "headgate.reserve", target.MARKER),
+    *(
+        "HG_VERSION",
+        "base",
+        "headgate.pid",
+        "headgate.opts",
+        "headgate.opts.tmp",
+        "headgate.status",
+        "headgate.reserve",
+        directory_owner.LOCATION_FILE,
+        target.MARKER,
+    ),
     *("pg_replication", catalog.PREPARED, "pg_cache", "pgsql_tmp", "lost+found"),
 }
 

@@ -45,6 +45,7 @@ _OF_NODE = {
         "server.key",
         "headgate.status",
         "headgate.reserve",
+        directory_owner.LOCATION_FILE,
         "pg_cache",
         "pg_replication",
         "pg_twophase",

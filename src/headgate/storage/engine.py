@@ -335,8 +335,7 @@ class Engine:
         Returns what was done, a line each.
         """
         tables = self.log.versions()
-        known = self.base == self.data_dir / "base" or any(data_location.has_any(self.path(key)) for key in tables)
-        directory_owner.claim(self.base, self.catalog.system_identifier(), known=known)
+        directory_owner.claim(self.base, self.catalog.system_identifier(), self.data_dir, list(map(self.path, tables)))
         self._take_lease(tables)
         if not data_location.is_local(self.exchange):
             result_spool.clear(self.exchange)
