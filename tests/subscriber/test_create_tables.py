@@ -13,7 +13,8 @@ from tests.subscriber.conftest import READY
 from headgate.commands.subscription.remote_expression import accepted
 from headgate.errors import PostgresError
 from headgate.sql.statement import partition_bound
-from headgate.subscriber.advice import advice
+from headgate.subscriber.advice import Subject, advice
+from headgate.walreceiver.answer import PublisherError
 
 
 def status(subscriber, name: str = "s") -> dict[str, Any]:
@@ -154,9 +155,10 @@ def test_a_change_that_cannot_be_published_on_stops_the_worker(publisher, subscr
 
 
 def test_a_lost_slot_comes_with_the_recipe() -> None:
-    error = PostgresError("08P01", 'could not start WAL streaming: ERROR:  replication slot "s" does not exist')
-    assert 'DROP SUBSCRIPTION "S x"' in advice(error, "S x")
-    assert "TRUNCATE" in advice(error, "S x")
+    error = PublisherError("42704", 'could not start WAL streaming: ERROR:  replication slot "s" does not exist')
+    action = advice(error, Subject("S x", "owner", "dbname=d", None))
+    assert 'DROP SUBSCRIPTION "S x"' in action
+    assert "TRUNCATE" in action
 
 
 @pytest.mark.parametrize(

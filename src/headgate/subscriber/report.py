@@ -17,9 +17,10 @@ from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column, subscription_resync
 from headgate.catalog.replication.subscription import COPIED, Subscription, SubscriptionRel, SyncState
+from headgate.catalog.security import role as roles
 from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
-from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, advice, raise_setting
+from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, Subject, advice, raise_setting
 from headgate.subscriber.apply.apply_worker import BEHIND
 from headgate.subscriber.subscription_statistics import Account, Failure
 from headgate.subscriber.synchronization.table_sync import SyncWorker
@@ -261,7 +262,7 @@ def _entry(
         "lag_bytes": None if known is None else known.bytes,
         "lag_seconds": lag,
         "failing": failing,
-        "last_error": None if failed is None else _failure(subscription, failed, titles),
+        "last_error": None if failed is None else _failure(cursor, subscription, failed, titles),
         "apply_errors": errors[0],
         "sync_errors": errors[1],
     }
@@ -332,13 +333,16 @@ def _state(subscription: Subscription, apply: Worker | None, waiting: list[Subsc
     return "behind" if behind else "streaming"
 
 
-def _failure(subscription: Subscription, failure: Failure, titles: Titles) -> FailureReport:
-    error = failure.error
+def _failure(cursor: CatalogCursor, subscription: Subscription, failure: Failure, titles: Titles) -> FailureReport:
+    error, owner = failure.error, roles.find(cursor, subscription.owner)
+    title = titles.get(failure.relation or 0)
+    table = None if title is None else ".".join(map(quote_ident, title))
+    subject = Subject(subscription.name, "the owner" if owner is None else owner.name, subscription.conninfo, table)
     return {
         "time": failure.moment,
         "table": None if failure.relation is None else _title(titles, failure.relation),
         "sqlstate": error.sqlstate,
-        "advice": advice(error, subscription.name),
+        "advice": advice(error, subject),
         "message": error.message,
         "detail": error.detail,
         "hint": error.hint,

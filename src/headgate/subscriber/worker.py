@@ -36,6 +36,7 @@ from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import Factory, RowCompletion
 from headgate.subscriber.synchronization.reconciliation import FoundDifference, MadeDifference
 from headgate.types import text_column
+from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.link import terminated
 from headgate.walreceiver.progress import ReceiverPosition, StreamProgress
@@ -285,6 +286,10 @@ class Worker:
             cursor.close()
 
     def _failed(self, error: PostgresError) -> None:
+        if isinstance(error, PublisherError):  # of a command for which PostgreSQL has no text of its own
+            wrapped = PostgresError("08006", f"could not execute command on publisher: {error.message}")
+            wrapped.__cause__ = error
+            error = wrapped
         if error.severity is Severity.FATAL and error.sqlstate in ("57P01", "28000"):
             if not self.launcher.stopping:
                 _log.log(50, "%s", error.message, extra={"severity": "FATAL"})

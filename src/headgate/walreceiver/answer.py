@@ -6,8 +6,15 @@ A publisher may be anybody. Called by `link` for every cell, and by whoever read
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from headgate.errors import PostgresError
+
+
+@dataclass(eq=False)
+class PublisherError(PostgresError):
+    """An error that the publisher reported, with its SQLSTATE; `message` is libpq's text, ``ERROR:  …`` with DETAIL and HINT lines."""
+
 
 LARGEST = 64 << 20
 """Bytes of one answer that is held as a whole; the rows of a COPY and of the stream are not."""

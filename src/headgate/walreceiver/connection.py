@@ -3,8 +3,8 @@
 Used by CREATE, ALTER and DROP SUBSCRIPTION, by apply workers and table syncs. One thread at a time; a stopped `Waker` ends every wait.
 
 States: idle → (START_REPLICATION) streaming → (`end_streaming`, or the publisher's end) closed. Errors are PostgresError, as the link's:
-of the connection 08006, of the publisher with the publisher's SQLSTATE and libpq's text (``ERROR:  …``) as message, which callers put
-behind their own (``could not create replication slot "s": ERROR:  …``).
+of the connection 08006, of the publisher `PublisherError`, whose text callers put behind their own
+(``could not create replication slot "s": ERROR:  …``) with ``raise … from``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 that a worker can be stopped at any place. libpq does what belongs to it: conninfo, TLS, SCRAM, service files, .pgpass. Start-up parameters
 are those of a PostgreSQL 15 subscriber (postgresql-behaviour.md §5.1) and further settings that change text output (`TEXT_SETTINGS`).
 
-Errors are PostgresError: of the session 08006, of the publisher with the publisher's SQLSTATE and libpq's text (``ERROR:  …``).
+Errors are PostgresError: of the session 08006, of the publisher `answer.PublisherError`.
 """
 
 from __future__ import annotations
@@ -253,10 +253,10 @@ class Link:
             self._pgconn.consume_input()
 
     def _failed(self, result: PGresult) -> PostgresError:
-        """The publisher's error; its message is libpq's text, ``ERROR:  …`` with DETAIL and HINT lines."""
+        """Return the publisher's error."""
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         text = _chomp(result.error_message.decode(errors="replace")) or self._error()
-        return PostgresError(answer.sqlstate(state), text)
+        return answer.PublisherError(answer.sqlstate(state), text)
 
     def _error(self, error: Exception | None = None) -> str:
         text = _chomp(self._pgconn.error_message.decode(errors="replace"))

@@ -17,6 +17,7 @@ from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
 from headgate.storage.spark import failure
 from headgate.types.text.text import write_text
+from headgate.walreceiver.answer import PublisherError
 
 MESSAGES = {"I": "INSERT", "U": "UPDATE", "D": "DELETE", "T": "TRUNCATE"}
 
@@ -80,13 +81,14 @@ def cut(value: str) -> str:
     return value if len(value.encode()) <= 64 else value.encode()[:64].decode(errors="ignore") + "..."
 
 
-_CARRIED = re.compile(r"\|PLACE\|([^|\n]*)\|([^|\n]*)")
+_CARRIED = re.compile(r"\|PLACE\|([^|\n]*)\|([^|\n]*)(\|PUBLISHER\|)?")
 
 
 def carry(error: PostgresError, place: ApplyPlace) -> RuntimeError:
     """The exception by which a Spark task reports an error and its place."""
     detail = f"|DETAIL|{error.detail}" if error.detail else ""
-    text = f"{error.message}{detail}|PLACE|{place.message}|{place.column or ''}".replace("\n", " ")
+    origin = "|PUBLISHER|" if isinstance(error, PublisherError) else ""
+    text = f"{error.message}{detail}|PLACE|{place.message}|{place.column or ''}{origin}".replace("\n", " ")
     return RuntimeError(failure.marked(error.sqlstate, text))
 
 
@@ -100,4 +102,6 @@ def carried(exception: BaseException, place: ApplyPlace) -> PostgresError:
         if text and (found := _CARRIED.search(text)):
             place.message, place.column = found[1] or place.message, found[2] or None
             setattr(error, field, text[: found.start()] or None)
+            if found[3]:
+                return PublisherError(error.sqlstate, error.message)
     return error

@@ -48,6 +48,7 @@ from headgate.subscriber.apply.relation_map import check_kind, map_columns, show
 from headgate.subscriber.synchronization import reconciliation
 from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTarget, CopyTask
 from headgate.walreceiver import answer
+from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import CreatedSlot, PublisherConnection, literal
 from headgate.walreceiver.remote import RemoteRelation, copy_command, fetch_relation
 
@@ -101,7 +102,10 @@ class InitialCopy:
             except BaseException as error:
                 transaction.rollback()
                 if isinstance(error, PySparkException | Py4JJavaError):
-                    raise conflict.carried(error, ApplyPlace()) from error
+                    reported = conflict.carried(error, ApplyPlace())
+                    if isinstance(reported, PublisherError):
+                        raise self._not_copied(reported) from reported
+                    raise reported from error
                 raise
         finally:
             self.running = False
@@ -177,16 +181,16 @@ class InitialCopy:
                 line += rows.num_rows
                 self.rows += rows.num_rows
                 self.bytes += len(piece)
-        except PostgresError as error:
-            if error.message.startswith(("ERROR:", "FATAL:")):
-                text = f'could not start initial contents copy for table "{shown(self.relation)}": {error.message}'
-                raise PostgresError("08006", text) from error
-            raise
+        except PublisherError as error:
+            raise self._not_copied(error) from error
         try:
             connection.query("COMMIT")
         except PostgresError as error:
             raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
         return created.consistent_point
+
+    def _not_copied(self, error: PublisherError) -> PostgresError:
+        return PostgresError("08006", f'could not start initial contents copy for table "{shown(self.relation)}": {error.message}')
 
     def _append(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, piece: bytes) -> None:
         """Adds the rows of a piece that begins with a line."""
@@ -260,7 +264,10 @@ class InitialCopy:
         with PublisherConnection.open(conninfo, self.slot, waker=waker, replication=False) as reader:
             _begin(reader)
             reader.query(f"SET TRANSACTION SNAPSHOT {literal(created.snapshot)}")
-            yield created, reader
+            try:
+                yield created, reader
+            except PublisherError as error:
+                raise self._not_copied(error) from error
 
     # ---- parallel ---------------------------------------------------------------------------------------
 
