@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -9,7 +10,8 @@ from contextlib import ExitStack
 
 import psycopg
 import pytest
-from tests.conftest import NodeServer, Server, until
+from psycopg import pq
+from tests.conftest import NodeServer, Server, SqlError, until
 from tests.server.test_supervision import descriptors
 
 from headgate.server.protocol.connection import Connection, ConnectionBroken
@@ -61,6 +63,31 @@ def test_the_last_places_are_kept_for_superusers(ordinary: Server) -> None:
             held.enter_context(psycopg.connect(ordinary.conninfo()))
         with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
             psycopg.connect(ordinary.conninfo())
+
+
+def test_pools_that_refuse_clients_subscribers_and_slots_are_starved(spare_node: Callable[..., Server]) -> None:
+    node = spare_node(**PLACES, max_replication_slots="1")
+    assert isinstance(node, NodeServer)
+    subscriber = f"{node.conninfo()} replication=database".encode()
+    made = "SELECT pg_create_logical_replication_slot('{}', 'pgoutput')"
+    with ExitStack() as held:
+        for _ in range(6):
+            held.enter_context(psycopg.connect(node.conninfo()))
+        for _ in range(4):  # beside the clients, as in PostgreSQL
+            walsender = pq.PGconn.connect(subscriber)
+            held.callback(walsender.finish)
+            assert walsender.status == pq.ConnStatus.OK
+        assert b"exceeds max_wal_senders" in pq.PGconn.connect(subscriber).error_message
+        with pytest.raises(psycopg.OperationalError, match="sorry, too many clients already"):
+            psycopg.connect(node.conninfo())
+    until(lambda: node.psql("postgres", made.format("one")), "no slot is created")
+    with pytest.raises(SqlError, match="all replication slots are in use"):
+        node.psql("postgres", made.format("two"))
+    node.psql("postgres", "SELECT pg_drop_replication_slot('one')")
+    pools = json.loads(node.headgate("status", "--json").stdout)["pools"]
+    starved = {pool["setting"]: pool["to_do"] for pool in pools if pool["starved"]}
+    assert set(starved) == {"max_connections", "max_wal_senders", "max_replication_slots"}
+    assert starved["max_wal_senders"].startswith("On this node: ALTER SYSTEM SET max_wal_senders = 8 (it is 4), and restart it")
 
 
 @pytest.mark.parametrize("kind", ["p", "Q", "P", "d"])
