@@ -25,7 +25,7 @@ tests() { .venv/bin/python -m pytest "${abreast[@]}" "$@"; }
 
 wanted=("$@")
 part check make --no-print-directory check
-part all tests --all
+part all tests --all --timeout 900
 part tasks tests --on tasks --timeout 900 "${data_path[@]}" tests/rowfilter
 part cluster tests --on cluster --timeout 1800 "${data_path[@]}" tests/rowfilter
 part s3 tests --on s3 --timeout 900 "${data_path[@]}"

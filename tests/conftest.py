@@ -329,10 +329,10 @@ class NodeServer(Server):
         "listen_addresses": "'127.0.0.1'",
     }
 
-    def headgate(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def headgate(self, *words: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
         """Runs a command on the node's data directory; AssertionError with its output when it fails."""
         done = subprocess.run(
-            [*HEADGATE, words[0], "-D", str(self.data), *words[1:]], capture_output=True, text=True, timeout=180 * patience()
+            [*HEADGATE, words[0], "-D", str(self.data), *words[1:]], capture_output=True, text=True, timeout=timeout * patience()
         )
         assert done.returncode == 0, f"headgate {' '.join(words)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
         return done
@@ -462,16 +462,21 @@ def of_version(_session_farm: _Farm, postgres: Server) -> Callable[[int], Server
 
 
 @pytest.fixture(scope="session")
-def node(_session_farm: _Farm) -> Iterator[Server]:
+def node(_session_farm: _Farm, request: pytest.FixtureRequest) -> Iterator[Server]:
     """A node for the whole run; take a `new_database()` of it.
 
     What no part of a node foresees is XX000 to a client and a traceback in the log: at the end there must be none.
+    With ``--all`` the node is then stopped, and `headgate check` must find nothing in all that the tests left. The check of a stopped node
+    also looks for files that no version names, which that of a running one cannot do. It takes up to a second for each database.
     """
     made = _session_farm.make(NodeServer)
     yield made
     said = made.log()
     found = re.findall(r"^.*WARNING:  unforeseen .*(?:\n(?!20\d\d-).*)*", said, re.MULTILINE) if "WARNING:  unforeseen " in said else []
     assert not found, "\n\n".join(each[:3000] for each in found[:5])
+    if request.config.getoption("--all"):
+        made.stop()
+        made.headgate("check", timeout=840)
 
 
 @pytest.fixture(params=["postgres", "node"])
