@@ -1,0 +1,133 @@
+"""PostgreSQL's regression files of publications and subscriptions print on a node what they print on PostgreSQL.
+
+pg_regress runs `publication.sql` and `subscription.sql` of the source package against a node. The differences from PostgreSQL's expected
+output are listed here, each with its reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.conftest import PG_BIN, Server
+from tests.tap import source
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+class Difference(NamedTuple):
+    """A statement that a node answers differently."""
+
+    statement: str
+    """The last line of the statement."""
+    answer: str
+    """The lines of the node's answer that PostgreSQL does not print; empty if lines are only missing."""
+
+
+INHERITS = "INHERITS is not supported: there is no child table"
+FUNCTION = "user-defined functions are not supported"
+OPERATOR = "user-defined operators are not supported"
+COLLATION = "user-defined collations are not supported"
+XML = "expressions over XML are not supported"
+HINT = "\nHINT:  No {} matches the given name and argument types. You might need to add explicit type casts."
+
+EXPECTED = {
+    "publication": {
+        Difference("CREATE TABLE testpub_tbl3a (b text) INHERITS (testpub_tbl3);", "ERROR:  table inheritance is not supported"): INHERITS,
+        Difference(r"\dRp+ testpub3", ""): INHERITS,
+        Difference("DROP TABLE testpub_tbl3, testpub_tbl3a;", 'ERROR:  table "testpub_tbl3a" does not exist'): INHERITS,
+        Difference(
+            "CREATE FUNCTION testpub_rf_func1(integer, integer) RETURNS boolean AS $$ SELECT hashint4($1) > $2 $$ LANGUAGE SQL;",
+            "ERROR:  CREATE FUNCTION is not supported",
+        ): FUNCTION,
+        Difference(
+            "CREATE OPERATOR =#> (PROCEDURE = testpub_rf_func1, LEFTARG = integer, RIGHTARG = integer);",
+            "ERROR:  CREATE OPERATOR is not supported",
+        ): OPERATOR,
+        Difference(
+            "CREATE PUBLICATION testpub6 FOR TABLE testpub_rf_tbl3 WHERE (e =#> 27);",
+            "ERROR:  operator does not exist: integer =#> integer" + HINT.format("operator"),
+        ): OPERATOR,
+        Difference(
+            "CREATE FUNCTION testpub_rf_func2() RETURNS integer AS $$ BEGIN RETURN 123; END; $$ LANGUAGE plpgsql;",
+            "ERROR:  CREATE FUNCTION is not supported",
+        ): FUNCTION,
+        Difference(
+            "ALTER PUBLICATION testpub5 ADD TABLE testpub_rf_tbl1 WHERE (a >= testpub_rf_func2());",
+            "ERROR:  function testpub_rf_func2() does not exist" + HINT.format("function"),
+        ): FUNCTION,
+        Difference('CREATE COLLATION user_collation FROM "C";', "ERROR:  CREATE COLLATION is not supported"): COLLATION,
+        Difference(
+            "ALTER PUBLICATION testpub5 ADD TABLE testpub_rf_tbl1 WHERE (b < '2' COLLATE user_collation);",
+            'ERROR:  collation "user_collation" for encoding "UTF8" does not exist',
+        ): COLLATION,
+        Difference(
+            "ALTER PUBLICATION testpub5 SET TABLE testpub_rf_tbl5 WHERE (a IS DOCUMENT);",
+            "ERROR:  expressions of the form XmlExpr are not supported",
+        ): XML,
+        Difference(
+            "ALTER PUBLICATION testpub5 SET TABLE testpub_rf_tbl5 WHERE (xmlexists('//foo[text() = ''bar'']' PASSING BY VALUE a));",
+            "ERROR:  function xmlexists(text, xml) is not supported: it has no exact counterpart in Spark",
+        ): XML,
+        Difference("DROP OPERATOR =#>(integer, integer);", "ERROR:  DROP OPERATOR is not supported"): OPERATOR,
+        Difference("DROP FUNCTION testpub_rf_func1(integer, integer);", "ERROR:  DROP FUNCTION is not supported"): FUNCTION,
+        Difference("DROP FUNCTION testpub_rf_func2();", "ERROR:  DROP FUNCTION is not supported"): FUNCTION,
+        Difference("DROP COLLATION user_collation;", "ERROR:  DROP COLLATION is not supported"): COLLATION,
+        Difference(
+            "DROP ROLE regress_publication_user, regress_publication_user2;",
+            'ERROR:  role "regress_publication_user" cannot be dropped because some objects depend on it\nDETAIL:  owner of table testpub_tbl3',
+        ): INHERITS + ", so the parent was not dropped either",
+    },
+    "subscription": {
+        Difference(
+            "CREATE SUBSCRIPTION regress_testsub CONNECTION 'dbname=regress_doesnotexist' PUBLICATION testpub "
+            "WITH (connect = false, streaming = foo);",
+            'ERROR:  streaming requires a Boolean value or "parallel"',
+        ): "a node also accepts `parallel`, and so has the message of PostgreSQL 16",
+        Difference(
+            "$$ ALTER SUBSCRIPTION regress_testsub SET PUBLICATION mypub WITH (refresh = true) $$ LANGUAGE SQL;",
+            "ERROR:  CREATE FUNCTION is not supported",
+        ): FUNCTION,
+        Difference("SELECT func();", "ERROR:  function func() does not exist" + HINT.format("function")): FUNCTION,
+        Difference("DROP FUNCTION func;", "ERROR:  DROP FUNCTION is not supported"): FUNCTION,
+    },
+}
+"""The expected differences in the order of the file, with their reasons."""
+
+
+def answers(expected: list[str], printed: list[str], script: set[str]) -> list[Difference]:
+    """Return the statements whose answers differ, in the order of the file.
+
+    The lines of both texts are the statements, as psql -a repeats them, and the answers between them. The excerpt of the statement that an
+    error shows (`LINE 1: …` and the caret) is left out, because it repeats PostgreSQL's text.
+    """
+    found: dict[int, list[str]] = {}
+    for kind, _, _, start, end in difflib.SequenceMatcher(None, expected, printed, autojunk=False).get_opcodes():
+        if kind != "equal":
+            statement = max(number for number in range(start) if printed[number] in script and printed[number])
+            lines = [line for line in printed[start:end] if line and not re.match(r"LINE \d+: | *\^$", line)]
+            found.setdefault(statement, []).extend(lines)
+    return [Difference(printed[statement], "\n".join(lines)) for statement, lines in found.items()]
+
+
+@pytest.mark.parametrize("file", ["publication", "subscription"])
+def test_file_prints_what_postgresql_prints(file: str, own_node: Callable[..., Server], tmp_path: Path) -> None:
+    folder = source.fetch_source() / "src/test/regress"
+    node = own_node()
+    node.psql("postgres", "CREATE DATABASE regression")
+    node.psql("regression", "GRANT ALL ON SCHEMA public TO public")  # as the regression tests' own test_setup.sql does
+    place = ("--host=127.0.0.1", f"--port={node.port}", "--user=postgres", "--dbname=regression", "--use-existing")
+    words = [source.PG_REGRESS, f"--bindir={PG_BIN}", *place, f"--inputdir={folder}", f"--outputdir={tmp_path}", file]
+    done = subprocess.run(words, capture_output=True, text=True)
+    results = tmp_path / "results" / f"{file}.out"
+    assert results.exists(), done.stdout + done.stderr
+    expected, printed, script = (
+        path.read_text().splitlines() for path in (folder / "expected" / f"{file}.out", results, folder / "sql" / f"{file}.sql")
+    )
+    differences = answers(expected, printed, set(script))
+    assert differences == list(EXPECTED[file]), (tmp_path / "regression.diffs").read_text()
