@@ -69,6 +69,7 @@ def run_file(file: str, way: Way, folder: Path) -> str:
         "PYTHONDONTWRITEBYTECODE": "1",  # the user postgres must not write into the checkout
         "HEADGATE": str(source.HEADGATE),
         "HEADGATE_NODES": nodes,
+        "PGCTLTIMEOUT": "180",  # several nodes that start on a busy machine need more than the default of 60 s
         "PG_REGRESS": str(source.PG_REGRESS),
         "PG_TEST_TIMEOUT_DEFAULT": "90",
         "TESTDIR": str(folder),
