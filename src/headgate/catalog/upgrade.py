@@ -32,13 +32,17 @@ def _to_3(cursor: Cursor) -> None:
 
 
 def _to_4(cursor: Cursor) -> None:
-    """Tables to be synchronized again; options of publications, flags of slots (the first of format 4 get them when they are opened)."""
+    """Tables to be synchronized again, options of publications, flags of slots, tables of followed columns.
+
+    The first catalogs of format 4 get the columns when they are opened.
+    """
     columns = "dbid UINTEGER, subid UINTEGER, relid UINTEGER, method VARCHAR, taken BOOLEAN"
     run(cursor, f"CREATE TABLE IF NOT EXISTS hg.subscription_resync ({columns})")
     run(cursor, "ALTER TABLE hg.pg_publication ADD COLUMN IF NOT EXISTS pubreconcile BOOLEAN")
     run(cursor, "ALTER TABLE hg.pg_publication ADD COLUMN IF NOT EXISTS pubgencols VARCHAR")
     run(cursor, "ALTER TABLE hg.replication_slot ADD COLUMN IF NOT EXISTS failover BOOLEAN")
     run(cursor, "ALTER TABLE hg.replication_slot ADD COLUMN IF NOT EXISTS idle BOOLEAN")
+    run(cursor, "ALTER TABLE hg.subscription_column ADD COLUMN IF NOT EXISTS remote_relid UINTEGER")
 
 
 STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4}

@@ -40,8 +40,8 @@ _BETWEEN = {pb.NCHAR, pb.TO, pb.EQUALS_GREATER, pb.COLON_EQUALS, *map(ord, "=(.,
 """What may stand between the word password and the password: behind a dot a name goes on, a comma is that of set_config."""
 _WORDS = {pb.IDENT, pb.ICONST, pb.FCONST}
 _ROLES = {pb.ROLE, pb.USER, pb.GROUP_P}
-_NO_SECRETS = {pb.NULL_P, pb.DEFAULT, pb.SET, pb.LIMIT}
-"""Words behind one that announces a secret which are none: PASSWORD NULL, TO DEFAULT, CONNECTION LIMIT; a role may be called password."""
+_NO_SECRETS = {pb.NULL_P, pb.DEFAULT, pb.SET, pb.LIMIT, pb.PASSWORD}
+"""Words behind one that announces a secret which are none: PASSWORD NULL, TO DEFAULT, CONNECTION LIMIT; a role may be called my_secret."""
 
 
 def hidden(statement: str) -> str:
