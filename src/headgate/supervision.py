@@ -41,7 +41,7 @@ class Supervised:
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         self.name = name
         self._work = work
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self._failures = 0
         self._error: str | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -51,8 +51,8 @@ class Supervised:
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> None:
-        """Waits for the end of the work, which has been told to stop; it does not start again."""
-        self._stopping.set()
+        """Sets `stopping`, which the work may wait on, and waits for its end; it does not start again."""
+        self.stopping.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
@@ -69,7 +69,7 @@ class Supervised:
                 self._error = None
                 self._work()
             except Exception as error:  # noqa: BLE001 (whatever it is, the work goes on)
-                if self._stopping.is_set():
+                if self.stopping.is_set():
                     return
                 pause = FIRST_PAUSE if time.monotonic() - began >= CALM else pause
                 self._failures += 1
@@ -77,7 +77,7 @@ class Supervised:
                 _log.exception('background thread "%s" failed; it starts again in %.1f s', self.name, pause)
             else:
                 return
-            if self._stopping.wait(pause):
+            if self.stopping.wait(pause):
                 return
             pause = min(pause * 2, LONGEST_PAUSE)
 

@@ -48,7 +48,6 @@ class Checkpointer:
         self._cleaner = Cleaner(node.engine)
         self._delta_checkpoints = DeltaCheckpoints(node.engine)
         self._one = threading.Lock()
-        self._stopping = threading.Event()
         self._jobs = job_group.EndedJobs("checkpointer", "headgate checkpointer", self._check)
         self.thread = Supervised("checkpointer", self._run)
         self._last, self._last_end = time.monotonic(), node.engine.log.end
@@ -59,7 +58,7 @@ class Checkpointer:
 
     def stop(self) -> None:
         """Ends the thread."""
-        self._stopping.set()
+        self.thread.stopping.set()
         self._jobs.end()
         self.thread.stop(30)
 
@@ -68,15 +67,15 @@ class Checkpointer:
             with self._jobs.entered(self._node.engine.spark.sparkContext):
                 self._work()
         except PostgresError:
-            if not self._stopping.is_set():
+            if not self.thread.stopping.is_set():
                 raise
 
     def _check(self) -> None:
-        if self._stopping.is_set():
+        if self.thread.stopping.is_set():
             raise PostgresError("57P01", "terminating checkpointer due to administrator command")
 
     def _work(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
+        while not self.thread.stopping.wait(LOOK_SECONDS):
             if not self._node.catalog.is_usable():
                 reinitialize.give_up(self._node, f'catalog "{self._node.catalog.path}" cannot be used any more')
                 return

@@ -7,7 +7,6 @@ that ends a statement in any phase, as pg_terminate_backend does.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,6 @@ class ClientWatch:
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
-        self._stopping = threading.Event()
         self.thread = Supervised("client watch", self._run)
 
     def start(self) -> None:
@@ -34,11 +32,10 @@ class ClientWatch:
 
     def stop(self) -> None:
         """End the thread."""
-        self._stopping.set()
         self.thread.stop(5)
 
     def _run(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
+        while not self.thread.stopping.wait(LOOK_SECONDS):
             now = time.monotonic()
             for backend in self._activity.all():
                 due = backend.client_check_due

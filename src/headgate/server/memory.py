@@ -8,7 +8,6 @@ uses no more.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,6 @@ class MemoryWatch:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._heap = Heap(node.engine.spark)
-        self._stopping = threading.Event()
         self.thread = Supervised("memory watch", self._run)
 
     def start(self) -> None:
@@ -47,7 +45,6 @@ class MemoryWatch:
 
     def stop(self) -> None:
         """Ends the thread."""
-        self._stopping.set()
         self.thread.stop(5)
 
     def _run(self) -> None:
@@ -55,7 +52,7 @@ class MemoryWatch:
         last_seen = looked = ended  # the statement that ended: when it was seen last
         before: set[tuple[float, int]] = set()
         self._heap.rest()  # what is alive before the first statement is nobody's
-        while not self._stopping.wait(LOOK_SECONDS):
+        while not self.thread.stopping.wait(LOOK_SECONDS):
             self._heap.let_go()
             now, busy = time.monotonic(), {(since, each.pid) for since, each in self._busy()}
             if before - busy:
@@ -74,7 +71,7 @@ class MemoryWatch:
             short_since = short_since or now
             somebody_elses = now - ended < GRACE_SECONDS and now - short_since < GRACE_SECONDS
             if somebody_elses or not self._end_one(short_since, last_seen):
-                self._stopping.wait(PAUSE_SECONDS)
+                self.thread.stopping.wait(PAUSE_SECONDS)
 
     def _busy(self) -> list[tuple[float, Backend]]:
         """The backends that compute in Java, and since when."""
@@ -100,5 +97,5 @@ class MemoryWatch:
                 break
             if time.monotonic() - told > 2 * PATIENCE_SECONDS:
                 break
-            self._stopping.wait(LOOK_SECONDS)
+            self.thread.stopping.wait(LOOK_SECONDS)
         return True

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -86,7 +85,6 @@ class LogTable:
         """The paths whose last row says that they are there."""
         self.written = Lsn(0)
         """How far the table goes."""
-        self._stopping = threading.Event()
         self.thread = Supervised("log table", self._run)
 
     def start(self) -> None:
@@ -95,15 +93,15 @@ class LogTable:
 
     def stop(self) -> None:
         """Writes what is committed, and ends."""
-        self._stopping.set()
+        self.thread.stopping.set()
         self._engine.log.wake()
         self.thread.stop(30)
 
     def _run(self) -> None:
         pause = PAUSE
-        while not self._stopping.is_set():
+        while not self.thread.stopping.is_set():
             if self._engine.log.wait(self.written, 1.0):
-                self._stopping.wait(pause)
+                self.thread.stopping.wait(pause)
                 pause = PAUSE if self._attempt() else min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self) -> bool:
