@@ -76,17 +76,20 @@ class WordReader:
         self.at += 1
         return char
 
+    def _character(self, char: str) -> str:
+        """Take `char`, or what a backslash protects."""
+        if char == "\\":
+            return self._escaped()
+        self.at += 1
+        return char
+
     def _plain(self) -> str:
         made: list[str] = []
         while True:
             char = self._peek()
             if not char or char in text_column.SPACE or (self.in_query and char in OPERATORS) or (made and char == ":"):
                 break
-            if char == "\\":
-                made.append(self._escaped())
-            else:
-                made.append(char)
-                self.at += 1
+            made.append(self._character(char))
         if not made:
             raise self._error()
         return "".join(made)
@@ -102,11 +105,7 @@ class WordReader:
                 self.at += 1
                 if self._peek() != "'":
                     break
-            if char == "\\":
-                made.append(self._escaped())
-            else:
-                made.append(char)
-                self.at += 1
+            made.append(self._character(char))
         if not made:
             raise self._error()
         return "".join(made)
