@@ -36,8 +36,7 @@ def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
         raise PostgresError("42601", "only WITH CHECK expression allowed for INSERT")
     if command in (SELECT, DELETE) and node.HasField("with_check"):
         raise PostgresError("42601", "WITH CHECK cannot be applied to SELECT or DELETE")
-    if any(each.name == node.policy_name for each in of_relation(cursor, relation.database, relation.oid)):
-        raise PostgresError("42710", f'policy "{node.policy_name}" for table "{relation.name}" already exists')
+    _check_new(cursor, relation, node.policy_name)
     insert(
         cursor, "pg_policy", dbid=context.database, oid=transaction.engine.catalog.next_oid(), polname=node.policy_name,
         polrelid=relation.oid, polcmd=command, polpermissive=node.permissive, polroles=_roles(node.roles, session, cursor),
@@ -76,8 +75,7 @@ def rename(node: ParseNode, session: Session) -> CommandResult:
     cursor = transaction.cursor
     relation = _table(node.relation, session, cursor)
     transaction.lock_object("pg_class", relation.oid)
-    if any(each.name == node.newname for each in of_relation(cursor, relation.database, relation.oid)):
-        raise PostgresError("42710", f'policy "{node.newname}" for table "{relation.name}" already exists')
+    _check_new(cursor, relation, node.newname)
     policy = _get(cursor, relation, node.subname)
     update(cursor, "pg_policy", {"dbid": relation.database, "oid": policy.oid}, polname=node.newname)
     return CommandResult("ALTER POLICY")
@@ -104,6 +102,12 @@ def drop(node: ParseNode, session: Session) -> CommandResult:
         transaction.lock_object("pg_class", relation.oid)
         run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [relation.database, _get(cursor, relation, name).oid])
     return CommandResult("DROP POLICY")
+
+
+def _check_new(cursor: Cursor, relation: Relation, name: str) -> None:
+    """Raise 42710 if the relation has a policy of this name."""
+    if any(policy.name == name for policy in of_relation(cursor, relation.database, relation.oid)):
+        raise PostgresError("42710", f'policy "{name}" for table "{relation.name}" already exists')
 
 
 def _get(cursor: Cursor, relation: Relation, name: str) -> Policy:
