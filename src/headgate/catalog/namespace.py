@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
 from headgate.catalog.security import acl, rights
+from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.errors import PostgresError
 
 PG_CATALOG = 11
 PUBLIC = 2200
 DATABASE_OWNER = 6171
 """The oid of pg_database_owner."""
-_READ_OR_WRITE_ALL = frozenset({6181, 6182})
-"""The oids of pg_read_all_data and pg_write_all_data, who may use all schemas."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def may(cursor: Cursor, role: str, database: int, oid: int, privilege: str) -> b
         return True
     owner, given, database_owner = found
     who = with_database_owner(cursor, acl.role(cursor, role), database_owner)
-    if privilege == "USAGE" and not who.roles.isdisjoint(_READ_OR_WRITE_ALL):
+    if privilege == "USAGE" and not who.roles.isdisjoint((READ_ALL_DATA, WRITE_ALL_DATA)):
         return True
     return who.may(acl.letter(privilege), owner, acl.read(given, "n", acl.role_name(cursor, owner)))
 

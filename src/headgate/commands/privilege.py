@@ -17,6 +17,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.security import acl
 from headgate.catalog.security.rights import one, rows
+from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError
 from headgate.sql import names
@@ -24,8 +25,6 @@ from headgate.types.registry import FIRST_USER_OID
 
 FIRST_UNPINNED = 12000
 """Objects with lower oids are the database system's own (IsPinnedObject)."""
-READ_ALL, WRITE_ALL = 6181, 6182
-"""The oids of pg_read_all_data and pg_write_all_data."""
 
 
 def role_oid(cursor: Cursor, name: str) -> int:

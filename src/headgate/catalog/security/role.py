@@ -12,6 +12,8 @@ from headgate.errors import PostgresError
 
 READ_ALL_SETTINGS, READ_ALL_STATS, SIGNAL_BACKEND = 3374, 3375, 4200
 """The oids of pg_read_all_settings, pg_read_all_stats and pg_signal_backend."""
+READ_ALL_DATA, WRITE_ALL_DATA = 6181, 6182
+"""The oids of pg_read_all_data and pg_write_all_data."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from headgate.catalog.physical import Cursor
 from headgate.catalog.security import acl
 from headgate.catalog.security import role as roles
 from headgate.catalog.security.rights import one, rows
+from headgate.catalog.security.role import READ_ALL_DATA, WRITE_ALL_DATA
 from headgate.catalog.session import SessionContext
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.node import CoerceViaIO, ColumnRef, Const, Expression, Form, TypeRef, walk
@@ -42,8 +43,6 @@ _WAYS = {
 }  # fmt: skip
 """What pg_has_role can be asked."""
 
-READ_ALL, WRITE_ALL = 6181, 6182
-"""The oids of pg_read_all_data and pg_write_all_data."""
 _NOT_GIVEN = {
     "language": ("pg_language", "lanname", "language", ("USAGE",)),
     "tablespace": ("pg_tablespace", "spcname", "tablespace", ("CREATE",)),
@@ -139,7 +138,7 @@ def may_select(cursor: Cursor, context: SessionContext, oid: int) -> bool:
     if found is None:
         return True
     role = acl.role(cursor, context.user)
-    if READ_ALL in role.roles:
+    if READ_ALL_DATA in role.roles:
         return True
     return role.may("r", found[0], acl.read(found[1], "r", acl.role_name(cursor, found[0])))
 
@@ -148,7 +147,7 @@ def readable(cursor: Cursor, context: SessionContext) -> set[int]:
     """The relations of the session's database that its user may read as a whole: SELECT on them, USAGE of their schema."""
     role = acl.role(cursor, context.user)
     names = dict(rows(cursor, "SELECT oid, rolname FROM hg.pg_authid"))
-    every = READ_ALL in role.roles
+    every = READ_ALL_DATA in role.roles
     schemas = set()
     found = rows(cursor, "SELECT oid, nspowner, nspacl FROM hg.pg_namespace WHERE dbid IN (0, ?)", [context.database])
     for oid, owner, given in found:
@@ -299,7 +298,7 @@ def allowed(session: InquiryContext, kind: str, rights: Iterable[str]) -> set[in
 
 def _of_all_data(role: acl.RoleRights, catalog: str, oid: int, relkind: str) -> str:
     """Return the rights (letters) that members of pg_read_all_data and pg_write_all_data have on an object (pg_class_aclmask)."""
-    reads, writes = READ_ALL in role.roles, WRITE_ALL in role.roles
+    reads, writes = READ_ALL_DATA in role.roles, WRITE_ALL_DATA in role.roles
     if catalog == "pg_namespace":
         return "U" if reads or writes else ""
     if catalog != "pg_class":
