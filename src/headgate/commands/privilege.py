@@ -162,6 +162,12 @@ def check_create_in_schema(cursor: Cursor, role: str, database: int, namespace: 
     _check_schema(cursor, role, database, namespace, "CREATE")
 
 
+def check_new_name(cursor: Cursor, role: str, relation: Relation) -> None:
+    """Raise 42501 `permission denied for schema s` unless the role may give a relation, or an index of it, a name in its schema."""
+    if not relation.schema.startswith("pg_temp_"):
+        check_create_in_schema(cursor, role, relation.database, relation.namespace_oid)
+
+
 def check_use_of_schema(cursor: Cursor, role: str, database: int, namespace: int) -> None:
     """42501 `permission denied for schema s`, where a name is written with its schema."""
     _check_schema(cursor, role, database, namespace, "USAGE")
@@ -177,7 +183,7 @@ def _check_schema(cursor: Cursor, role: str, database: int, namespace: int, priv
 
 # ---- tables, columns, sequences ------------------------------------------------------------------------------
 
-_OF_ALL = {READ_ALL: ("SELECT",), WRITE_ALL: ("INSERT", "UPDATE", "DELETE")}
+_OF_ALL = {READ_ALL_DATA: ("SELECT",), WRITE_ALL_DATA: ("INSERT", "UPDATE", "DELETE")}
 
 
 def may_on_table(cursor: Cursor, role: str, database: int, relation: int, privilege: str) -> bool:

@@ -53,8 +53,7 @@ def create(node: pb.IndexStmt, session: Session) -> CommandResult:
         )
     privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
     privilege.refuse_system(relation)
-    if not relation.schema.startswith("pg_temp_"):
-        privilege.check_create_in_schema(cursor, context.user, context.database, relation.namespace_oid)
+    privilege.check_new_name(cursor, context.user, relation)
     session.deferral.refuse_waiting(cursor, relation, "CREATE INDEX")
     transaction.change_object("pg_class", relation.oid)
     key = _key(node, relation, cursor, session.context.forms)

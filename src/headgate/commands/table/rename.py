@@ -83,8 +83,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     elif node.rename_type == pb.OBJECT_TABCONSTRAINT:
         constraints.rename_constraint(cursor, relation, node.subname, node.newname)
     else:
-        if not relation.schema.startswith("pg_temp_"):
-            privilege.check_create_in_schema(cursor, session.context.user, relation.database, relation.namespace_oid)
+        privilege.check_new_name(cursor, session.context.user, relation)
         with sequences.followed(cursor, relation.database):
             pg_class.rename(cursor, relation, node.newname)
     if relation.kind in TABLE_KINDS | {RelationKind.VIEW} and node.rename_type != pb.OBJECT_TABCONSTRAINT:
