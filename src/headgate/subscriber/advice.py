@@ -33,7 +33,7 @@ NO_TABLES = "On this node: ALTER SUBSCRIPTION {name} REFRESH PUBLICATION, after 
 LEFT_OUT = "On this node: ALTER SUBSCRIPTION {name} REFRESH PUBLICATION. These tables are published and not in the subscription."
 
 _RAISE = "On the publisher: ALTER SYSTEM SET {setting} = … (a larger value), and restart it."
-_CONNECT = "n this node: ALTER SUBSCRIPTION {name} CONNECTION '…' with "
+_CONNECT = "On this node: ALTER SUBSCRIPTION {name} CONNECTION '…' with "
 _ON_PUBLISHER = (
     (
         r'replication slot "[^"]*" does not exist|(?:cannot|can no longer) (?:read|get changes) from (?:logical )?replication slot',
@@ -61,11 +61,11 @@ _ON_PUBLISHER = (
     ),
     (r"is not permitted to log in", "On the publisher: ALTER ROLE {user} LOGIN"),
     (r'role "[^"]*" does not exist', "On the publisher: CREATE ROLE {user} LOGIN REPLICATION PASSWORD '…'"),
-    (r'database "[^"]*" does not exist', f"O{_CONNECT}a dbname that the publisher has"),
+    (r'database "[^"]*" does not exist', f"{_CONNECT}a dbname that the publisher has"),
     (r"is not currently accepting connections", "On the publisher: ALTER DATABASE {database} ALLOW_CONNECTIONS true"),
     (
         r"password authentication failed|no password supplied|empty password",
-        f"O{_CONNECT}the right password, or on the publisher: ALTER ROLE {{user}} PASSWORD '…'",
+        f"{_CONNECT}the right password, or on the publisher: ALTER ROLE {{user}} PASSWORD '…'",
     ),
     (
         r"no pg_hba\.conf entry|pg_hba\.conf rejects",
@@ -76,7 +76,10 @@ _ON_PUBLISHER = (
     (r"exceeds max_wal_senders", _RAISE.format(setting="max_wal_senders")),
     (r"too many clients already|remaining connection slots are reserved", _RAISE.format(setting="max_connections")),
     (r"requires wal_level", "On the publisher: ALTER SYSTEM SET wal_level = logical, and restart it."),
-    (r"could not connect to the publisher", f"See whether the publisher runs. If it has moved, o{_CONNECT}its host and port"),
+    (
+        r"could not connect to the publisher",
+        "See whether the publisher runs. If it has moved, on this node: ALTER SUBSCRIPTION {name} CONNECTION '…' with its host and port",
+    ),
     (r"could not receive data from WAL stream", "The publisher ended the stream. If this happens again, see its server log."),
     (r"terminating logical replication worker due to timeout", "The publisher was silent too long. See its server log and the network."),
     (r"", "See the server log of the publisher."),
