@@ -136,11 +136,10 @@ def _times(explained: _Explained, options: _Options) -> Iterator[str]:
 def _options(node: pb.ExplainStmt) -> _Options:
     given: dict[str, bool] = {}
     as_json = False
-    for option_node in node.options:
-        option = unwrap(option_node)
-        name, word = option.defname, unwrap(option.arg) if option.HasField("arg") else None
-        value = "on" if word is None else str(getattr(word, "sval", getattr(word, "ival", ""))).lower()
+    for option in read_options(node.options):
+        name = option.name
         if name == "format":
+            value = "on" if option.value is None else option.value.lower()
             if value not in ("text", "json", "xml", "yaml"):
                 message = f'unrecognized value for EXPLAIN option "format": "{value}"'
                 raise PostgresError("22023", message, position=position(option.location))
@@ -148,8 +147,7 @@ def _options(node: pb.ExplainStmt) -> _Options:
                 raise not_supported(f"EXPLAIN FORMAT {value.upper()} is not supported")
             as_json = value == "json"
         elif name in (*_IGNORED, "verbose", "analyze", "summary"):
-            [read] = read_options([option_node])
-            given[name] = read.boolean()
+            given[name] = option.boolean()
         else:
             raise PostgresError("42601", f'unrecognized EXPLAIN option "{name}"', position=position(option.location))
     analyze = given.get("analyze", False)
