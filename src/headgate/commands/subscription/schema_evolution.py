@@ -305,14 +305,12 @@ class _Follower:
                 f'publisher has no column "{name}" in table "{self._shown}" any more',
                 hint=f"ALTER TABLE {self._quoted} ADD COLUMN {quote_ident(name)} …",
             )
+        known = registry.builtin().find(type_oid)
         if type_oid not in self.definitions.types:
-            found = registry.builtin().find(type_oid)
-            schema, shown = (
-                ("pg_catalog", found.name) if found is not None else ("", "")
-            )  # one of users that is gone: text takes every value
+            # a type of users that is gone: text takes every value
+            schema, shown = ("", "") if known is None else ("pg_catalog", known.name)
             self.definitions.types[type_oid] = definition.RemoteType(type_oid, schema, shown, "b", 0, 0, -1, "text", "", False, None)
         remote = self.definitions.types[type_oid]
-        known = registry.builtin().find(type_oid)
         text = remote.shown if known is None else registry.builtin().format_type(type_oid, typmod)
         return DefinedColumn(-1, name, type_oid, typmod, text, False, "", False, None, False)
 
