@@ -81,12 +81,12 @@ def slow_handshakes(conninfo: str, over: Event) -> None:
             place = (str(words["host"]), int(str(words["port"])))
             connections.extend(socket.create_connection(place) for _ in range(20))
             for byte in packet[:50]:
-                for each in connections:
-                    each.send(bytes([byte]))
+                for connection in connections:
+                    connection.send(bytes([byte]))
                 if over.wait(0.1):
                     break
-        for each in connections:
-            each.close()
+        for connection in connections:
+            connection.close()
 
 
 KINDS: tuple[Callable[[str, Event], None], ...] = (large_texts, deep_nesting, unread_results, slow_handshakes)
@@ -102,15 +102,15 @@ def waits(server: DemoServer, seconds: float) -> list[float]:
     spawn = multiprocessing.get_context("spawn")
     over = spawn.Event()
     hostile = [spawn.Process(target=kind, args=(others, over), daemon=True) for kind in KINDS for _ in range(2)]
-    for each in hostile:
-        each.start()
+    for client in hostile:
+        client.start()
     try:
         return sorted(_ordinary(own, seconds))
     finally:
         over.set()
-        for each in hostile:
-            each.join(30)
-            each.kill()
+        for client in hostile:
+            client.join(30)
+            client.kill()
 
 
 def _ordinary(conninfo: str, seconds: float) -> Iterator[float]:

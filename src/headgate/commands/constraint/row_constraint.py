@@ -63,18 +63,20 @@ def checked(
     whole = shown or disclosure.whole_row(relation)
     opening = _opening(whole)
     of_domains = [
-        each
+        violation
         for column in relation.columns
         if domain.constrained(column.type_oid)
-        for each in domain.violations(column.type_oid, compiler.plan)(F.col(quoted(column.name)))
+        for violation in domain.violations(column.type_oid, compiler.plan)(F.col(quoted(column.name)))
     ]
-    of_rows = [(F.col(quoted(each.name)).isNull(), _not_null(relation, each.name, opening)) for each in relation.columns if each.not_null]
+    of_rows = [
+        (F.col(quoted(column.name)).isNull(), _not_null(relation, column.name, opening)) for column in relation.columns if column.not_null
+    ]
     for check in relation.checks if checks is None else checks:
         met = evaluation.column(stored_expression.stored(check.expression, relation))
         text = f'new row for relation "{relation.name}" violates check constraint "{check.name}"'
         of_rows.append((~F.coalesce(met, F.lit(True)), _message("23514", _of(relation, text, constraint=check.name) + opening)))
     groups = (first_of([*of_domains, *first]), _with_row(first_of(of_rows), evaluation, whole), first_of(last))
-    found = [each for each in groups if each is not None]
+    found = [group for group in groups if group is not None]
     if not found:
         return rows
     violation = F.coalesce(*found)

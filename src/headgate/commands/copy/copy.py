@@ -302,7 +302,7 @@ def _where(node: pb.CopyStmt, planner: Planner, relation: Relation) -> Callable[
         construct="COPY FROM WHERE conditions", refuse_subquery="cannot use subquery in COPY FROM WHERE condition", subquery=None
     )
     bound = binder.bind_condition(node.where_clause, scope, "WHERE", context=context)
-    named = {each.attnum for each in walk(bound) if isinstance(each, ColumnRef)}
+    named = {part.attnum for part in walk(bound) if isinstance(part, ColumnRef)}
     privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "SELECT", named)
     condition = planner.evaluation.filter(bound)
 

@@ -102,7 +102,7 @@ class _Bound:
     def reads(self, expressions: Iterable[Expression]) -> bool:
         """Return whether one of the expressions, or a subquery in it, names a column of the table."""
         evaluation, (table, columns) = self.planner.evaluation, self._table
-        for each in expressions:
-            evaluation.places(self.planner.prepare(each))
-        keys = {each.key for each in columns} | {table.row_key, *table_oid_keys(f"{table.name}.tableoid")}
+        for expression in expressions:
+            evaluation.places(self.planner.prepare(expression))
+        keys = {column.key for column in columns} | {table.row_key, *table_oid_keys(f"{table.name}.tableoid")}
         return not keys.isdisjoint(evaluation.named)

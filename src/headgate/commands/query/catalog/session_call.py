@@ -290,8 +290,8 @@ class SessionFunctions(Env):
         return call.apply(node.function, node, args, sqls, self)
 
     def _fn_pg_sequence_last_value(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
-        rights = "SELECT _c.relname FROM hg.pg_class _c WHERE _c.dbid IN (0, {db}) AND _c.oid = {oid}"
-        return self._guarded(args, node, "sequence", ("USAGE", "SELECT"), rights)
+        name = "SELECT _c.relname FROM hg.pg_class _c WHERE _c.dbid IN (0, {db}) AND _c.oid = {oid}"
+        return self._guarded(args, node, "sequence", ("USAGE", "SELECT"), name)
 
     def _fn_pg_database_size(self, args: Sequence[Expression], node: FuncExpr) -> str | None:
         given = args[0].value if isinstance(args[0], Const) and args[0].type.oid in (t.TEXT, t.NAME) else None
