@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation.relation import Column, Relation
@@ -288,7 +289,7 @@ def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows
         refuse_generated(node, column, default=False)
         value = binder.assign(reference(each), stored_expression.type_of(column), column.name, planner.context)
         selected.append(planner.column(value).alias(column.name))
-    frame = plan.frame.select(*selected)
+    frame = plan.frame.select(*selected or [F.lit(True).alias(NO_COLUMN)])  # Arrow does not count rows without columns
     if many_rows.are_few(frame, planner.session):
         with storage_error.sought(writer.relation.name, lambda: frame):
             return writer.completed(frame.toArrow())
