@@ -38,6 +38,16 @@ INSERT INTO t (a, b) VALUES (1, 'dup') ON CONFLICT (a) DO UPDATE SET b = t.b || 
 SELECT a, b FROM t ORDER BY a
 TRUNCATE t
 SELECT count(*) FROM t
+CREATE TABLE bare ()
+INSERT INTO bare SELECT FROM generate_series(1, 3)
+INSERT INTO bare SELECT
+SELECT count(*) FROM bare
+SELECT FROM bare
+CREATE TABLE defaulted (a int DEFAULT 7, b serial)
+INSERT INTO defaulted SELECT FROM generate_series(1, 3)
+SELECT * FROM defaulted
+CREATE TABLE bare_copy AS SELECT FROM generate_series(1, 3)
+SELECT count(*) FROM bare_copy
 DROP TABLE t
 DROP TABLE t
 DROP TABLE IF EXISTS t
