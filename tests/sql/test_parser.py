@@ -37,6 +37,7 @@ def test_locations_count_characters() -> None:
         ("CREATE PUBLICATIN p", "42601", 'syntax error at or near "PUBLICATIN"', 8),
         ("SELECT 'é', foo(", "42601", "syntax error at end of input", 17),
         ("CREATE PUBLICATION p FOR TABLE p1, CURRENT_SCHEMA", "42601", "invalid table name", 36),
+        ("SELECT 1; mERGE INTO t USING u ON true WHEN MATCHED THEN DELETE RETURNING *", "42601", 'syntax error at or near "RETURNING"', 65),
         ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) VIRTUAL)", "42601", 'syntax error at or near "VIRTUAL"', 58),
         ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + (1)))", "42601", 'syntax error at or near ")"', 59),
         ("CREATE TABLE bad (a int) PARTITION BY MAGIC (a)", "22023", 'unrecognized partitioning strategy "magic"', None),

@@ -274,7 +274,8 @@ def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int) -> N
         _refuse_later_grant(node, text)
     elif name in ("VacuumStmt", "ReindexStmt"):
         _refuse_later_maintenance(node, text, start, end)
-    if "merge" in text or "MERGE" in text or "Merge" in text:
+    # of the statement alone: a text of many statements is searched once
+    if any("merge" in text[at : min(at + _ENCODED + 5, end)].lower() for at in range(start, end, _ENCODED)):
         for message in walk(node):
             if message.DESCRIPTOR.name == "MergeStmt":
                 _refuse_later_merge(message, text)
