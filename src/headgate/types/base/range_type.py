@@ -6,7 +6,6 @@ texts of an unusual form (quotes with escapes, ``EMPTY``) are taken apart one by
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.settings.encoding import Encoding
-from headgate.types import buffers, registry, text_column
+from headgate.types import buffers, quoted_field, registry, text_column
 from headgate.types.base import binary_numeric, datetime, number
 from headgate.types.base.base_type import BaseType, Wire, ended
 from headgate.types.datetime import calendar, timestamp_input
@@ -207,46 +206,32 @@ def split_column(strings: pa.StringArray) -> Bounds:
 
 def split(text: str) -> tuple[str, str | None, str | None, str] | None:
     """range_parse: the opening bracket, both bounds (None: infinite) and the closing bracket; None for an empty range. 22P02."""
-    start = text.lstrip(text_column.SPACE)
-    if start[:5].lower() == "empty":
-        if start[5:].strip(text_column.SPACE):
+    at = len(text) - len(text.lstrip(text_column.SPACE))
+    if text[at : at + 5].lower() == "empty":
+        if text[at + 5 :].strip(text_column.SPACE):
             raise _malformed(text, 'Junk after "empty" key word.')
         return None
-    if start[:1] not in ("[", "("):
+    opening = text[at : at + 1]
+    if opening not in ("[", "("):
         raise _malformed(text, "Missing left parenthesis or bracket.")
-    lower, rest = _bound(text, start[1:])
-    if rest[:1] != ",":
+    lower, at = _bound(text, at + 1)
+    if text[at] != ",":
         raise _malformed(text, "Missing comma after lower bound.")
-    upper, rest = _bound(text, rest[1:])
-    if rest[:1] not in ("]", ")"):
+    upper, at = _bound(text, at + 1)
+    closing = text[at]
+    if closing == ",":
         raise _malformed(text, "Too many commas.")
-    if rest[1:].strip(text_column.SPACE):
+    if text[at + 1 :].strip(text_column.SPACE):
         raise _malformed(text, "Junk after right parenthesis or bracket.")
-    return start[0], lower, upper, rest[0]
+    return opening, lower, upper, closing
 
 
-_PIECE = re.compile(r'(?P<text>[^"\\,()\[\]]+)|\\(?P<escaped>.)|(?P<quoted>"(?:[^"\\]|\\.|"")*+")|(?P<open>[\[(])', re.DOTALL)
-_INSIDE = re.compile(r'\\(.)|"(")|([^"\\]+)', re.DOTALL)
-
-
-def _bound(text: str, rest: str) -> tuple[str | None, str]:
-    """range_parse_bound: one bound and what follows it."""
-    if rest[:1] in (",", ")", "]"):
-        return None, rest
-    made: list[str] = []
-    at = 0
-    while rest[at : at + 1] not in (",", ")", "]"):
-        found = _PIECE.match(rest, at)
-        if found is None:
-            raise _malformed(text, "Unexpected end of input.")
-        if found["quoted"] is not None:
-            made += ["".join(each.groups("")) for each in _INSIDE.finditer(found["quoted"][1:-1])]
-        else:
-            made.append(found["text"] or found["escaped"] or found["open"])
-        at = found.end()
-        if at >= len(rest):
-            raise _malformed(text, "Unexpected end of input.")
-    return "".join(made), rest[at:]
+def _bound(text: str, at: int) -> tuple[str | None, int]:
+    """range_parse_bound: one bound and the place of what follows it."""
+    try:
+        return quoted_field.read(text, at, ",)]")
+    except ValueError:
+        raise _malformed(text, "Unexpected end of input.") from None
 
 
 def _malformed(text: str, detail: str) -> PostgresError:

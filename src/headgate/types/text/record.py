@@ -13,13 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
-from headgate.types import registry, text_column
+from headgate.types import quoted_field, registry, text_column
 
 Convert = Callable[[pa.StringArray, registry.Attribute], pa.StringArray]
 """Input, modifier and output function of an attribute."""
 
-_PIECE = re.compile(r'(?P<text>[^"\\,()]+|\()|\\(?P<escaped>.)|(?P<quoted>"(?:[^"\\]|\\.|"")*+")', re.DOTALL)
-_INSIDE = re.compile(r'\\(.)|"(")|([^"\\]+)', re.DOTALL)
 _SPECIAL = re.compile(r'\A\Z|["\\(),\s]')
 
 
@@ -68,30 +66,16 @@ def parse(text: str, count: int, found: list[str | None] | None = None) -> list[
             if text[at : at + 1] != ",":
                 raise _malformed(text, "Too few columns.")
             at += 1
-        item, at = _field(text, at)
+        try:
+            item, at = quoted_field.read(text, at, ",)")
+        except ValueError:
+            raise _malformed(text, "Unexpected end of input.") from None
         found.append(item)
     if text[at : at + 1] != ")":
         raise _malformed(text, "Too many columns.")
     if text[at + 1 :].strip(text_column.SPACE):
         raise _malformed(text, "Junk after right parenthesis.")
     return found
-
-
-def _field(text: str, at: int) -> tuple[str | None, int]:
-    """One field from a place on, and the place of what ends it."""
-    if text[at : at + 1] in (",", ")"):
-        return None, at
-    made: list[str] = []
-    while text[at : at + 1] not in (",", ")"):
-        piece = _PIECE.match(text, at)
-        if piece is None:
-            raise _malformed(text, "Unexpected end of input.")
-        if piece["quoted"] is not None:
-            made += ["".join(each.groups("")) for each in _INSIDE.finditer(piece["quoted"][1:-1])]
-        else:
-            made.append(piece["text"] or piece["escaped"])
-        at = piece.end()
-    return "".join(made), at
 
 
 def _malformed(text: str, detail: str) -> PostgresError:
