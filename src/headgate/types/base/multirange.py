@@ -33,7 +33,8 @@ class MultirangeType:
     def read(self, strings: pa.StringArray, _modifier: int, settings: TextSettings) -> pa.StringArray:
         """multirange_in. 22P02, and what range_in raises."""
         try:
-            return self._joined([None if text is None else split(text) for text in strings.to_pylist()], settings)
+            rows, ranges = _split_column(strings)
+            return self._merged([None if row is None else len(row) for row in rows], self.kind.bounds(ranges, settings))
         except PostgresError:
             for text in strings.unique().drop_null().to_pylist():  # the error is that of the first value
                 self._check(text, settings)
@@ -46,10 +47,6 @@ class MultirangeType:
             split(text, ranges.append)
         finally:
             self.kind.read(pa.array(ranges, pa.string()), -1, settings)
-
-    def _joined(self, rows: Sequence[Sequence[str] | None], settings: TextSettings) -> pa.StringArray:
-        flat = pa.array([each for row in rows if row is not None for each in row], pa.string())
-        return self._merged([None if row is None else len(row) for row in rows], self.kind.bounds(flat, settings))
 
     def _merged(self, counts: Sequence[int | None], ranges: Bounds) -> pa.StringArray:
         """Multiranges of so many ranges each, in normal form: sorted, those that overlap or adjoin as one, none that is empty."""
@@ -86,12 +83,10 @@ class MultirangeType:
 
     def write(self, values: pa.StringArray, settings: TextSettings) -> pa.StringArray:
         """The texts of stored multiranges under other settings."""
-        return self._each(values, lambda ranges: self.kind.write(ranges, settings)) if self.kind.subtype.restyled(settings) else values
-
-    @staticmethod
-    def _each(values: pa.StringArray, convert: Callable[[pa.StringArray], pa.StringArray]) -> pa.StringArray:
-        rows = [None if text is None else split(text) for text in values.to_pylist()]
-        shown = iter(convert(pa.array([each for row in rows if row is not None for each in row], pa.string())).to_pylist())
+        if not self.kind.subtype.restyled(settings):
+            return values
+        rows, ranges = _split_column(values)
+        shown = iter(self.kind.write(ranges, settings).to_pylist())
         return pa.array([None if row is None else "{" + ",".join(next(shown) for _ in row) + "}" for row in rows], pa.string())
 
     def receive(self, wire: Wire, _modifier: int) -> pa.StringArray:
@@ -108,9 +103,8 @@ class MultirangeType:
 
     def send(self, values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
         """multirange_send."""
-        rows = [None if text is None else split(text) for text in values.to_pylist()]
-        flat = pa.array([each for row in rows if row is not None for each in row], pa.string())
-        sent = iter(self.kind.send(flat, encoding).to_pylist())
+        rows, ranges = _split_column(values)
+        sent = iter(self.kind.send(ranges, encoding).to_pylist())
         return pa.array([None if row is None else _put_together([next(sent) for _ in row]) for row in rows], pa.large_binary())
 
     def key(self, text: str) -> bytes:
@@ -147,6 +141,12 @@ def _take_apart(raw: bytes) -> list[bytes]:
 
 def _put_together(ranges: Sequence[bytes]) -> bytes:
     return struct.pack(">I", len(ranges)) + b"".join(struct.pack(">I", len(each)) + each for each in ranges)
+
+
+def _split_column(strings: pa.StringArray) -> tuple[list[list[str] | None], pa.StringArray]:
+    """The texts of the ranges of each row, and of all rows as one column. 22P02."""
+    rows = [None if text is None else split(text) for text in strings.to_pylist()]
+    return rows, pa.array([each for row in rows if row is not None for each in row], pa.string())
 
 
 def split(text: str, found: Callable[[str], None] | None = None) -> list[str]:

@@ -56,17 +56,11 @@ class WordReader:
             return None
         if self.in_query and char in OPERATORS:
             raise self._error()
-        if char == "'":
-            word = self._quoted()
-            if not self.in_query and self._peek() == ":":
-                self.at += 1
-                return word, self._positions()
+        word = self._quoted() if char == "'" else self._plain()
+        if self.in_query or self._peek() != ":":
             return word, []
-        word = self._plain()
-        if not self.in_query and self._peek() == ":":
-            self.at += 1
-            return word, self._positions()
-        return word, []
+        self.at += 1
+        return word, self._positions()
 
     def _escaped(self) -> str:
         self.at += 1
