@@ -122,6 +122,7 @@ def test_small_files_of_several_writers_are_put_together(engine: Engine, monkeyp
     for each in range(4, 8):
         written(engine, ARRAYS, (each, *NULLS[1:]))
 
+    engine.compactor.run_due()
     shown = [FIRST, *[(each, *NULLS[1:]) for each in range(2, 8)], (9, "{5}", "{z}", None, None)]
     assert contents(engine, ARRAYS) == shown
     assert lists(engine, ARRAYS) == {1: LISTS[1], **dict.fromkeys(range(2, 8), LISTS[2]), 9: {"n": [5], "t": ["z"]}}

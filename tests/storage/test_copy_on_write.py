@@ -180,6 +180,7 @@ def test_small_files_are_put_together_without_vectors(engine: Engine, monkeypatc
         writer.append(PLAIN, rows(PLAIN, (number, "x")))
         change(writer, PLAIN, f"id = {number - 1}", v="'y'")
         writer.commit()
+    engine.compactor.run_due()
     assert len(engine.table((DATABASE, PLAIN.oid)).state().files) < 8
     assert contents(engine, PLAIN) == plainly(engine, PLAIN) == [*[(i, "y") for i in range(7)], (7, "x")]
 

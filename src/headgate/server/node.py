@@ -204,6 +204,7 @@ class Node:
         self.log_watch = LogWatch(self.engine.log)
         self.log_watch.start()
         self.engine.foreign.start()
+        self.engine.compactor.start()
         self.log_table = LogTable(self.engine)
         self.log_table.start()
         self.checkpointer = Checkpointer(self)
@@ -303,6 +304,7 @@ class Node:
         self.client_watch.stop()
         self.checkpointer.stop()
         self.engine.foreign.stop()
+        self.engine.compactor.stop()
         self.log_table.stop()
         self.slots.persist_all()
         kept_statistics.keep(self)
@@ -343,7 +345,7 @@ class Node:
         """How the threads do that must run as long as the node."""
         parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.client_watch, self.launcher, self.scrape)
         watches = (self._jvm_watch, None if self.cluster is None else self.cluster.thread)
-        threads = [self.log_table.thread, *(each.thread for each in parts if each is not None), *watches]
+        threads = [self.log_table.thread, self.engine.compactor.thread, *(each.thread for each in parts if each is not None), *watches]
         return [each.health() for each in threads if each is not None]
 
     # ---- connections ------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from headgate.failpoint import Step
 from headgate.lsn import Lsn
 from headgate.storage import inventory, lost_commits
 from headgate.storage.delta import delta_checkpoint, delta_log
+from headgate.storage.delta.compaction import Compactor
 from headgate.storage.delta.delta_table import Delta, DeltaTable
 from headgate.storage.delta.foreign_writer import ForeignWriters
 from headgate.storage.delta.table_state import TableState
@@ -49,6 +50,7 @@ from headgate.storage.spark.column_name import quoted
 from headgate.storage.statistics import Statistics
 from headgate.storage.transaction.committed_keys import CommittedKeys
 from headgate.storage.transaction.intent import Intents
+from headgate.storage.transaction.isolation import Isolation
 from headgate.storage.transaction.log import Emitted, EntryKind, TableWrite, TransactionLog
 from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.write import columns
@@ -111,6 +113,8 @@ class Engine:
         self.intents = Intents(self)
         self.prepared = PreparedTransactions(self)
         self.foreign = ForeignWriters(self)
+        self.compactor = Compactor(self)
+        self.isolation = Isolation()
         self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
         """The LSN from which on slots and exported snapshots still need the log; set by the publisher."""
         self.lease: Lease | None = None
@@ -279,6 +283,7 @@ class Engine:
         """A transaction ended: its locks are free, what only it could still read may go."""
         with self._registry:
             self._active.pop(id(transaction), None)
+        self.isolation.ended(transaction)
 
     def redefined(self, held: Mapping[CatalogKey, Hold]) -> None:
         """A commit has changed the catalog and held these keys of it. Call under the commit lock."""

@@ -197,7 +197,8 @@ class ClientSession:
         self.block.statements += 1
         if self.block.snapshot is None and self.block.isolation in ("repeatable read", "serializable"):
             self.block.snapshot = self.node.engine.log.end
-            transaction.isolate(self.block.imported, serializable=self.block.isolation == "serializable")
+            with self.node.engine.isolation.noted(transaction):
+                transaction.isolate(self.block.imported, serializable=self.block.isolation == "serializable")
         return transaction
 
     @property

@@ -1,15 +1,25 @@
 """Puts a table's small files together, so that a table that grows by small commits does not become slow without bound.
 
-Called by `transaction` after a commit: when a table has MOST small files, their rows are read and written as one file, in one Delta
-commit of `dataChange` false and one log entry that names the version but no write. No stream sees it: what changed is in the
-files of the versions before, which stay on disk. What must hold: it goes through the table's write lock like every writer, and does
-not wait for it; it never makes the commit that it follows fail.
+`Compactor` is the engine's. A commit tells it which tables have grown (`committed`); its thread, or a caller of `run_due`, looks at them.
+Where a table has `MOST` small files, their rows are read and written as one file, in one Delta commit of `dataChange` false and one log
+entry that names the version but no write. No stream sees it: what changed is in the files of the versions before, which stay on disk.
+
+    chosen      the small files of the visible version; a transaction keeps cleaning from removing them
+    replaced    their rows are in one new file that no version names; writers go on
+    locked      the table's lock is held; if a file has changed meanwhile, the new file is removed, and it begins anew
+    committed   the next version names the new file
+
+What must hold: no commit waits while rows are read and written, except after `ATTEMPTS` in which writers were faster: then the lock is
+taken first. A failure is logged and harms no commit: the table has its small files for longer. A transaction that reads as of its begin
+(REPEATABLE READ) cannot change rows that have moved since, and would get 40001 although nobody has changed them: so a compaction waits
+for the end of those that are younger than `LONG_SECONDS`.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -25,6 +35,7 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
 from headgate.storage.lock import Key
+from headgate.supervision import Supervised
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
@@ -39,22 +50,115 @@ SMALL_ROWS = 50_000
 TOTAL_ROWS = 400_000
 TOTAL_BYTES = 16 << 20
 """As much is put together at once."""
+ATTEMPTS = 3
+"""How often writers may be faster before the lock is taken first."""
+LOCK_SECONDS = 1.0
+"""How long it waits for the lock of a table."""
+LONG_SECONDS = 60.0
+"""From which age on a transaction that reads as of its begin is not waited for."""
+REST_SECONDS = 0.5
+"""How long the thread rests between two looks."""
 
 
-def after_commit(engine: Engine, keys: Iterable[Key]) -> None:
-    """Compacts those of the tables that need it."""
-    for key in keys:
+class Compactor:
+    """See the module."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._due: dict[Key, None] = {}
+        self._is_due = threading.Condition()
+        self.thread = Supervised("compactor", self._run)
+
+    def start(self) -> None:
+        """Begins to look at tables that have grown."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread behind the table that it looks at."""
+        self.thread.stopping.set()
+        with self._is_due:
+            self._is_due.notify_all()
+        self.thread.stop(30)
+
+    def committed(self, keys: Iterable[Key]) -> None:
+        """Notes those of the tables that may need it."""
+        visible = self._engine.visible
+        grown = [key for key in keys if (shown := visible.get(key)) is not None and len(shown.state.files) >= MOST]
+        if grown:
+            with self._is_due:
+                self._due |= dict.fromkeys(grown)
+                self._is_due.notify_all()
+
+    def run_due(self) -> None:
+        """Looks at each noted table once; notes those again that a transaction is in the way of."""
+        with self._is_due:
+            due, self._due = list(self._due), {}
+        for key in due:
+            if self.thread.stopping.is_set():
+                return
+            try:
+                _compact(self._engine, key)
+            except PostgresError as error:
+                if error.sqlstate == "55P03":
+                    self.committed([key])
+                else:
+                    _log.warning("could not compact relation %d: %s", key[1], error.message)
+            except Exception as error:  # noqa: BLE001 (the other tables are looked at, whatever happens here)
+                full = disk_full(error)
+                _log.warning("could not compact relation %d: %s", key[1], full or error, exc_info=None if full else error)
+
+    def _run(self) -> None:
+        while not self.thread.stopping.wait(REST_SECONDS):
+            with self._is_due:
+                self._is_due.wait_for(lambda: self._due or self.thread.stopping.is_set())
+            self.run_due()
+
+
+def _compact(engine: Engine, key: Key) -> None:
+    """Compact a table if it has enough small files; raise 55P03 if another transaction is in the way."""
+    keeper = engine.begin(key[0])
+    try:
+        for _ in range(ATTEMPTS):
+            shown = engine.visible.get(key)
+            if shown is None or len(chosen := small_files(shown.state)) < MOST or _attempt(engine, key, shown.state, chosen):
+                return
+        _attempt(engine, key, None, [])
+    finally:
+        keeper.rollback()
+
+
+@step(Step.COMPACTION)
+def _attempt(engine: Engine, key: Key, state: TableState | None, chosen: list[Action]) -> bool:
+    """Replace `chosen` of `state`, or, without a state, what is chosen under the lock; False if a writer was faster."""
+    table = engine.table(key)
+    actions = [] if state is None else replaced(table, state, chosen)
+    transaction = engine.begin(key[0])
+    try:
+        engine.locks.acquire(key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
         shown = engine.visible.get(key)
-        if shown is None or len(shown.state.files) < MOST or len(small_files(shown.state)) < MOST:
-            continue
-        try:
-            _compact(engine, key)
-        except PostgresError as error:
-            if error.sqlstate != "55P03":
-                _log.warning("could not compact relation %d: %s", key[1], error.message)
-        except Exception as error:  # noqa: BLE001 (the commit before it is done, whatever happens here)
-            full = disk_full(error)
-            _log.warning("could not compact relation %d: %s", key[1], full or error, exc_info=None if full else error)
+        if shown is None:
+            return True  # it was dropped
+        if state is None:
+            chosen = small_files(shown.state)
+            actions = replaced(table, shown.state, chosen)
+        elif not _still_there(state, shown.state, chosen):
+            return False
+        transaction.replace_files(key, actions)
+        actions = []  # the transaction's from now on
+        with engine.isolation.lock:
+            if engine.isolation.youngest() < LONG_SECONDS:
+                raise PostgresError("55P03", "a transaction reads as of its begin")
+            transaction.commit()
+        engine.statistics.compacted(len(chosen))
+    finally:
+        data_location.forsake(file_action.files_made(table.path, actions))
+        transaction.rollback()
+    return True
+
+
+def _still_there(before: TableState, now: TableState, chosen: list[Action]) -> bool:
+    """Whether the files are what they were: none removed, no row deleted, no column changed."""
+    return now.schema == before.schema and now.physical == before.physical and all(now.files.get(add["path"]) == add for add in chosen)
 
 
 def small_files(state: TableState) -> list[Action]:
@@ -67,23 +171,6 @@ def _small_among(files: Iterable[Action]) -> list[Action]:
     chosen = [(add, rows) for add, rows in small if 0 < rows < SMALL_ROWS]
     totals = itertools.accumulate(((rows, add["size"]) for add, rows in chosen), lambda a, b: (a[0] + b[0], a[1] + b[1]))
     return [add for (add, _), (rows, size) in zip(chosen, totals, strict=True) if rows <= TOTAL_ROWS and size <= TOTAL_BYTES]
-
-
-@step(Step.COMPACTION)
-def _compact(engine: Engine, key: Key) -> None:
-    transaction = engine.begin(key[0])
-    try:
-        engine.locks.acquire(key, transaction.xid, lock_timeout=0, beside_claims=True)
-        state = engine.visible[key].state
-        chosen = small_files(state)
-        if len(chosen) >= MOST:
-            transaction.replace_files(key, replaced(engine.table(key), state, chosen))
-        transaction.commit()
-        if len(chosen) >= MOST:
-            engine.statistics.compacted(len(chosen))
-    except BaseException:
-        transaction.rollback()
-        raise
 
 
 def together(table: DeltaTable, state: TableState, own: Iterable[Action]) -> list[Action]:

@@ -37,7 +37,7 @@ from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.lsn import Lsn
 from headgate.storage import write
-from headgate.storage.delta import alteration, array_column, compaction, copy_on_write, delta_log, file_action, fsync
+from headgate.storage.delta import alteration, array_column, copy_on_write, delta_log, file_action, fsync
 from headgate.storage.delta.delta_table import FILE, PLACE, ROW
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
@@ -123,6 +123,7 @@ class Transaction(Uncommitted):
     def forget_snapshot(self) -> None:
         """The statement that called `isolate` has read and written nothing, and begins anew."""
         self._fixed = self._serializable = False
+        self.engine.isolation.ended(self)
 
     def isolate(self, imported: Lsn | None, *, serializable: bool) -> None:
         """From here on everything is seen as it is now, or at an imported snapshot's LSN: REPEATABLE READ, SERIALIZABLE."""
@@ -628,7 +629,7 @@ class Transaction(Uncommitted):
             if opened.dropped - opened.created:
                 engine.clean()
             if opened.writes:
-                compaction.after_commit(engine, opened.tables.keys() - opened.dropped)
+                engine.compactor.committed(opened.tables.keys() - opened.dropped)
         except Exception:  # noqa: BLE001 (see above)
             _log.exception("could not clean up behind a transaction that has committed")
 
