@@ -89,12 +89,13 @@ def parse(text: str) -> list[Statement]:
     if len(encoded) != len(text):
         _count_characters(tree, encoded)
     _refuse_later_numbers(text)
+    has_merge = any(b"merge" in encoded[start : start + _ENCODED + 5].lower() for start in range(0, len(encoded), _ENCODED))
     statements = []
     for raw in tree.stmts:
         start = max(raw.stmt_location, 0)
         length = raw.stmt_len or len(text) - start
         node = unwrap(raw.stmt)
-        _refuse_later_grammar(node, text, start, start + length)
+        _refuse_later_grammar(node, text, start, start + length, has_merge=has_merge)
         statements.append(Statement(node, text, start, length, weight))
     return statements
 
@@ -260,7 +261,7 @@ def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
     return PostgresError("42601", message, position=where)
 
 
-def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int) -> None:
+def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int, *, has_merge: bool) -> None:
     """Raise 15's syntax error for grammar of PostgreSQL 16 to 18 that a node would otherwise ignore or take for something else.
 
     Grammar that commands refuse themselves with 0A000 (JSON constructors, JSON_TABLE, CREATE STATISTICS without a name) is not listed.
@@ -274,8 +275,8 @@ def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int) -> N
         _refuse_later_grant(node, text)
     elif name in ("VacuumStmt", "ReindexStmt"):
         _refuse_later_maintenance(node, text, start, end)
-    # of the statement alone: a text of many statements is searched once
-    if any("merge" in text[at : min(at + _ENCODED + 5, end)].lower() for at in range(start, end, _ENCODED)):
+    # of the statement alone, and only if the whole text has the word: a text of many statements is searched twice at most
+    if has_merge and any("merge" in text[at : min(at + _ENCODED + 5, end)].lower() for at in range(start, end, _ENCODED)):
         for message in walk(node):
             if message.DESCRIPTOR.name == "MergeStmt":
                 _refuse_later_merge(message, text)

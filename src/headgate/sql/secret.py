@@ -22,8 +22,10 @@ _SHOWN = 1 << 20
 """Characters of a statement beyond which it is cut."""
 _SEARCHED, _LONGEST_WORD = 64 << 10, 32
 """Characters in which a word is looked for at once, and of the longest word: a search holds the interpreter's lock."""
-_SUSPECT = re.compile(r"password|secret|token|access.?key|connection|://|\b(?:role|user|group)\b", re.IGNORECASE)
-"""Text without any of these has nothing to hide."""
+_SUSPECT = re.compile(r"password|secret|token|access.?key|connection|://|\b(?:role|user|group)\b")
+"""Text that has none of these, in lower case, has nothing to hide."""
+_IN_SUSPECT = ("password", "secret", "token", "access", "connection", "://", "role", "user", "group")
+"""Parts of them that are quick to look for."""
 _IN_URI = re.compile(rb"://[^/\s]*@")
 """What makes a string one that has a password in it, without the word."""
 _NAMED_SO = re.compile(rb"password|secret|token|access.?key", re.IGNORECASE)
@@ -82,16 +84,21 @@ def _places(statement: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_suspect(statement: str) -> bool:
-    """Whether a statement may have something to hide."""
-    starts = range(0, len(statement), _SEARCHED)
-    return any(_SUSPECT.search(statement, start, start + _SEARCHED + _LONGEST_WORD) for start in starts)
+    """Return whether a statement may have something to hide."""
+    for start in range(0, len(statement), _SEARCHED):
+        part = statement[start : start + _SEARCHED + _LONGEST_WORD].lower()
+        if any(word in part for word in _IN_SUSPECT) and _SUSPECT.search(part):
+            return True
+    return False
 
 
 def _from_suspect(statement: str) -> Iterator[tuple[int, int]]:
     """All of a text that cannot be taken apart, from its first quote on, or from the first word that announces a secret."""
-    found = _FIRST.search(statement)
-    if found is not None:
-        yield found.start() if found[0] in "'$" else found.end(), len(statement)
+    for start in range(0, len(statement), _SEARCHED):
+        found = _FIRST.search(statement, start, start + _SEARCHED + _LONGEST_WORD)
+        if found is not None:
+            yield found.start() if found[0] in "'$" else found.end(), len(statement)
+            return
 
 
 @dataclass

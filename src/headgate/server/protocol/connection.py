@@ -219,7 +219,7 @@ class Connection:
         self._without_room_since = None
         self._taken += 0 if refusal is not None or self.room is None else length
         self._begun = FrontendMessage(kind, b"", refusal)
-        self._body = bytearray(0 if refusal is not None else length)
+        self._body = bytearray()  # it grows with what comes: to clear its memory at once would hold the interpreter's lock
         return True
 
     def _too_long(self, kind: str, length: int) -> PostgresError | None:
@@ -253,8 +253,7 @@ class Connection:
         length = len(piece)
         body = bytes(piece) if begun is None else b""
         if begun is not None and begun.refusal is None:
-            at = len(self._body) - self._coming
-            memoryview(self._body)[at : at + length] = piece
+            self._body += piece
         piece.release()
         del self._in[:length]
         self._coming -= length
