@@ -267,6 +267,69 @@ SELECT a FROM q UNION SELECT a, b FROM q
 SELECT * FROM nosuch.q
 """
 
+VALUES = """
+CREATE TABLE q (a int PRIMARY KEY, b text)
+INSERT INTO q VALUES (1, 'one'), (2, 'two'), (3, NULL)
+VALUES (1, 'a'), (2, NULL), (NULL, 'c')
+VALUES (1), (2.50), (-0.0)
+VALUES (1), (2::smallint), (3000000000)
+VALUES (1.0::float8), ('NaN'), ('-0'), ('-Infinity')
+VALUES ('x'::char(3)), ('yz'), (NULL)
+VALUES ('a'::varchar(2)), ('b')
+VALUES ('{{1,NULL,3}}'::int[]), (ARRAY[4]), ('{{}}')
+VALUES (ARRAY['a', 'b,c']), (NULL)
+VALUES (true), ('f'), (NULL)
+VALUES (DATE '2024-02-29'), ('infinity'), ('0044-03-15 BC')
+VALUES (TIMESTAMP '2024-01-01 12:00:00.123456'), ('-infinity'), (NULL)
+VALUES (TIMESTAMPTZ '2024-01-01 12:00+02'), ('2024-07-01 00:00+00')
+VALUES (TIME '12:00'), ('23:59:59.999999')
+VALUES (INTERVAL '1 day'), ('2 hours'), ('1 mon -3 days')
+VALUES ('\\x00ff'::bytea), ('\\000a'), (NULL)
+VALUES ('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid), ('{{A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A12}}')
+VALUES ('{{"b": 1, "a": [1.0]}}'::jsonb), ('null'), (NULL)
+VALUES ('{{"b" : 1}}'::json), ('[]')
+VALUES ('[1,5]'::int4range), ('empty'), ('(,)')
+VALUES ('(1,2)'::point), ('(3,4)')
+VALUES ('10.0.0.1/8'::inet), ('::1')
+VALUES (B'101'), ('0')
+VALUES ('12.34'::money), ('-1')
+VALUES (16::oid), (4294967295)
+VALUES ('pg_class'::regclass), ('pg_type')
+VALUES (1 + 1), (abs(-7)), (length('abc'))
+VALUES (now() = now()), (current_user IS NULL)
+VALUES (1, 'a'), (2)
+VALUES (1), ('x')
+VALUES (1 / 0), (2)
+VALUES (1), (ARRAY[2])
+VALUES ((SELECT 5)), (6)
+VALUES (1, DEFAULT)
+VALUES (3), (1), (2) ORDER BY 1 DESC LIMIT 2
+SELECT v.a, v.b, q.b FROM (VALUES (1, 'x'), (2, 'y'), (9, 'z')) v (a, b) LEFT JOIN q ON q.a = v.a ORDER BY v.a
+WITH w (a, n) AS (VALUES (1, 1.5), (2, NULL)) SELECT sum(n), count(*), max(a) FROM w
+SELECT a FROM q WHERE (a, b) IN (VALUES (1, 'one'), (2, 'three'))
+SELECT * FROM (VALUES (1, 'a'), (1, 'a'), (2, 'b')) v GROUP BY 1, 2 ORDER BY 1
+VALUES (1), (2) UNION VALUES (2), (3) ORDER BY 1
+UPDATE q SET b = v.b FROM (VALUES (1, 'uno'), (3, 'tres')) v (a, b) WHERE q.a = v.a RETURNING q.a, q.b
+DELETE FROM q USING (VALUES (1), (77)) v (a) WHERE q.a = v.a RETURNING q.a
+MERGE INTO q USING (VALUES (2, 'zwei'), (4, 'vier')) v (a, b) ON q.a = v.a WHEN MATCHED THEN UPDATE SET b = v.b WHEN NOT MATCHED THEN INSERT (a, b) VALUES (v.a, v.b)
+SELECT a, b FROM q ORDER BY a
+PREPARE p (int, text) AS VALUES ($1, $2), ($1 + 1, upper($2)), (NULL, 'c')
+EXECUTE p (7, 'seven')
+CREATE TABLE made (a int PRIMARY KEY, b text, c timestamp, d float8 DEFAULT random(), e uuid DEFAULT gen_random_uuid())
+INSERT INTO made (a, b, c) VALUES {many}
+SELECT a, b, c FROM made WHERE a % 10 = 3 ORDER BY a
+SELECT count(*), count(DISTINCT b), count(DISTINCT d), count(DISTINCT e) FROM made
+INSERT INTO made (a, b) VALUES {failing}
+SELECT count(*), sum(a), max(b) FROM (VALUES {called}) v (a, b)
+CREATE VIEW listed AS VALUES (1, 'a'), (2, 'b')
+SELECT * FROM listed ORDER BY 1 DESC
+CREATE TABLE of_values AS VALUES (1, 1.50, 'x'), (2, NULL, 'y')
+SELECT * FROM of_values ORDER BY 1
+""".format(
+    many=", ".join(f"({n}, upper('v{n % 7}') || '{n % 3}', TIMESTAMP '2024-01-01' + {n} * INTERVAL '1 hour')" for n in range(60)),
+    failing=", ".join(f"({n} / ({n} - 130), 'x')" for n in range(100, 160)),
+    called=", ".join(f"({n} + 1, repeat('x', {n}))" for n in range(40)),
+)
 PUBLICATIONS = """
 CREATE SCHEMA sc
 CREATE TABLE t (a int PRIMARY KEY, b int, c int NOT NULL)
@@ -397,10 +460,12 @@ DEEP = "\n".join([
 ])  # fmt: skip
 """Statements of more than 46 operators or UNIONs in a row were refused."""
 
-NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "publications", "types", "session", "deep"]
+NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "values", "publications", "types", "session", "deep"]
 
 
-@pytest.mark.parametrize("script", [TABLES, CONSTRAINTS, REFERENCES, ALONE, VIEWS, QUERIES, PUBLICATIONS, TYPES, SESSION, DEEP], ids=NAMES)
+@pytest.mark.parametrize(
+    "script", [TABLES, CONSTRAINTS, REFERENCES, ALONE, VIEWS, QUERIES, VALUES, PUBLICATIONS, TYPES, SESSION, DEEP], ids=NAMES
+)
 def test_statements_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, script: str) -> None:
     different = differences(node, postgres, script.strip().split("\n"))
     assert not different, different

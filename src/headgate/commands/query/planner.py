@@ -19,6 +19,7 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from headgate.catalog.relation import view as views
 from headgate.catalog.relation.relation import Relation
@@ -42,6 +43,7 @@ from headgate.commands.query.clause import (
 )
 from headgate.commands.query.clause.row_locking import RowLock
 from headgate.commands.query.clause.select_list import SelectItem
+from headgate.commands.query.driver import values_list
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn, Sort, Source, col, reference
 from headgate.commands.session import Session
@@ -63,6 +65,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.storage.write import columns as spark_columns
 from headgate.types import registry
+from headgate.types.storage import spark_type
 
 
 class Planner:
@@ -345,17 +348,21 @@ class Planner:
         ]
         if len({len(row) for row in rows}) > 1:
             raise PostgresError("42601", "VALUES lists must all be the same length")
-        columns, cells = [], []
+        columns, values = [], []
         for place in range(len(rows[0])):
-            values, type_ref = binder.unify(
+            cells, type_ref = binder.unify(
                 [resolve_unknown(row[place], self.context) if len(rows) == 1 else row[place] for row in rows], "VALUES", self.context
             )
             columns.append(PlanColumn(f"column{place + 1}", type_ref, self.key(f"column{place + 1}")))
-            cells.append([self.column(value) for value in values])
+            values.append(cells)
+        known = None if self.describing else values_list.constants(self, columns, values)
+        if known is not None:
+            schema = StructType([StructField(each.key, spark_type(each.type.oid, each.type.typmod)) for each in columns])
+            return Plan(local_frame(self.session_spark, known, schema), tuple(columns))
         structs = []
-        for row in range(len(rows)):
+        for row in zip(*values, strict=True):
             look()  # thousands of rows are thousands of calls of Java
-            structs.append(F.struct(*[cells[place][row].alias(columns[place].key) for place in range(len(columns))]))
+            structs.append(F.struct(*[self.column(value).alias(column.key) for value, column in zip(row, columns, strict=True)]))
         frame = self.one_row().select(F.explode(F.array(*structs)).alias("row")).select("row.*")
         return Plan(frame, tuple(columns))
 

@@ -12,6 +12,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.commands.query import rendering
 from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.clause import select_list
+from headgate.commands.query.driver import values_list
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.plan import Plan, PlanColumn
 from headgate.commands.session import Session
@@ -26,7 +27,6 @@ from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import planning
 from headgate.sql.parser import unwrap, walk
-from headgate.types import registry, sortkey
 from headgate.types.resultset import ResultSet
 from headgate.types.text.text import read_text
 
@@ -53,7 +53,7 @@ def _answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
         written = unwrap(item)
         [found] = select_list.resolve_unknown(_targets(written, evaluation), evaluation.context)
         kind = found.expression.type
-        if not all(_read_exactly(each.type.oid) for each in expressions(found.expression)):
+        if not all(values_list.is_read_exactly(each.type.oid) for each in expressions(found.expression)):
             return None
         columns.append(PlanColumn(found.name, kind, str(place)))
         arrays.append(_value(evaluation.prepare(found.expression), evaluation))
@@ -70,14 +70,6 @@ def _value(expression: Expression, evaluation: Evaluation) -> pa.Array:
     if planned.fields or (planned.constant is None and not planned.is_null):
         return columnwise.value(expression, {}, 1)
     return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
-
-
-def _read_exactly(oid: int) -> bool:
-    """Whether the type's input function is known here: not those of regclass, ranges, points, money."""
-    kind = registry.known().find(oid)
-    if kind is not None and kind.is_array:
-        return _read_exactly(kind.element)
-    return oid in (registry.JSON, registry.UNKNOWN) or sortkey.comparable(oid, registry.known())
 
 
 def _targets(written: pb.ResTarget, evaluation: Evaluation) -> list[select_list.SelectItem]:
