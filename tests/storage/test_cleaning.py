@@ -123,11 +123,12 @@ def versions(engine: Engine) -> list[int]:
 
 
 def add(engine: Engine, numbers: range) -> None:
-    """Each number in a commit of its own."""
+    """Each number in a commit of its own, and the compaction behind it."""
     for number in numbers:
         writer = engine.begin(DATABASE)
         writer.append(A, rows(A, (number, "x")))
         writer.commit()
+        engine.compactor.run_due()
 
 
 def checkpointed(engine: Engine) -> int:
