@@ -55,8 +55,8 @@ def altered(table: Table, kind: str, at: int, name: str) -> Table:
 
 
 alterations = st.lists(
-    st.tuples(st.sampled_from(["add", "drop", "rename", "type", "swap"]), st.integers(0, 9), st.integers(0, 999).map("n{}".format)),
-    max_size=4,
+    st.tuples(st.sampled_from(["add", "drop", "rename", "type", "swap"]), st.integers(0, 9), st.sampled_from(["n1", "n2", "n3", "a"])),
+    max_size=6,
 )
 
 

@@ -77,6 +77,13 @@ class SubscriptionRel:
     state: SyncState
     lsn: Lsn | None = None
 
+    @property
+    def applied_from(self) -> int | None:
+        """The commit LSN from which on the apply worker applies changes; None: not at all (should_apply_changes_for_rel)."""
+        if self.state is SyncState.READY:
+            return 0
+        return int(self.lsn or 0) if self.state is SyncState.SYNCDONE else None
+
 
 _FIELDS = {
     "oid": "oid", "database": "subdbid", "name": "subname", "owner": "subowner", "conninfo": "subconninfo",

@@ -58,8 +58,11 @@ def identify(listed: Sequence[Listed], known: Sequence[FollowedColumn], there: S
     left_out = [column for column in known if not column.dropped and column.attnum not in found]
     is_replaced = any((column.name, column.type_oid, column.typmod) in listed for column in left_out)  # or is about to be
     newest = max((number for number in found if number is not None), default=0)
-    is_passed_over = any(max(before, default=0) < number < newest and number not in found and _skip(None, now[number]) for number in now)
-    is_lost = is_passed_over or any(_skip(column, now.get(column.attnum)) for column in left_out)
+    # a number that was passed over may have been listed and dropped since, and a column that is gone may have been another one's name
+    added = [column for number, column in now.items() if max(before, default=0) < number < newest and number not in found]
+    is_passed_over = any(column.dropped or not column.generated for column in added)
+    is_ambiguous = bool(left_out) and any(number is not None and (number not in now or now[number].dropped) for number in found)
+    is_lost = is_passed_over or is_ambiguous or any(_skip(column, now.get(column.attnum)) for column in left_out)
     is_contradicted = None in found or any(cost >= 1 for cost in pairs)
     return Identified(tuple(found), not (is_replaced or is_lost or is_contradicted))
 

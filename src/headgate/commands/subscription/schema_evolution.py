@@ -138,7 +138,11 @@ class _Follower:
             if not self.told.whole:
                 self.told = _as_in_catalog(self.told, remote, {column.attnum for column in known})
             found = identify(self.told.columns, known, remote.columns)
-            numbers, self.is_certain = found.numbers, found.is_certain
+            # what was a guess before may look certain now: it counts until the table has been reconciled
+            numbers, self.is_certain = (
+                found.numbers,
+                found.is_certain and oid not in subscription_resync.pending(cursor, self.subscription.oid),
+            )
             known = self._follow(known, {column.attnum: column for column in remote.columns}, numbers)
             if not self.is_certain:
                 self._request_reconcile("which columns were altered how is not certain", "it is made equal to the publisher's")
@@ -265,6 +269,7 @@ class _Follower:
             added = statement.command(pb.AT_AddColumn, **{"def": statement.column(now.name, kind.name, [])})
             self._alter([statement.command(pb.AT_DropColumn, name=now.name)], f"DROP COLUMN {column}")
             self._alter([added], f"ADD COLUMN {column} {now.shown if kind.exact else 'text'}")
+            after = replace(after, not_null=False, default=None)
         elif self.is_certain:
             self._alter([statement.change_type(now.name, kind.name)], text)
         return after

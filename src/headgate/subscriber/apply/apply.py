@@ -23,7 +23,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from headgate.catalog.cursor import CatalogCursor
+from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
+from headgate.catalog.replication import subscription as subscriptions
 from headgate.changes.merge import merge
 from headgate.changes.merged import Merged
 from headgate.errors import PostgresError, Severity
@@ -36,7 +38,7 @@ from headgate.subscriber.apply import conflict, decoding, evolution, insertion, 
 from headgate.subscriber.apply.batch import PART_SIZE, Batch
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
-from headgate.subscriber.apply.evolution import Evolve, Evolved
+from headgate.subscriber.apply.evolution import Evolve, Evolved, Told
 from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.walreceiver.segment import Segment
@@ -105,6 +107,8 @@ class Applier:
     """Tables that are to be followed again when the stream has been applied up to a position."""
     _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
     """What was followed last, by relation, with its place in the stream."""
+    _waiting: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
+    """What the stream has said of relations before their tables were to follow it; of each the last."""
     _look_again: float = 0.0
     """When `pending` is looked at next."""
 
@@ -214,21 +218,81 @@ class Applier:
                     new = [each for each in new if each[1].relation != relation.relation]
                 else:
                     new.append((seq, relation))
-        if new:
-            done = self.evolve([evolution.of_relation(relation) for _, relation in new])
-            self.numbers |= {relation: numbers for (_, relation), numbers in zip(new, done.numbers, strict=True)}
-            self._followed |= {relation.relation: (seq, relation) for seq, relation in new}
-            told = {relation.relation for _, relation in new}
-            self.pending = done.with_others([each for each in self.pending.pending if each.relation not in told] if self.pending else [])
+        if new or self._waiting:
+            new = self._due(segment, new)
+        self._have_followed(new)
+
+    def _have_followed(self, told: Sequence[tuple[int, m.Relation]]) -> None:
+        """Has tables follow what the stream says of them, each with its place in the stream."""
+        if not told or self.evolve is None:
+            return
+        done = self.evolve([evolution.of_relation(relation) for _, relation in told])
+        self.numbers |= {relation: numbers for (_, relation), numbers in zip(told, done.numbers, strict=True)}
+        self._followed |= {relation.relation: (seq, relation) for seq, relation in told}
+        oids = {relation.relation for _, relation in told}
+        self.pending = done.with_others([each for each in self.pending.pending if each.relation not in oids] if self.pending else [])
+
+    def _due(self, segment: Segment, new: Sequence[tuple[int, m.Relation]]) -> list[tuple[int, m.Relation]]:
+        """Return what tables follow now of what the stream says of them; the last of what comes too early for a table waits.
+
+        A table that has been synchronized at a place of the stream is as the publisher's was there, or later. What the stream says of it
+        before that place would take it back, and the changes from before are not applied.
+        """
+        begun, ends = segment.transactions.begin, segment.transactions.commit_lsn
+        told = [*self._waiting.values(), *new]
+        first = self._applied_from([relation for _, relation in told])
+        early: dict[int, tuple[int, m.Relation]] = {}
+        due: list[tuple[int, m.Relation]] = []
+        for number, (seq, relation) in enumerate(told):
+            place = -1 if number < len(self._waiting) else int(np.searchsorted(begun, seq, side="right")) - 1
+            applied = first[relation.relation]
+            if applied == 0 or (applied is not None and place >= 0 and ends[place] >= applied):
+                due.append((seq, relation))
+            else:
+                early[relation.relation] = seq, relation
+        for oid in [oid for oid in early if (applied := first[oid]) is not None and ends[-1] >= applied]:
+            due.insert(0, early.pop(oid))
+        self._waiting = early
+        return due
+
+    def _applied_from(self, told: Sequence[m.Relation]) -> dict[int, int | None]:
+        """Return from which commit LSN on the changes of these relations are applied; None: not yet, 0: all, or it has no table here."""
+        transaction = self.engine.begin(self.stream.database)
+        try:
+            states = {each.relation: each for each in subscriptions.tables(transaction.cursor, self.stream.subscription)}
+            found: dict[int, int | None] = {}
+            for relation in told:
+                local = relations.lookup(transaction.cursor, self.stream.database, relation.schema or "pg_catalog", relation.name)
+                state = None if local is None else states.get(local.oid)
+                if self.stream.only is not None:
+                    found[relation.relation] = 0 if local is not None and local.oid == self.stream.only else None
+                else:
+                    found[relation.relation] = 0 if state is None else state.applied_from
+            return found
+        finally:
+            transaction.rollback()
+
+    def follow_again(self, told: Sequence[Told], position: Lsn) -> None:
+        """Notes tables that are to be followed once the stream has been applied up to a position."""
+        names = {(each.schema, each.name) for each in told}
+        others = [each for each in self.pending.pending if (each.schema, each.name) not in names] if self.pending else []
+        position = max(position, self.pending.position) if self.pending else position
+        self.pending = Evolved((), position=position).with_others([*others, *told])
 
     def follow_pending(self, applied: Lsn) -> None:
         """Has tables follow what could not be followed before the stream was applied up to a position, if it is now."""
-        pending, moment = self.pending, time.monotonic()
-        if pending is None or self.evolve is None or applied < pending.position or moment < self._look_again:
+        moment = time.monotonic()
+        if self.evolve is None or not (self.pending or self._waiting) or moment < self._look_again:
             return
         self._look_again = moment + PENDING_PAUSE
         try:
-            self.pending = self.evolve(pending.pending, applied=True).with_others([])
+            if self._waiting:
+                first = self._applied_from([relation for _, relation in self._waiting.values()])
+                due = {oid for oid, place in first.items() if place is not None and applied >= place}
+                self._have_followed([each for oid, each in self._waiting.items() if oid in due])
+                self._waiting = {oid: each for oid, each in self._waiting.items() if oid not in due}
+            if self.pending is not None and applied >= self.pending.position:
+                self.pending = self.evolve(self.pending.pending, applied=True).with_others([])
         except PostgresError as error:
             if error.severity is Severity.FATAL:
                 raise

@@ -25,7 +25,7 @@ from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
 from headgate.subscriber.apply import skip
 from headgate.subscriber.apply.apply import AppliedStream, Applier
-from headgate.subscriber.apply.evolution import Evolved, Told
+from headgate.subscriber.apply.evolution import Told
 from headgate.subscriber.apply.prepared import ReceivedPrepared
 from headgate.subscriber.synchronization.table_sync import Phase, SyncWorker
 from headgate.subscriber.worker import Started, Worker
@@ -84,7 +84,7 @@ class ApplyWorker(Worker):
             position = connection.identify_system().position
             self._check_publications(connection)
             if self.applier.follow:
-                self.applier.pending = self._followed_tables(position)
+                self.applier.follow_again(self._told(None), position)
             two_phase = self._two_phase()
             receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
             if two_phase and subscription.two_phase == "p":
@@ -99,15 +99,15 @@ class ApplyWorker(Worker):
         finally:
             connection.close()
 
-    def _followed_tables(self, position: Lsn) -> Evolved | None:
-        """The tables, to be followed once the stream is as far as the publisher: the pending ones of the last worker are not known."""
+    def _told(self, relation: int | None) -> list[Told]:
+        """Return a table, or all, to be followed once the stream is as far as the publisher: what was pending of it is not known."""
         cursor = self.catalog.cursor()
         try:
-            tables = [rel.relation for rel in subscriptions.tables(cursor, self.subscription.oid)]
-            names = subscriptions.titles(cursor, self.subscription.database, tables).values()
+            known = [rel.relation for rel in subscriptions.tables(cursor, self.subscription.oid)] if relation is None else [relation]
+            names = subscriptions.titles(cursor, self.subscription.database, known).values()
         finally:
             cursor.close()
-        return Evolved((), position=position).with_others([Told(schema, name, (), whole=False) for schema, name in sorted(names)])
+        return [Told(schema, name, (), whole=False) for schema, name in sorted(names)]
 
     def _start_position(self, cursor: Cursor) -> Lsn:
         if subscriptions.find(cursor, self.subscription.oid) is None:  # dropped since the launcher saw it: an origin would stay for ever
@@ -332,6 +332,8 @@ class ApplyWorker(Worker):
         if rel.lsn is not None and position >= rel.lsn:
             ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
             self.catalog.change(lambda cursor: subscriptions.set_table(cursor, ready), Step.SYNCHRONIZATION)
+            if self.applier.follow:
+                self.applier.follow_again(self._told(rel.relation), position)
 
     def _lead(self, sync: SyncWorker) -> None:
         """Tells a sync that waits how far to stream, and waits until it is there: no change between the two is lost or done twice."""

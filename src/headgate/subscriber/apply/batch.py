@@ -23,7 +23,6 @@ from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column
-from headgate.catalog.replication.subscription import SyncState
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.storage.spark import exchange
@@ -100,11 +99,7 @@ class Batch:
         if only is not None:
             return 0 if local.oid == only else None
         state = self.states.get(local.oid)
-        if state is None:
-            return None
-        if state.state == SyncState.READY:
-            return 0
-        return int(state.lsn or 0) if state.state == SyncState.SYNCDONE else None
+        return None if state is None else state.applied_from
 
     def _is_outside(self, local: Relation) -> bool:
         """Whether a table is not in the subscription at all (rather than not copied yet)."""

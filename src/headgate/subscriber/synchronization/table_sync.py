@@ -48,6 +48,7 @@ from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
 from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.apply import AppliedStream, Applier
+from headgate.subscriber.apply.evolution import Told
 from headgate.subscriber.apply.relation_map import MissingColumnsError
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
@@ -101,7 +102,10 @@ class SyncWorker(Worker):
     def applier(self, relation: int) -> Applier:
         """What applies changes of the table alone."""
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation)
-        return Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique, jobs=self.jobs)
+        follow = self.subscription.schema_evolution == "follow"
+        return Applier(
+            self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique, follow, jobs=self.jobs
+        )
 
     def folder(self, name: str) -> Path:
         """Where the worker may keep files of its own."""
@@ -158,14 +162,26 @@ class SyncWorker(Worker):
             return known.remote_lsn
         if state.state == SyncState.DATASYNC:
             connection.drop_slot(self.slot, missing_ok=True)
+        method = self._method(relation)
+        if method is not None and self.evolve is not None and self.subscription.schema_evolution == "follow":
+            # the columns may be those of an earlier place of the stream, or a guess of them (`column_identity`)
+            self.evolve([Told(relation.schema, relation.name, (), whole=False)])
+            relation = self._read_again(relation)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
-        self.copy = InitialCopy(self, relation, self.slot, self.origin, self._method(relation))
+        self.copy = InitialCopy(self, relation, self.slot, self.origin, method)
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
         done = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
         done.count(relation.oid, self.copy.rows)
         copied.add(done)
         return position
+
+    def _read_again(self, relation: Relation) -> Relation:
+        cursor = self.catalog.cursor()
+        try:
+            return relations.get(cursor, relation.database, relation.oid)
+        finally:
+            cursor.close()
 
     def _method(self, relation: Relation) -> Method | None:
         """How a table that had been synchronized before is synchronized again; None for a first copy."""
