@@ -1,7 +1,7 @@
 """Large batches under REPLICA IDENTITY FULL: rows have no key, equal rows may be there several times.
 
-Rows are told apart by their key: two values may be equal and be written differently (1.0 and 1.00). Each DELETE or UPDATE takes the row of
-its key that the batch added last, otherwise a stored one; so the running sum of a key's rows (+1 for a new row, -1 for an old one) says
+Rows with equal keys are interchangeable, although equal values may be written differently (1.0 and 1.00). A DELETE or UPDATE takes the row
+with its key that the batch added last, or else a stored row. The running sum of a key's rows (+1 for a new row, -1 for an old one) tells
 what remains. Its lowest value is the number of stored rows that go; a new row stays if the sum never falls below its own afterwards.
 Traced: stored 1.0, 1.00; U 1.0 → 1.000, I 1.0, D 1.00: sums -1, 0, 1, 0: one stored row goes, 1.000 stays, the inserted 1.0 does not.
 
