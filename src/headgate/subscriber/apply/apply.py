@@ -240,34 +240,35 @@ class Applier:
         """
         begun, ends = segment.transactions.begin, segment.transactions.commit_lsn
         told = [*self._waiting.values(), *new]
-        first = self._applied_from([relation for _, relation in told])
+        first = self._applied_from([evolution.of_relation(relation) for _, relation in told])
+        start = {relation.relation: applied for (_, relation), applied in zip(told, first, strict=True)}
         early: dict[int, tuple[int, m.Relation]] = {}
         due: list[tuple[int, m.Relation]] = []
         for number, (seq, relation) in enumerate(told):
             place = -1 if number < len(self._waiting) else int(np.searchsorted(begun, seq, side="right")) - 1
-            applied = first[relation.relation]
+            applied = start[relation.relation]
             if applied == 0 or (applied is not None and place >= 0 and ends[place] >= applied):
                 due.append((seq, relation))
             else:
                 early[relation.relation] = seq, relation
-        for oid in [oid for oid in early if (applied := first[oid]) is not None and ends[-1] >= applied]:
+        for oid in [oid for oid in early if (applied := start[oid]) is not None and ends[-1] >= applied]:
             due.insert(0, early.pop(oid))
         self._waiting = early
         return due
 
-    def _applied_from(self, told: Sequence[m.Relation]) -> dict[int, int | None]:
-        """Return from which commit LSN on the changes of these relations are applied; None: not yet, 0: all, or it has no table here."""
+    def _applied_from(self, told: Sequence[Told]) -> list[int | None]:
+        """Return from which commit LSN on the changes of each table are applied; None: not yet, 0: all, or there is no such table here."""
         transaction = self.engine.begin(self.stream.database)
         try:
             states = {each.relation: each for each in subscriptions.tables(transaction.cursor, self.stream.subscription)}
-            found: dict[int, int | None] = {}
-            for relation in told:
-                local = relations.lookup(transaction.cursor, self.stream.database, relation.schema or "pg_catalog", relation.name)
+            found: list[int | None] = []
+            for each in told:
+                local = relations.lookup(transaction.cursor, self.stream.database, each.schema, each.name)
                 state = None if local is None else states.get(local.oid)
                 if self.stream.only is not None:
-                    found[relation.relation] = 0 if local is not None and local.oid == self.stream.only else None
+                    found.append(0 if local is not None and local.oid == self.stream.only else None)
                 else:
-                    found[relation.relation] = 0 if state is None else state.applied_from
+                    found.append(0 if state is None else state.applied_from)
             return found
         finally:
             transaction.rollback()
@@ -287,12 +288,18 @@ class Applier:
         self._look_again = moment + PENDING_PAUSE
         try:
             if self._waiting:
-                first = self._applied_from([relation for _, relation in self._waiting.values()])
-                due = {oid for oid, place in first.items() if place is not None and applied >= place}
+                first = self._applied_from([evolution.of_relation(relation) for _, relation in self._waiting.values()])
+                due = {oid for oid, place in zip(self._waiting, first, strict=True) if place is not None and applied >= place}
                 self._have_followed([each for oid, each in self._waiting.items() if oid in due])
                 self._waiting = {oid: each for oid, each in self._waiting.items() if oid not in due}
             if self.pending is not None and applied >= self.pending.position:
-                self.pending = self.evolve(self.pending.pending, applied=True).with_others([])
+                # a table that is being synchronized follows there: to be as it is by now would be too early for what is left to apply
+                told = self.pending.pending
+                here = [place is not None and applied >= place for place in self._applied_from(told)]
+                later = [each for each, is_here in zip(told, here, strict=True) if not is_here]
+                if len(later) < len(told):
+                    now = [each for each, is_here in zip(told, here, strict=True) if is_here]
+                    self.pending = self.evolve(now, applied=True).with_others(later)
         except PostgresError as error:
             if error.severity is Severity.FATAL:
                 raise
