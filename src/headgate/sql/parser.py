@@ -86,18 +86,25 @@ def parse(text: str) -> list[Statement]:
         tree, weight = _tree(text, encoded)
     except postgast.PgQueryError as error:
         raise _syntax_error(error, text) from error
+    may_merge = [_has_merge(encoded, raw) for raw in tree.stmts]
     if len(encoded) != len(text):
         _count_characters(tree, encoded)
     _refuse_later_numbers(text)
-    has_merge = any(b"merge" in encoded[start : start + _ENCODED + 5].lower() for start in range(0, len(encoded), _ENCODED))
     statements = []
-    for raw in tree.stmts:
+    for raw, has_merge in zip(tree.stmts, may_merge, strict=True):
         start = max(raw.stmt_location, 0)
         length = raw.stmt_len or len(text) - start
         node = unwrap(raw.stmt)
         _refuse_later_grammar(node, text, start, start + length, has_merge=has_merge)
         statements.append(Statement(node, text, start, length, weight))
     return statements
+
+
+def _has_merge(encoded: bytes, raw: pg_query_pb2.RawStmt) -> bool:
+    """Return whether a statement's own text has the word; its place counts bytes. Of a text with other characters `lower` would be slow."""
+    start = max(raw.stmt_location, 0)
+    end = start + raw.stmt_len if raw.stmt_len else len(encoded)
+    return any(b"merge" in encoded[at : min(at + _ENCODED + 5, end)].lower() for at in range(start, end, _ENCODED))
 
 
 def _tree(text: str, encoded: bytes) -> tuple[pg_query_pb2.ParseResult, int]:
@@ -275,8 +282,7 @@ def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int, *, h
         _refuse_later_grant(node, text)
     elif name in ("VacuumStmt", "ReindexStmt"):
         _refuse_later_maintenance(node, text, start, end)
-    # of the statement alone, and only if the whole text has the word: a text of many statements is searched twice at most
-    if has_merge and any("merge" in text[at : min(at + _ENCODED + 5, end)].lower() for at in range(start, end, _ENCODED)):
+    if has_merge:
         for message in walk(node):
             if message.DESCRIPTOR.name == "MergeStmt":
                 _refuse_later_merge(message, text)

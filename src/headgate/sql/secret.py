@@ -22,10 +22,10 @@ _SHOWN = 1 << 20
 """Characters of a statement beyond which it is cut."""
 _SEARCHED, _LONGEST_WORD = 64 << 10, 32
 """Characters in which a word is looked for at once, and of the longest word: a search holds the interpreter's lock."""
-_SUSPECT = re.compile(r"password|secret|token|access.?key|connection|://|\b(?:role|user|group)\b")
-"""Text that has none of these, in lower case, has nothing to hide."""
-_IN_SUSPECT = ("password", "secret", "token", "access", "connection", "://", "role", "user", "group")
-"""Parts of them that are quick to look for."""
+_SUSPECT = re.compile(r"password|secret|token|access.?key|connection|://|\b(?:role|user|group)\b", re.IGNORECASE)
+"""Text without any of these has nothing to hide."""
+_IN_SUSPECT = ("password", "secret", "token", "access", "connect", "://", "role", "user", "group")
+"""What folded text has if it has any of these: quick to look for. No i, of which folding leaves some that IGNORECASE takes."""
 _IN_URI = re.compile(rb"://[^/\s]*@")
 """What makes a string one that has a password in it, without the word."""
 _NAMED_SO = re.compile(rb"password|secret|token|access.?key", re.IGNORECASE)
@@ -86,8 +86,9 @@ def _places(statement: str) -> Iterator[tuple[int, int]]:
 def _is_suspect(statement: str) -> bool:
     """Return whether a statement may have something to hide."""
     for start in range(0, len(statement), _SEARCHED):
-        part = statement[start : start + _SEARCHED + _LONGEST_WORD].lower()
-        if any(word in part for word in _IN_SUSPECT) and _SUSPECT.search(part):
+        end = start + _SEARCHED + _LONGEST_WORD
+        part = statement[start:end].casefold()
+        if any(word in part for word in _IN_SUSPECT) and _SUSPECT.search(statement, start, end):
             return True
     return False
 
