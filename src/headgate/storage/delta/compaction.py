@@ -17,6 +17,7 @@ for the end of those that are younger than `LONG_SECONDS`.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import threading
@@ -116,39 +117,36 @@ class Compactor:
 
 def _compact(engine: Engine, key: Key) -> None:
     """Compact a table if it has enough small files; raise 55P03 if another transaction is in the way."""
-    keeper = engine.begin(key[0])
-    try:
-        for _ in range(ATTEMPTS):
-            shown = engine.visible.get(key)
-            if shown is None or len(chosen := small_files(shown.state)) < MOST or _attempt(engine, key, shown.state, chosen):
-                return
-        _attempt(engine, key, None, [])
-    finally:
-        keeper.rollback()
+    for attempt in range(ATTEMPTS + 1):
+        if _attempt(engine, key, lock_first=attempt == ATTEMPTS):
+            return
 
 
-@step(Step.COMPACTION)
-def _attempt(engine: Engine, key: Key, state: TableState | None, chosen: list[Action]) -> bool:
-    """Replace `chosen` of `state`, or, without a state, what is chosen under the lock; False if a writer was faster."""
-    table = engine.table(key)
-    actions = [] if state is None else replaced(table, state, chosen)
-    transaction = engine.begin(key[0])
+def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
+    """Compact a table if it has enough small files; return False if a writer was faster."""
+    table, actions = engine.table(key), list[Action]()
+    transaction = engine.begin(key[0])  # from now on nothing that it reads is removed
+    lock = functools.partial(engine.locks.acquire, key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
     try:
-        engine.locks.acquire(key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
+        if lock_first:
+            lock()
         shown = engine.visible.get(key)
-        if shown is None:
-            return True  # it was dropped
-        if state is None:
-            chosen = small_files(shown.state)
+        if shown is None or len(chosen := small_files(shown.state)) < MOST:
+            return True
+        with step(Step.COMPACTION):
             actions = replaced(table, shown.state, chosen)
-        elif not _still_there(state, shown.state, chosen):
-            return False
-        transaction.replace_files(key, actions)
-        actions = []  # the transaction's from now on
-        with engine.isolation.lock:
-            if engine.isolation.youngest() < LONG_SECONDS:
-                raise PostgresError("55P03", "a transaction reads as of its begin")
-            transaction.commit()
+            lock()
+            now = engine.visible.get(key)
+            if now is None:
+                return True  # it was dropped
+            if not _still_there(shown.state, now.state, chosen):
+                return False
+            transaction.replace_files(key, actions)
+            actions = []  # the transaction's from now on
+            with engine.isolation.lock:
+                if engine.isolation.youngest() < LONG_SECONDS:
+                    raise PostgresError("55P03", "a transaction reads as of its begin")
+                transaction.commit()
         engine.statistics.compacted(len(chosen))
     finally:
         data_location.forsake(file_action.files_made(table.path, actions))
