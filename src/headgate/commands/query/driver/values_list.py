@@ -64,18 +64,7 @@ def folded(expression: Expression, target: TypeRef) -> Const | None:
 
 def column_of(planner: Planner, column: Column, cells: Sequence[Expression | None]) -> pa.Array:
     """The values of one column: `cells` are expressions in the column's type, None for NULL."""
-    texts: list[str | None] = []
-    computed: dict[int, Expression] = {}
-    for place, cell in enumerate(cells):
-        if isinstance(cell, Const) or cell is None:
-            texts.append(None if cell is None else cell.value)
-        else:
-            texts.append(None)
-            computed[place] = cell
-    array = read_text(pa.array(texts, pa.string()), column.type_oid, column.typmod, session=planner.evaluation.context.forms)
-    if not computed:
-        return array
-    return _merged(array, computed, evaluate(planner, list(computed.values())))
+    return _values(planner, TypeRef(column.type_oid, column.typmod), cells)
 
 
 def constants(planner: Planner, columns: Sequence[PlanColumn], values: Sequence[Sequence[Expression]]) -> pa.Table | None:
@@ -85,26 +74,33 @@ def constants(planner: Planner, columns: Sequence[PlanColumn], values: Sequence[
     """
     if not all(is_read_exactly(column.type.oid) for column in columns):
         return None
+    if any(not isinstance(cell, Const) and _depends_on_query(cell) for cells in values for cell in cells):
+        return None
     try:
-        arrays = [_constants(planner, column.type, cells) for column, cells in zip(columns, values, strict=True)]
-    except (PostgresError, NotColumnwise):
+        arrays = [_values(planner, column.type, cells) for column, cells in zip(columns, values, strict=True)]
+    except PostgresError as error:
+        if error.sqlstate[:2] not in ("22", "0A"):  # a cancel, for example
+            raise
         return None
     return pa.table(arrays, names=[column.key for column in columns])
 
 
-def _constants(planner: Planner, kind: TypeRef, cells: Sequence[Expression]) -> pa.Array:
+def _depends_on_query(cell: Expression) -> bool:
+    """Return whether a value is not known before the query runs."""
+    return has_volatile(cell) or any(isinstance(part, ColumnRef | SubLink) for part in walk(cell))
+
+
+def _values(planner: Planner, kind: TypeRef, cells: Sequence[Expression | None]) -> pa.Array:
     texts: list[str | None] = []
     computed: dict[int, Expression] = {}
     for place, cell in enumerate(cells):
         if place % _LOOK == 0:
             look()
         texts.append(cell.value if isinstance(cell, Const) else None)
-        if not isinstance(cell, Const):
-            if any(isinstance(each, ColumnRef | SubLink) for each in walk(cell)) or has_volatile(cell):
-                raise NotColumnwise("a value of the query")
-            computed[place] = planner.prepare(cell)
-    array = read_text(pa.array(texts, pa.string()), kind.oid, kind.typmod, session=planner.evaluation.context.forms)
-    return _merged(array, computed, evaluate(planner, list(computed.values()))) if computed else array
+        if cell is not None and not isinstance(cell, Const):
+            computed[place] = cell
+    known = read_text(pa.array(texts, pa.string()), kind.oid, kind.typmod, session=planner.evaluation.context.forms)
+    return _merged(known, computed, evaluate(planner, list(computed.values()))) if computed else known
 
 
 def _merged(known: pa.Array, computed: Mapping[int, Expression], values: Sequence[pa.Array]) -> pa.Array:
