@@ -26,6 +26,7 @@ from headgate.catalog.cursor import CatalogCursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication.subscription import SubscriptionRel
 from headgate.changes.merge import merge
 from headgate.changes.merged import Merged
 from headgate.errors import PostgresError, Severity
@@ -65,6 +66,14 @@ class AppliedStream:
     only: int | None = None
     everything: bool = False
     """Whether no table's state is asked for: a prepared transaction is ended by hand, its tables were ready when it was prepared."""
+
+    def applied_from(self, relation: int, state: SubscriptionRel | None) -> int | None:
+        """Return the commit LSN from which on changes of a table are applied; None: not at all (should_apply_changes_for_rel)."""
+        if self.everything:
+            return 0
+        if self.only is not None:
+            return 0 if relation == self.only else None
+        return None if state is None else state.applied_from
 
 
 @dataclass
@@ -265,10 +274,10 @@ class Applier:
             for each in told:
                 local = relations.lookup(transaction.cursor, self.stream.database, each.schema, each.name)
                 state = None if local is None else states.get(local.oid)
-                if self.stream.only is not None:
-                    found.append(0 if local is not None and local.oid == self.stream.only else None)
+                if state is None and self.stream.only is None:
+                    found.append(0)
                 else:
-                    found.append(0 if state is None else state.applied_from)
+                    found.append(None if local is None else self.stream.applied_from(local.oid, state))
             return found
         finally:
             transaction.rollback()

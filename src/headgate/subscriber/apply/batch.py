@@ -93,13 +93,7 @@ class Batch:
 
     def applied_from(self, local: Relation) -> int | None:
         """The commit LSN from which on changes of a table are applied; None: not at all (should_apply_changes_for_rel)."""
-        if self.applier.stream.everything:
-            return 0
-        only = self.applier.stream.only
-        if only is not None:
-            return 0 if local.oid == only else None
-        state = self.states.get(local.oid)
-        return None if state is None else state.applied_from
+        return self.applier.stream.applied_from(local.oid, self.states.get(local.oid))
 
     def _is_outside(self, local: Relation) -> bool:
         """Whether a table is not in the subscription at all (rather than not copied yet)."""
