@@ -24,6 +24,13 @@ def small_commits(engine: Engine, table: Relation, numbers: range) -> None:
         writer.commit()
 
 
+def grown(engine: Engine, oid: int, rows_of_table: int = compaction.MOST) -> Relation:
+    """Return a table that has a small file for each of its rows."""
+    table = made(engine, relation(oid, f"t{oid}", id=INT8, v=TEXT))
+    small_commits(engine, table, range(rows_of_table))
+    return table
+
+
 def files(engine: Engine, table: Relation) -> int:
     """Return how many data files the visible version has."""
     return len(engine.visible[DATABASE, table.oid].state.files)
@@ -70,9 +77,7 @@ def test_many_small_commits_leave_few_files_the_same_rows_and_every_change(engin
 
 
 def test_rows_changed_after_a_compaction_are_found_in_the_new_file(engine: Engine) -> None:
-    table = relation(20101, "b", id=INT8, v=TEXT)
-    made(engine, table)
-    small_commits(engine, table, range(compaction.MOST + 1))
+    table = grown(engine, 20101, compaction.MOST + 1)
     engine.compactor.run_due()
     assert files(engine, table) == 1
 
@@ -84,9 +89,7 @@ def test_rows_changed_after_a_compaction_are_found_in_the_new_file(engine: Engin
 
 
 def test_a_writer_that_is_faster_loses_nothing_and_leaves_no_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = relation(20102, "c", id=INT8, v=TEXT)
-    made(engine, table)
-    small_commits(engine, table, range(compaction.MOST + 8))
+    table = grown(engine, 20102, compaction.MOST + 8)
     turns = iter(range(1))
 
     def change_once() -> None:
@@ -106,9 +109,7 @@ def test_a_writer_that_is_faster_loses_nothing_and_leaves_no_file(engine: Engine
 
 
 def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = relation(20103, "d", id=INT8, v=TEXT)
-    made(engine, table)
-    small_commits(engine, table, range(compaction.MOST + 8))
+    table = grown(engine, 20103, compaction.MOST + 8)
     victims = iter(range(compaction.ATTEMPTS))
 
     def delete_one() -> None:
@@ -126,9 +127,7 @@ def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: p
 
 
 def test_a_transaction_that_reads_as_of_its_begin_is_waited_for(engine: Engine) -> None:
-    table = relation(20104, "e", id=INT8, v=TEXT)
-    made(engine, table)
-    small_commits(engine, table, range(compaction.MOST))
+    table = grown(engine, 20104)
     reader = engine.begin(DATABASE)
     with engine.isolation.noted(reader):
         reader.isolate(None, serializable=True)
@@ -145,9 +144,7 @@ def test_a_transaction_that_reads_as_of_its_begin_is_waited_for(engine: Engine) 
 
 
 def test_a_long_transaction_is_not_waited_for(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = relation(20105, "f", id=INT8, v=TEXT)
-    made(engine, table)
-    small_commits(engine, table, range(compaction.MOST))
+    table = grown(engine, 20105)
     monkeypatch.setattr(compaction, "LONG_SECONDS", 0.0)
     reader = engine.begin(DATABASE)
     with engine.isolation.noted(reader):
@@ -161,9 +158,7 @@ def test_a_long_transaction_is_not_waited_for(engine: Engine, monkeypatch: pytes
 
 
 def test_a_table_whose_lock_is_held_is_looked_at_again(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = relation(20106, "g", id=INT8, v=TEXT)
-    made(engine, table)
-    small_commits(engine, table, range(compaction.MOST))
+    table = grown(engine, 20106)
     monkeypatch.setattr(compaction, "LOCK_SECONDS", 0.05)
     writer = engine.begin(DATABASE)
     writer.lock(table)
@@ -177,9 +172,7 @@ def test_a_table_whose_lock_is_held_is_looked_at_again(engine: Engine, monkeypat
 
 
 def test_a_dropped_table_is_left_alone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = relation(20107, "h", id=INT8, v=TEXT)
-    made(engine, table)
-    small_commits(engine, table, range(compaction.MOST))
+    table = grown(engine, 20107)
 
     def drop() -> None:
         writer = engine.begin(DATABASE)
