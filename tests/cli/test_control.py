@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import HEADGATE, PG_BIN, free_port
+from tests.conftest import HEADGATE, PG_BIN, free_port, until
 
 STANDIN = Path(__file__).parent / "standin"
 
@@ -103,7 +104,8 @@ def test_a_directory_that_does_not_exist_is_refused_as_pg_ctl_refuses_it(
 ) -> None:
     theirs = pg_ctl(command, "-D", "/nonexistent/data")
     ours = directory(command, "-D", "/nonexistent/data")
-    assert (ours.returncode, ours.stderr, ours.stdout) == (theirs.returncode, as_node(theirs.stderr), theirs.stdout)
+    hint = 'HINT: Make it with "headgate initdb -D /nonexistent/data".\n'
+    assert (ours.returncode, ours.stderr, ours.stdout) == (theirs.returncode, as_node(theirs.stderr) + hint, theirs.stdout)
 
 
 @pytest.mark.parametrize("command", ["status", "stop", "reload", "start"])
@@ -328,6 +330,38 @@ def test_reload_makes_the_node_read_its_files_again(directory: Directory) -> Non
     while not reloaded.exists() or not reloaded.read_text():
         pass
     assert reloaded.read_text() == "work_mem"
+
+
+def test_reload_names_the_settings_that_count_from_the_next_start(directory: Directory) -> None:
+    directory.start()
+    with (directory.data / "headgate.conf").open("a") as conf:
+        conf.write("work_mem = 8MB\nmax_connections = 7\nmax_wal_senders = 3\n")
+    done = directory.do("reload")
+    assert done.stdout == (
+        'node signaled\nparameter "max_connections" counts from the next start\nparameter "max_wal_senders" counts from the next start\n'
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_reload_of_files_with_errors_says_so(directory: Directory) -> None:
+    directory.start()
+    with (directory.data / "headgate.conf").open("a") as conf:
+        conf.write("no_such_setting = 1\n")
+    done = directory.do("reload")
+    assert done.stderr == "headgate: the configuration files have errors, and not all changes were applied: see the server log\n"
+
+
+def test_an_interrupted_start_says_that_the_node_goes_on(directory: Directory) -> None:
+    words = [*HEADGATE, "start", "-D", str(directory.data), "-l", str(directory.log), "-p", str(directory.port)]
+    environment = {**directory.environment, "STANDIN_NEVER_READY": "1"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as starting:
+        until(lambda: (directory.data / "headgate.pid").exists() and "standing in" in directory.log.read_text())
+        starting.send_signal(signal.SIGINT)
+        said = starting.communicate()[1]
+    assert starting.returncode == 130
+    assert said.startswith(f"headgate: the node goes on starting (PID {directory.pid()})")
+    assert directory.do("stop").returncode == 0
+    assert directory.leaves_nothing()
 
 
 def test_restart_takes_the_options_of_the_last_start(directory: Directory) -> None:

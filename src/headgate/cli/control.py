@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headgate.backup import target
 from headgate.cli import initdb, pidfile
-from headgate.cli.message import err, fail, out
+from headgate.cli.message import Failed, err, fail, out
 from headgate.errors import PostgresError
 from headgate.settings import Settings
 from headgate.storage.location import object_store
@@ -27,6 +27,10 @@ from headgate.storage.spark.application import jars
 
 MODES = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _POLL = 0.05
+_INTERRUPTED = 130
+"""The exit code after Ctrl-C, as a shell has it."""
+_RELOAD_SECONDS = 5
+"""How long `reload` waits for the node to say what it did."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,12 @@ class Start:
 def check_directory(data_dir: Path, *, code: int = 1) -> None:
     """Ends the command when there is no node in the directory."""
     if not data_dir.is_dir():
-        fail(f'directory "{data_dir}" does not exist', code=code)
+        fail(f'directory "{data_dir}" does not exist', f'HINT: Make it with "headgate initdb -D {data_dir}".', code=code)
     if target.is_incomplete(data_dir):
         fail(f'directory "{data_dir}" holds a backup that is not complete', "Make it again, into an empty directory.", code=code)
     if not (data_dir / initdb.VERSION_FILE).exists():
-        fail(f'directory "{data_dir}" is not a node\'s data directory', code=code)
+        hint = f'HINT: Give the directory that "headgate initdb" made, which has the file "{initdb.VERSION_FILE}".'
+        fail(f'directory "{data_dir}" is not a node\'s data directory', hint, code=code)
 
 
 class _Dots:
@@ -75,6 +80,16 @@ def start(call: Start) -> None:
     if not call.wait:
         out("node starting")
         return
+    try:
+        _await_start(call, child, said_before)
+    except KeyboardInterrupt:
+        out(" interrupted")
+        where = f'"headgate status -D {call.data_dir}" says when it is ready, "headgate stop -D {call.data_dir}" stops it'
+        raise Failed(f"headgate: the node goes on starting (PID {child.pid}): {where}", code=_INTERRUPTED) from None
+    out(" done\nnode started")
+
+
+def _await_start(call: Start, child: subprocess.Popen[bytes], said_before: int) -> None:
     dots = _Dots("node to start")
     until = time.monotonic() + call.seconds
     while True:
@@ -90,7 +105,6 @@ def start(call: Start) -> None:
             out(" stopped waiting")
             fail("node did not start in time", "Examine the log output.")
         dots.pause()
-    out(" done\nnode started")
 
 
 def fetch_jars(store: Store | None = None) -> None:
@@ -167,6 +181,17 @@ def stop(data_dir: Path, mode: str, seconds: float, *, wait: bool = True) -> Non
     if not wait:
         out("node shutting down")
         return
+    try:
+        _await_stop(data_dir, pid, mode, seconds)
+    except KeyboardInterrupt:
+        out(" interrupted")
+        raise Failed(f"headgate: the node goes on shutting down (PID {pid})", code=_INTERRUPTED) from None
+    if not pidfile.alive(data_dir):
+        (data_dir / pidfile.NAME).unlink(missing_ok=True)
+    out(" done\nnode stopped")
+
+
+def _await_stop(data_dir: Path, pid: int, mode: str, seconds: float) -> None:
     dots = _Dots("node to shut down")
     until = time.monotonic() + seconds
     # The process looks ended once its first thread has; the others hold the file a moment longer.
@@ -179,9 +204,6 @@ def stop(data_dir: Path, mode: str, seconds: float, *, wait: bool = True) -> Non
             )
             fail("node does not shut down", *(hint if mode == "smart" else ()))
         dots.pause()
-    if not pidfile.alive(data_dir):
-        (data_dir / pidfile.NAME).unlink(missing_ok=True)
-    out(" done\nnode stopped")
 
 
 def _holds(data_dir: Path, pid: int) -> bool:
@@ -211,10 +233,26 @@ def _last_options(data_dir: Path) -> tuple[str, ...]:
 
 
 def reload(data_dir: Path) -> None:
-    """Makes the node read its files again."""
+    """Make the node read its files again. Print the settings that count from its next start, and whether the files have errors."""
     check_directory(data_dir)
-    _signal(_pid(data_dir), signal.SIGHUP, "reload")
+    pid = _pid(data_dir)
+    before = pidfile.read(data_dir)
+    _signal(pid, signal.SIGHUP, "reload")
     out("node signaled")
+    if before is None or not before.ready:
+        return
+    until = time.monotonic() + _RELOAD_SECONDS
+    while (now := pidfile.read(data_dir)) is None or now.reloaded == before.reloaded:
+        if time.monotonic() > until or not pidfile.exists(pid):
+            return
+        time.sleep(_POLL)
+    done = now.reloaded
+    if done is None:
+        return
+    if done.has_errors:
+        err("headgate: the configuration files have errors, and not all changes were applied: see the server log")
+    for name in done.pending:
+        out(f'parameter "{name}" counts from the next start')
 
 
 def _pid(data_dir: Path) -> int:

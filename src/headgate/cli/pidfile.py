@@ -1,8 +1,9 @@
 """headgate.pid: which process runs in a data directory, and how far it is.
 
 The lines are those of postmaster.pid: process id, data directory, start time (seconds since 1970), port, socket directory,
-listen address, an empty line, status. One more line, once the node accepts connections, names the role that initdb made: the commands that
-connect to the node take it by default. `run` creates the file and sets the status, `control` reads it.
+listen address, an empty line, status. Two more lines follow once the node accepts connections. The first names the role that initdb
+made: the commands that connect to the node take it by default. The second has what the last reload did (`Reloaded`), and is empty before
+it. `run` creates the file and sets the status, `control` reads it.
 
 What must hold: the process keeps a lock (flock) on the file for as long as it lives. So a file without a lock is stale, whoever has
 its process id now, and the next node takes it over; kill -9 needs no cleaning up.
@@ -14,7 +15,7 @@ import enum
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,25 @@ class Status(enum.StrEnum):
 
 
 @dataclass(frozen=True)
+class Reloaded:
+    """The outcome of a reload: its time in nanoseconds, whether the files have errors, the settings that wait for a restart."""
+
+    time: int
+    has_errors: bool
+    pending: tuple[str, ...]
+
+    @classmethod
+    def of(cls, line: str) -> Reloaded | None:
+        """Return what a line of the file says; None for an empty one."""
+        words = line.split()
+        return cls(int(words[0]), words[1] == "errors", tuple(words[2:])) if words else None
+
+    def line(self) -> str:
+        """Return the line of the file."""
+        return " ".join((str(self.time), "errors" if self.has_errors else "read", *self.pending))
+
+
+@dataclass(frozen=True)
 class Running:
     """What the file says of a living process."""
 
@@ -46,6 +66,7 @@ class Running:
     address: str
     status: str
     superuser: str | None = None
+    reloaded: Reloaded | None = None
 
     @property
     def ready(self) -> bool:
@@ -58,7 +79,8 @@ def read(data_dir: Path) -> Running | None:
     try:
         lines = (data_dir / NAME).read_text().split("\n")
         superuser = lines[8] if len(lines) > 8 and lines[8] else None
-        return Running(int(lines[0]), int(lines[2]), int(lines[3]), lines[4], lines[5], lines[7], superuser)
+        reloaded = Reloaded.of(lines[9]) if len(lines) > 9 else None
+        return Running(int(lines[0]), int(lines[2]), int(lines[3]), lines[4], lines[5], lines[7], superuser, reloaded)
     except (FileNotFoundError, ValueError, IndexError):
         return None
 
@@ -131,7 +153,8 @@ class PidFile:
     def __init__(self, data_dir: Path, handle: int, port: int, address: str, directory: str) -> None:
         self._path = data_dir / NAME
         self._handle = handle
-        self._superuser: list[str] = []
+        self._status = Status.STARTING
+        self._more: list[str] = []
         self._lines = [str(os.getpid()), str(data_dir), str(int(time.time())), str(port), directory, address, ""]
         self.status(Status.STARTING)
 
@@ -145,14 +168,20 @@ class PidFile:
 
     def status(self, status: Status) -> None:
         """Write the file with this status."""
-        text = "\n".join([*self._lines, status, *self._superuser, ""]).encode()
+        self._status = status
+        text = "\n".join([*self._lines, status, *self._more, ""]).encode()
         os.pwrite(self._handle, text, 0)
         os.ftruncate(self._handle, len(text))
 
     def ready(self, superuser: str) -> None:
         """Note that the node accepts connections, and the name of the role that initdb made."""
-        self._superuser = [superuser]
+        self._more = [superuser]
         self.status(Status.READY)
+
+    def reloaded(self, pending: Iterable[str], *, has_errors: bool) -> None:
+        """Note what a reload did, for the command that asked for it."""
+        self._more[1:] = [Reloaded(time.time_ns(), has_errors, tuple(sorted(pending))).line()]
+        self.status(self._status)
 
     def stopping(self) -> None:
         """The node has been told to stop."""

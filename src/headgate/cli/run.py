@@ -64,6 +64,7 @@ def _serve(data_dir: Path, command_line: Mapping[str, str]) -> None:
 
         node = Node(data_dir, settings, on_ready=pid_file.ready)
         node.on_stopping = pid_file.stopping
+        node.on_reloaded = lambda reload: pid_file.reloaded(settings.pending, has_errors=reload.has_errors)
         node.has_directory = pid_file.is_in_force
         node.run()
 

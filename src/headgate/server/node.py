@@ -55,6 +55,7 @@ from headgate.server.session.notification import Channels
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
 from headgate.settings import Settings
+from headgate.settings.node import Reload
 from headgate.subscriber.host import Jobs
 from headgate.subscriber.launcher import Launcher
 from headgate.supervision import Health
@@ -106,6 +107,7 @@ class Node:
         self.started_at = time.time()
         self.reloaded_at = self.counted_since = self.started_at
         self.on_stopping: Callable[[], None] = lambda: None
+        self.on_reloaded: Callable[[Reload], None] = lambda _: None
         self.has_directory: Callable[[], bool] = lambda: True
         """Whether the data directory is still this node's (`cli.pidfile`)."""
         self._on_ready = on_ready
@@ -273,7 +275,8 @@ class Node:
     def reload(self) -> None:
         """Reads headgate.conf and pg_hba.conf again; what is wrong is logged and the old values stay."""
         _log.info("received SIGHUP, reloading configuration files")
-        for said in self.settings.reload().said:
+        reload = self.settings.reload()
+        for said in reload.said:
             log.said(said, "", self.settings)
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
         self.access.reload()
@@ -281,6 +284,7 @@ class Node:
         self.reloaded_at = time.time()
         self.standbys.changed()
         self.launcher.wake()
+        self.on_reloaded(reload)
 
     # ---- stop -------------------------------------------------------------------------------------------
     def stop(self, mode: Mode | None = None) -> None:

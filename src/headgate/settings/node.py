@@ -31,6 +31,8 @@ class Reload:
 
     changed: tuple[str, ...]
     said: tuple[PostgresError, ...]
+    has_errors: bool = False
+    """Whether the files have errors, so that some or all of them were not applied."""
 
 
 def _own(name: str) -> str:
@@ -92,7 +94,7 @@ class Settings(Values):
         if fatal:
             # PostgreSQL takes nothing from files that it cannot parse or that name a setting it does not know
             said.append(_log(f'configuration file "{self.conf}" contains errors; no changes were applied'))
-            return Reload((), tuple(said))
+            return Reload((), tuple(said), has_errors=True)
         old = self._values
         kept = {name for name, setting in old.items() if setting.source in {"command line", "override"}}
         new = _defaults() | {name: old[name] for name in kept}
@@ -124,7 +126,7 @@ class Settings(Values):
             said.append(_log(f'configuration file "{self.conf}" contains errors; unaffected changes were applied'))
         self._values = new
         self.pending = frozenset(pending)
-        return Reload(tuple(changed), tuple(said))
+        return Reload(tuple(changed), tuple(said), has_errors=any(error.sqlstate not in ("00000", "55P02") for error in said))
 
     def _read_files(self) -> tuple[dict[str, Setting], list[PostgresError]]:
         values: dict[str, Setting] = {}

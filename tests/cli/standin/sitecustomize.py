@@ -18,6 +18,7 @@ class Node:
     def __init__(self, data_dir, settings, on_ready=None):
         self.data_dir, self.settings, self.on_ready = data_dir, settings, on_ready
         self.on_stopping = lambda: None
+        self.on_reloaded = lambda _: None
         self.asked = threading.Event()
 
     def run(self):
@@ -29,6 +30,9 @@ class Node:
         with socket.create_server((self.settings.places("listen_addresses")[0], self.settings.integer("port"))) as server:
             threading.Thread(target=self.answer, args=(server,), daemon=True).start()
             print("standing in", flush=True)
+            if os.environ.get("STANDIN_NEVER_READY"):
+                self.asked.wait()
+                return
             self.on_ready("postgres")
             if os.environ.get("STANDIN_FAILS"):
                 from headgate.errors import PostgresError
@@ -47,7 +51,9 @@ class Node:
                 client.sendall(b"N")
 
     def reload(self):
-        (Path(self.data_dir) / "reloaded").write_text(",".join(self.settings.reload().changed))
+        reload = self.settings.reload()
+        (Path(self.data_dir) / "reloaded").write_text(",".join(reload.changed))
+        self.on_reloaded(reload)
 
     def report(self):
         new = Path(self.data_dir) / "headgate.status.tmp"
