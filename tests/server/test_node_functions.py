@@ -103,3 +103,19 @@ def test_currval_and_lastval_did_not_know_of_the_numbers_that_an_insert_takes(no
             "CREATE TABLE s (id serial, b int); CREATE ROLE taker; GRANT INSERT ON s TO taker; SET ROLE taker; INSERT INTO s (b) VALUES (1)",
         )
     node.psql("numbered", "GRANT USAGE ON SEQUENCE s_id_seq TO taker; SET ROLE taker; INSERT INTO s (b) VALUES (1)")
+
+
+@pytest.mark.parametrize(
+    ("statement", "refusal"),
+    [
+        ("SELECT lo_create(0)", r"function lo_create\(oid\) is not supported: a node has no large objects"),
+        ("SELECT pg_read_file('x')", r"pg_read_file\(text\) is not supported: clients do not read the files of a node's machine"),
+        ("SELECT pg_ls_dir('x')", "pg_ls_dir is not supported: clients do not read the files of a node's machine"),
+        ("SELECT pg_promote()", r"pg_promote\(boolean, integer\) is not supported: a node has no physical replication"),
+        ("SELECT txid_current_snapshot()", r"txid_current_snapshot\(\) is not supported: a node does not have it"),
+        ("CREATE TABLESPACE s LOCATION '/x'", "CREATE TABLESPACE is not supported\nDETAIL:  A node keeps all its tables in one place"),
+    ],
+)
+def test_a_refusal_has_a_true_reason(node, statement: str, refusal: str) -> None:
+    with pytest.raises(SqlError, match=refusal):
+        node.psql("postgres", statement)

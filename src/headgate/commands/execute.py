@@ -65,15 +65,22 @@ def run_one(node: ParseNode, session: Session) -> Result:
         field, actions = by_object
         action = actions.get(getattr(node, field))
         if action is None:
-            raise not_supported(f"{command_tag.of(node)} is not supported")
+            raise _refusal(node)
         return action(node, session)
     found = ACTIONS.get(kind)
     if found is None:
-        raise not_supported(f"{command_tag.of(node)} is not supported")
+        raise _refusal(node)
     try:
         return found(node, session)
     except RecursionError as error:
         raise PostgresError("54001", "stack depth limit exceeded") from error
+
+
+def _refusal(node: ParseNode) -> PostgresError:
+    """Return 0A000 for a statement that a node does not have, with the reason if there is one to tell."""
+    tag = command_tag.of(node)
+    detail = 'A node keeps all its tables in one place, which the setting "data_location" names.' if tag.endswith("TABLESPACE") else None
+    return not_supported(f"{tag} is not supported", detail=detail)
 
 
 def modify(node: ParseNode, planner: object) -> ResultSet | None:

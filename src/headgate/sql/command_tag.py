@@ -32,19 +32,46 @@ _WORDS = {
     pb.OBJECT_TSTEMPLATE: "TEXT SEARCH TEMPLATE",
 }
 _NAMES = {
+    "AlterDatabaseRefreshCollStmt": "ALTER DATABASE",
     "AlterDatabaseSetStmt": "ALTER DATABASE",
     "AlterEnumStmt": "ALTER TYPE",
+    "AlterEventTrigStmt": "ALTER EVENT TRIGGER",
+    "AlterExtensionContentsStmt": "ALTER EXTENSION",
+    "AlterFdwStmt": "ALTER FOREIGN DATA WRAPPER",
+    "AlterForeignServerStmt": "ALTER SERVER",
+    "AlterOpFamilyStmt": "ALTER OPERATOR FAMILY",
     "AlterRoleSetStmt": "ALTER ROLE",
     "AlterSeqStmt": "ALTER SEQUENCE",
+    "AlterStatsStmt": "ALTER STATISTICS",
+    "AlterTSConfigurationStmt": "ALTER TEXT SEARCH CONFIGURATION",
+    "AlterTSDictionaryStmt": "ALTER TEXT SEARCH DICTIONARY",
+    "AlterTableMoveAllStmt": "ALTER TABLE",
+    "AlterTableSpaceOptionsStmt": "ALTER TABLESPACE",
+    "CheckPointStmt": "CHECKPOINT",
     "CompositeTypeStmt": "CREATE TYPE",
+    "ConstraintsSetStmt": "SET CONSTRAINTS",
+    "CreateAmStmt": "CREATE ACCESS METHOD",
     "CreateEnumStmt": "CREATE TYPE",
+    "CreateEventTrigStmt": "CREATE EVENT TRIGGER",
+    "CreateFdwStmt": "CREATE FOREIGN DATA WRAPPER",
+    "CreateForeignServerStmt": "CREATE SERVER",
+    "CreateOpClassStmt": "CREATE OPERATOR CLASS",
+    "CreateOpFamilyStmt": "CREATE OPERATOR FAMILY",
+    "CreatePLangStmt": "CREATE LANGUAGE",
+    "CreateRangeStmt": "CREATE TYPE",
     "CreateSeqStmt": "CREATE SEQUENCE",
+    "CreateStatsStmt": "CREATE STATISTICS",
     "CreateStmt": "CREATE TABLE",
+    "CreateTableSpaceStmt": "CREATE TABLESPACE",
     "CreateTrigStmt": "CREATE TRIGGER",
     "CreatedbStmt": "CREATE DATABASE",
+    "DropTableSpaceStmt": "DROP TABLESPACE",
     "DropdbStmt": "DROP DATABASE",
     "IndexStmt": "CREATE INDEX",
+    "LockStmt": "LOCK TABLE",
+    "RefreshMatViewStmt": "REFRESH MATERIALIZED VIEW",
     "RuleStmt": "CREATE RULE",
+    "SecLabelStmt": "SECURITY LABEL",
     "TruncateStmt": "TRUNCATE TABLE",
     "ViewStmt": "CREATE VIEW",
 }
@@ -74,6 +101,8 @@ def of(node: ParseNode) -> str:
             return "GRANT" if node.is_grant else "REVOKE"
         case "GrantRoleStmt":
             return "GRANT ROLE" if node.is_grant else "REVOKE ROLE"
+        case "CreateFunctionStmt":
+            return "CREATE PROCEDURE" if node.is_procedure else "CREATE FUNCTION"
         case "VacuumStmt":
             return "VACUUM" if node.is_vacuumcmd else "ANALYZE"
         case _:

@@ -18,7 +18,7 @@ from headgate.expression.implementation.implementation import Implementation, Ra
 from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.spark.common_subexpression import once
 from headgate.expression.spark.comparison import C_COLLATIONS
-from headgate.expression.spark.value import Make, Remembered, Value, after, missing, refuse, settle, spark_type
+from headgate.expression.spark.value import Make, Remembered, Value, after, missing, refuse_function, settle, spark_type
 from headgate.types import registry
 
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
@@ -43,7 +43,7 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     known = implementation(function)
     if known is None or known.spark is None:
         shown = registry.format_type
-        raise refuse(f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
+        raise refuse_function(found, f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
     value = known.spark(node, args)
     if not found.strict:
         return value

@@ -22,7 +22,7 @@ from headgate.expression.implementation.set_returning import SETS
 from headgate.expression.node import FuncExpr, TypeRef
 from headgate.expression.spark.array_element import as_item, item_rep, plain
 from headgate.expression.spark.session_time import forms
-from headgate.expression.spark.value import FAILED, TEXT, Env, Make, Value, arrow_function, fail, refuse, settle
+from headgate.expression.spark.value import FAILED, TEXT, Env, Make, Value, arrow_function, fail, refuse_function, settle
 from headgate.expression.spark.vectorised import KEPT, call
 from headgate.types import registry
 
@@ -54,7 +54,7 @@ def build(node: FuncExpr, args: Sequence[Value]) -> Set:
     found = builtin.function(node.function)
     known = SETS.get(found.key)
     if known is None or known.rows is None:
-        raise refuse(f"the set-returning function {found.name}")
+        raise refuse_function(found, f"the set-returning function {found.name}")
     columns = tuple(SetColumn(name, _typed(kind)) for name, kind in known.columns) or (SetColumn("", node.type),)
     items = [settle(as_item(value, each.type)) for value, each in zip(args, node.args, strict=True)]
     run = functools.partial(known.rows, forms().timezone) if known.in_zone else known.rows

@@ -11,6 +11,7 @@ the value is used (`settle`), and arguments are NULL where the guard of an enclo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,6 +24,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, DecimalType
 
 from headgate.errors import PostgresError, not_supported
+from headgate.expression.builtin import Function
 from headgate.expression.node import Expression, TypeRef
 from headgate.storage.spark import failure
 from headgate.storage.spark.failure import marked
@@ -295,3 +297,20 @@ def without_python() -> Iterator[None]:
 def refuse(what: str, reason: str = "it has no exact counterpart in Spark") -> PostgresError:
     """The refusal of an operator or function: 0A000 with its name and the reason."""
     return not_supported(f"{what} is not supported: {reason}")
+
+
+_NOT_OF_A_NODE = (
+    (r"lo_|loread$|lowrite$", "a node has no large objects"),
+    (r"pg_(read|stat|ls)_.*(file|dir)|pg_current_logfile|pg_rotate_logfile", "clients do not read the files of a node's machine"),
+    (r"pg_(backup|start_backup|stop_backup|create_restore_point|promote|wal_replay)", "a node has no physical replication"),
+    (r"binary_upgrade", "it is for pg_upgrade alone"),
+)
+"""Names of functions that do not only compute, and the reason why a node does not have them."""
+
+
+def refuse_function(function: Function, what: str) -> PostgresError:
+    """Return 0A000 for a function that has no implementation, with the reason."""
+    for pattern, reason in _NOT_OF_A_NODE:
+        if re.match(pattern, function.name):
+            return refuse(what, reason)
+    return refuse(what) if function.volatility == "i" else refuse(what, "a node does not have it")
