@@ -42,6 +42,35 @@ def test_types_that_a_node_has_not_are_text_and_it_says_so(publisher, subscriber
         subscriber.sql("INSERT INTO t (s) VALUES (11)")
 
 
+def test_columns_that_readers_find_as_text_are_told_before_the_first_table_is_made(publisher, subscriber) -> None:
+    publisher.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, tags text[], j jsonb, plain numeric, price numeric(10,2)); CREATE TABLE u (id int PRIMARY KEY);"
+        "CREATE PUBLICATION p FOR TABLE t, u"
+    )
+    with psycopg.connect(subscriber.conninfo, autocommit=True) as session:
+        told: list[tuple[str | None, str | None, str | None]] = []
+        session.add_notice_handler(lambda notice: told.append((notice.message_primary, notice.message_detail, notice.message_hint)))
+        session.execute(publisher.subscription("create_tables = true").encode())
+    message, detail, hint = told[0]
+    assert message == "columns of these types are stored as text in Delta"
+    assert detail == "Arrays: public.t.tags.\njson and jsonb: public.t.j.\nnumeric without precision: public.t.plain."
+    assert "array_storage = array" in str(hint)
+    assert told[1] == ('created table "public.t" as the publisher has it', None, None)
+
+
+def test_array_storage_of_a_table_with_arrays_says_that_they_stay_and_how_to_change_them(subscriber) -> None:
+    subscriber.sql('CREATE TABLE t (id int, "Tags" text[], v varchar(5)[])')
+    with psycopg.connect(subscriber.conninfo, autocommit=True) as session:
+        told: list[tuple[str | None, str | None]] = []
+        session.add_notice_handler(lambda notice: told.append((notice.message_detail, notice.message_hint)))
+        session.execute("ALTER TABLE t SET (array_storage = array)")
+        [(detail, hint)] = told
+        assert detail == "Stored as they were made: Tags, v."
+        statement = str(hint).removeprefix("To write them anew: ")
+        assert statement == 'ALTER TABLE public.t ALTER COLUMN "Tags" TYPE text[], ALTER COLUMN v TYPE character varying(5)[]'
+        session.execute(statement.encode())
+
+
 def test_partitions_are_partitions_and_with_via_root_the_root_alone(publisher, subscriber) -> None:
     publisher.sql(
         "CREATE TABLE r (k int, v text, PRIMARY KEY (k)) PARTITION BY RANGE (k); CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (1) TO (10);"

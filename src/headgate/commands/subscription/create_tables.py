@@ -30,8 +30,10 @@ from headgate.walreceiver.definition import DefinedColumn, Definitions, RemoteTa
 
 _SERIALS = {"smallint": "smallserial", "integer": "serial", "bigint": "bigserial"}
 _TEXTS = frozenset({"text", "varchar", "bpchar", "name", "char"})
-Tell = Callable[[str, str | None], None]
-"""Says what was made, and what of it is not as the publisher has it."""
+Tell = Callable[[str, str | None, str | None], None]
+"""Tells a message, with its DETAIL and HINT."""
+_NAMED = 5
+"""Columns that a DETAIL names of each kind."""
 
 
 @dataclass
@@ -54,7 +56,31 @@ class Maker:
     @classmethod
     def of(cls, session: Session, remote: Definitions, tell: Tell) -> Maker:
         """For the tables of one publisher."""
-        return cls(session, remote, tell, Types(session, remote.types, remote.schemas, lambda line: tell(line, None)))
+        return cls(session, remote, tell, Types(session, remote.types, remote.schemas, lambda line: tell(line, None, None)))
+
+    def explain_storage(self, names: Sequence[tuple[str, str]]) -> None:
+        """Tell how columns are stored that readers of the files may not expect to be texts, before the first of these tables is made."""
+        tables = [self.remote.named[name] for name in names if name in self.remote.named]
+        columns = [(f"{table.schema}.{table.name}.{column.name}", column.shown) for table in tables for column in table.live]
+        arrays = [name for name, shown in columns if shown.endswith("[]")] if self.session.settings.text("array_storage") == "text" else []
+        documents = [name for name, shown in columns if shown in ("json", "jsonb")]
+        numbers = [name for name, shown in columns if shown == "numeric"]
+        details = [
+            f"{title}: {_shortened(found)}."
+            for title, found in (("Arrays", arrays), ("json and jsonb", documents), ("numeric without precision", numbers))
+            if found
+        ]
+        if not details:
+            return
+        hints = []
+        if arrays:
+            hints.append(
+                "For Delta arrays set array_storage = array in headgate.conf and restart the node before the tables are made. For a table"
+                " that is there: ALTER TABLE … SET (array_storage = array), then ALTER COLUMN … TYPE with the type that it has."
+            )
+        if numbers:
+            hints.append("A column that is made here as numeric(p, s), with p up to 38, is a Delta decimal.")
+        self.tell("columns of these types are stored as text in Delta", "\n".join(details), " ".join(hints) or None)
 
     def make(self, schema: str, name: str) -> None:
         """Makes a published table; raises what keeps it from being made at all, naming it."""
@@ -76,7 +102,7 @@ class Maker:
             attempt(self.session, [statement.alter_table(schema, name, [statement.replica_identity_full()])])
         self._comment(table)
         how = "with what a node can have of it" if draft.let_go else "as the publisher has it"
-        self.tell(f'created table "{schema}.{name}" {how}', "\n".join(draft.let_go) or None)
+        self.tell(f'created table "{schema}.{name}" {how}', "\n".join(draft.let_go) or None, None)
 
     def _comment(self, table: RemoteTable) -> None:
         place = [table.schema, table.name]
@@ -161,7 +187,7 @@ class Maker:
         if attempt(self.session, [made]) is not None:
             return False
         self._comment(table)
-        self.tell(f'created partitioned table "{table.schema}.{table.name}"', "\n".join(draft.let_go) or None)
+        self.tell(f'created partitioned table "{table.schema}.{table.name}"', "\n".join(draft.let_go) or None, None)
         return True
 
     def _routes_alike(self, table: RemoteTable) -> bool:
@@ -231,6 +257,11 @@ def default_of(column: DefinedColumn, kind: LocalType) -> pb.Node | None:
     if not kind.exact and tree.DESCRIPTOR.name == "TypeCast":
         return tree.arg
     return wrapped(tree)
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([*names[:_NAMED], *more])
 
 
 def _name_of(element: pb.Node) -> str:

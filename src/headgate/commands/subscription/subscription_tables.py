@@ -58,8 +58,17 @@ def _add(session: Session, transaction: Transaction, subscription: Subscription,
     found = []
     remote_tables = published.definitions
     maker = None if remote_tables is None else Maker.of(session, remote_tables, partial(_tell, session))
+    names = [(table.schema, table.name) for table in published.tables]
+    missing = [name for name in names if maker and subscription.create_tables and relations.lookup(cursor, database, *name) is None]
+    if maker is not None and missing:
+        maker.explain_storage(missing)
     for table in published.tables:
-        if maker is not None and subscription.create_tables and relations.lookup(cursor, database, table.schema, table.name) is None:
+        # a table may have been made with another one, as its partition
+        if (
+            maker is not None
+            and (table.schema, table.name) in missing
+            and relations.lookup(cursor, database, table.schema, table.name) is None
+        ):
             maker.make(table.schema, table.name)
         relation = _local(session, transaction, table)
         found.append(relation)
@@ -78,8 +87,8 @@ def _add(session: Session, transaction: Transaction, subscription: Subscription,
     return found
 
 
-def _tell(session: Session, line: str, detail: str | None) -> None:
-    session.notices.notice(line, detail=detail)
+def _tell(session: Session, line: str, detail: str | None, hint: str | None) -> None:
+    session.notices.notice(line, detail=detail, hint=hint)
 
 
 def _local(session: Session, transaction: Transaction, table: remote.PublishedTable) -> Relation:

@@ -15,8 +15,10 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.relation import pg_class
 from headgate.errors import PostgresError
 from headgate.settings.definition import read_bool
+from headgate.sql.names import qualified, quote_ident
 from headgate.sql.options import Option, options
 from headgate.sql.parser import unwrap
+from headgate.types import registry
 
 if TYPE_CHECKING:
     from headgate.commands.table.alteration import Alteration
@@ -151,5 +153,23 @@ def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     kept = [each for each in relation.options if each.split("=", 1)[0] not in named]
     pg_class.set_class(alteration.cursor, relation, "reloptions", [*kept, *given] or None)
     alteration.refresh()
+    if "array_storage" in named:
+        _explain_columns(alteration)
     if named & set(OWN):
         alteration.transaction.alter_settings(alteration.relation)
+
+
+def _explain_columns(alteration: Alteration) -> None:
+    """Tell that the columns that the table has stay as they are stored, and how to change them."""
+    columns = [
+        column for column in alteration.relation.columns if (found := registry.known().find(column.type_oid)) is not None and found.is_array
+    ]
+    if columns:
+        changes = ", ".join(
+            f"ALTER COLUMN {quote_ident(column.name)} TYPE {registry.format_type(column.type_oid, column.typmod)}" for column in columns
+        )
+        alteration.session.notices.notice(
+            "array_storage counts for columns that are made from now on",
+            detail=f"Stored as they were made: {', '.join(column.name for column in columns)}.",
+            hint=f"To write them anew: ALTER TABLE {qualified(alteration.relation.schema, alteration.relation.name)} {changes}",
+        )
