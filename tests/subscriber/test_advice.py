@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
-from tests.conftest import until
+from tests.conftest import Server, until
 from tests.session import Session
-from tests.subscriber.conftest import READY
+from tests.subscriber.conftest import READY, Publisher
 from tests.subscriber.test_limits import behind
 
 from headgate.errors import PostgresError
@@ -103,3 +105,23 @@ def test_a_right_that_is_missing_here_is_granted_to_the_owner_here() -> None:
     error = PostgresError("42501", "permission denied for table invoice")
     action = advice(error, Subject("s", "Owner", "host=there user=reader", "public.invoice"))
     assert action == 'On this node: GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON public.invoice TO "Owner"'
+
+
+def test_a_command_gets_what_to_do_on_the_publisher_as_hint(publisher, subscriber) -> None:
+    user = f'"Reader_{publisher.name}"'
+    publisher.sql(f"CREATE ROLE {user} LOGIN; CREATE PUBLICATION p FOR ALL TABLES")
+    try:
+        with pytest.raises(psycopg.Error) as refused:
+            subscriber.sql(publisher.subscription().replace("user=postgres", f"user=Reader_{publisher.name}"))
+        assert refused.value.diag.message_hint == f"{THERE}ALTER ROLE {user} REPLICATION"
+    finally:
+        publisher.sql(f"DROP ROLE {user}")
+
+
+def test_a_publisher_without_logical_wal_gets_the_setting_as_hint(subscriber, cluster: Callable[..., Server]) -> None:
+    other = Publisher(cluster(wal_level="replica"))
+    other.sql("CREATE PUBLICATION p FOR ALL TABLES")
+    with pytest.raises(psycopg.Error) as refused:
+        subscriber.sql(other.subscription())
+    other.session.close()
+    assert refused.value.diag.message_hint == f"{THERE}ALTER SYSTEM SET wal_level = logical, and restart it."

@@ -167,6 +167,12 @@ def advice(error: PostgresError, subject: Subject) -> str:
     return error.hint or "Read the server log of this node."
 
 
+def on_publisher(error: PostgresError, subscription: str, conninfo: str) -> str | None:
+    """Return what to do on the publisher about an error that a command on a subscription got; None if there is nothing to do there."""
+    action = advice(error, Subject(subscription, "", conninfo, None))
+    return action if action.startswith("On the publisher: ") else None
+
+
 def _filled(action: str, subject: Subject, match: re.Match[str]) -> str:
     """Return an action with the names of the error and of the subscription."""
     named = {key: quote_ident(value) for key, value in match.groupdict().items()}

@@ -7,7 +7,8 @@ publisher is made last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
@@ -27,6 +28,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.advice import on_publisher
 from headgate.walreceiver import remote
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.link import check_conninfo
@@ -82,7 +84,7 @@ def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
 
 
 def _connect_and_add(session: Session, transaction: Transaction, subscription: Subscription, options: SubscriptionOptions) -> None:
-    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
+    with _connected(subscription) as connection:
         warn_missing(session, connection, subscription.publications)
         state = SyncState.INIT if options.copy_data else SyncState.READY
         added = subscription_tables.add_all(session, transaction, connection, subscription, state)
@@ -94,6 +96,17 @@ def _connect_and_add(session: Session, transaction: Transaction, subscription: S
         if two_phase:
             subscriptions.change(transaction.cursor, subscription.oid, two_phase="e")
         session.notices.notice(f'created replication slot "{subscription.slot_name}" on publisher')
+
+
+@contextlib.contextmanager
+def _connected(subscription: Subscription) -> Iterator[PublisherConnection]:
+    """Connect to the publisher. The HINT of its errors is the statement that mends them there, if there is one."""
+    try:
+        with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
+            yield connection
+    except PostgresError as error:
+        error.hint = error.hint or on_publisher(error, subscription.name, subscription.conninfo)
+        raise
 
 
 def warn_missing(session: Session, connection: PublisherConnection, publications: Iterable[str]) -> None:
@@ -167,7 +180,7 @@ def _alter_failover(session: Session, subscription: Subscription, failover: bool
     session.prevent_in_block("ALTER SUBSCRIPTION ... SET (failover)")
     if failover == subscription.failover:
         return
-    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
+    with _connected(subscription) as connection:
         connection.alter_slot(subscription.slot_name, failover=failover)
 
 
@@ -256,7 +269,7 @@ def _refresh(node: ParseNode, session: Session, transaction: Transaction, subscr
 
 
 def _do_refresh(session: Session, transaction: Transaction, subscription: Subscription, copy_data: bool, validate: list[str]) -> None:
-    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
+    with _connected(subscription) as connection:
         if validate:
             warn_missing(session, connection, validate)
         subscription_tables.refresh(session, transaction, connection, subscription, SyncState.INIT if copy_data else SyncState.READY)
