@@ -60,6 +60,8 @@ _log = logging.getLogger("headgate.subscriber")
 _REFUSED = (PostgresError, PySparkException, Py4JJavaError)
 LINE_SHOWN = 100
 """Bytes of a line that the context of an error shows."""
+RATED = 10_000
+"""Rows from which on the log gives a copy's rate."""
 PARALLEL_SIZE = 48 << 20
 """Tables of at least this size at the publisher are read in parallel."""
 MOST_BYTES = 32 << 40
@@ -111,9 +113,9 @@ class InitialCopy:
             self.running = False
         seconds = self.seconds = time.monotonic() - started
         word = "copied" if self.method is not Method.DIFFERENCE else "reconciled"
-        _log.info(
-            '%s table "%s": %d rows in %.1f s (%d rows/s)', word, shown(self.relation), self.rows, seconds, self.rows / max(seconds, 1e-3)
-        )
+        # the rate of a few rows would tell how long a copy takes to begin
+        rate = f" ({self.rows / max(seconds, 1e-3):.0f} rows/s)" if self.rows >= RATED else ""
+        _log.info('%s table "%s": %d rows in %.1f s%s', word, shown(self.relation), self.rows, seconds, rate)
         return position
 
     def _as_it_is(self, transaction: Transaction) -> Relation:
