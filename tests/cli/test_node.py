@@ -30,6 +30,7 @@ def test_a_node_serves_restarts_and_leaves_no_process_behind(spare_node: Callabl
     assert isinstance(node, NodeServer)
     assert node.psql("postgres", "SHOW server_version").startswith("15.18 (headgate ")
     assert node.psql("postgres", "SHOW port") == str(node.port)
+    assert "incubator" not in node.log()
     pid = node.pid
     java = children(pid)
     assert java

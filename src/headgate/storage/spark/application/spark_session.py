@@ -21,12 +21,14 @@ import re
 import shlex
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headgate.errors import PostgresError
@@ -168,6 +170,8 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         if SparkContext._gateway is not None:  # Java runs already, and gets them by its gateway
             builder.config(map=dict(configured))
         with _handed_over(configured, scratch), _class_path(behind):
+            if SparkContext._gateway is None:
+                _launch()
             session = builder.getOrCreate()
     except Exception as error:
         raise PostgresError("58000", f"could not start Spark: {error}", hint="A Java 17 runtime is needed; see the server log.") from error
@@ -180,6 +184,30 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
         for member in members:
             setattr(found, member, getattr(found, member))
     return session
+
+
+_INCUBATOR = b"WARNING: Using incubator modules: "
+"""Spark starts Java with one, which the JVM reports at each start. No option turns the line off."""
+
+
+def _launch() -> None:
+    """Start Java, as PySpark does, with its stderr forwarded to that of this process."""
+    ours, theirs = os.pipe()
+    threading.Thread(target=_forward, args=(ours,), name="java stderr", daemon=True).start()
+    try:
+        gateway = launch_gateway(popen_kwargs={"stderr": theirs})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(theirs)
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _forward(handle: int) -> None:
+    """Copy lines to stderr, without the warning about incubator modules, until all writers have closed the pipe."""
+    with os.fdopen(handle, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_INCUBATOR):
+                with contextlib.suppress(OSError):  # stderr may be a full disk, or closed; Java must not wait for it
+                    os.write(2, line)
 
 
 def is_cluster(settings: Mapping[str, str]) -> bool:
