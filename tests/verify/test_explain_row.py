@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from tests.conftest import Server
+from tests.conftest import Server, until
 from tests.system.chain import Database, subscribe
 
 from headgate.verify.explanation import terms
@@ -41,6 +41,7 @@ def pair(request: pytest.FixtureRequest, node: Server) -> Iterator[Pair]:
 
 FILTER = "((region = 'eu'::text) AND ((id > 1) OR (id < 0)))"
 PUBLISHED = "id, region, amount|insert, update, delete, truncate"
+ABSENT = "here||f|||no change of it is known|"
 NOWHERE = "publication|q|{}|f||the table is not in the publication|insert, delete"
 
 
@@ -48,7 +49,7 @@ def test_each_term_of_a_filter_is_shown_with_its_value(pair: Pair) -> None:
     assert pair.lines('{"id": 1, "region": "eu"}') == [
         f"publication|p|t|f|{FILTER}|{PUBLISHED}",
         "term|p||t|region = 'eu'::text||", "term|p||f|id > 1||", "term|p||f|id < 0||",
-        NOWHERE.format("t"), "here||f||||",
+        NOWHERE.format("t"), ABSENT,
     ]  # fmt: skip
     assert pair.lines('{"id": 3, "region": "eu"}')[0] == f"publication|p|t|t|{FILTER}|{PUBLISHED}"
     assert pair.lines('{"id": 3, "region": "eu"}')[-1] == "here||t||||"
@@ -58,7 +59,7 @@ def test_a_row_that_is_not_there_says_so(pair: Pair) -> None:
     assert pair.lines('{"id": 9, "region": "eu"}') == [
         f"publication|p|f|f|{FILTER}|{PUBLISHED}",
         "term|p|||region = 'eu'::text||", "term|p|||id > 1||", "term|p|||id < 0||",
-        NOWHERE.format("f"), "here||f||||",
+        NOWHERE.format("f"), ABSENT,
     ]  # fmt: skip
 
 
@@ -78,6 +79,19 @@ def test_the_last_entry_that_touched_a_row_is_named_with_its_origin(pair: Pair) 
     pair.lake.wait("SELECT count(*) FROM o WHERE id = 50", "0")
     assert pair.lake.sql(touched.format('{"id": 50, "region": "eu"}')) == "t|t|s"
     pair.lake.sql("DELETE FROM o WHERE id = 60")
+
+
+def test_a_change_that_the_log_has_forgotten_is_said_to_be_unknown_with_the_reason(pair: Pair) -> None:
+    pair.publisher.sql("INSERT INTO o VALUES (70, 'eu', 1, 'x')")
+    pair.lake.wait("SELECT count(*) FROM o WHERE id = 70", "1")
+    pair.lake.sql("INSERT INTO o VALUES (71, 'eu', 1, 'y')")  # the last entry always stays
+    unknown = "here||t|||the last change is not known any more: its entry of the log was removed, because no slot needs it|"
+
+    def forgotten() -> bool:
+        pair.lake.sql("CHECKPOINT")
+        return pair.lines('{"id": 70, "region": "eu"}')[-1] == unknown
+
+    until(forgotten, "the entry is still known")
 
 
 def test_a_publisher_explains_its_own_publication(node: Server) -> None:

@@ -6,10 +6,11 @@ row: so one sees which of them keeps the row out. Terms are computed by whoever 
 
     publication  a row for each publication: whether the row is there, whether it is let through, filter, columns, actions
     term         behind it a row for each term of its filter
-    here         on a subscriber: whether the row is here; the last entry of the log that changed it, with time and origin
+    here         on a subscriber: whether the row is here; the last entry of the log that changed it, with time and origin, or, in the
+                 column `columns`, the reason why it is not known
 
-What has touched a row is looked for in the log backwards, in the key's columns alone, over LOOKED entries at most; cleaning forgets entries
-that no slot needs, so it may not be found though the row is here.
+The last change is searched in the log backwards, in the key's columns only, over LOOKED entries at most. Cleaning removes entries that no
+slot needs, so it may not be found although the row is here.
 """
 
 from __future__ import annotations
@@ -159,29 +160,34 @@ def _true(cell: Cell) -> bool | None:
 
 
 # ---- what has touched it ---------------------------------------------------------------------------------------------
-def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, Cell], check: Callable[[], None]) -> LogEntry | None:
-    """The newest entry that changed the row with these values, before or after; None if none of the last ones did. `check` may raise."""
+def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, Cell], check: Callable[[], None]) -> LogEntry | str:
+    """Return the newest entry that changed the row with these values, or the reason why none is known. `check` may raise."""
     by_oid = {leaf.oid: leaf for leaf in leaves}
     database = leaves[0].database if leaves else 0
-    entries: Iterator[LogEntry] = engine.log.of_relations(database, list(by_oid), LOOKED)
+    entries, looked = engine.log.of_relations(database, list(by_oid), LOOKED), 0
     for entry in entries:
         check()
+        looked += 1
         for write in reversed(entry.writes):
             leaf = by_oid.get(write.relation)
-            if leaf is not None and (write.kind == "truncate" or _touches(engine, leaf, write, values)):
-                return entry
-    return None
+            if leaf is None:
+                continue
+            try:
+                if write.kind == "truncate" or _touches(engine, leaf, write, values):
+                    return entry
+            except PostgresError as error:
+                if error.sqlstate != "58P01":
+                    raise
+                return "the files of earlier changes were removed, because they are older than file_retention"
+    if looked == LOOKED:
+        return f"it is not among the last {LOOKED:,} entries of the log that wrote to the table"
+    return "its entry of the log was removed, because no slot needs it"
 
 
 def _touches(engine: Engine, relation: Relation, write: TableWrite, values: Mapping[str, Cell]) -> bool:
     columns = tuple(column for name in values if (column := relation.column(name)) is not None)
     narrow = replace(relation, all_columns=columns)
-    try:
-        return any(_holds(piece, columns, values) for piece in feed.pieces(engine, narrow, write))
-    except PostgresError as error:
-        if error.sqlstate != "58P01":
-            raise
-        return False  # the version is older than what cleaning has left
+    return any(_holds(piece, columns, values) for piece in feed.pieces(engine, narrow, write))
 
 
 def _holds(piece: pa.Table, columns: Sequence[Column], values: Mapping[str, Cell]) -> bool:

@@ -84,8 +84,9 @@ class ExplainFunction:
         here = self._local(transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {where} LIMIT 1")
         leaves = transaction.partitioned(table).leaves if table.is_partitioned else (table,)
         touch = last_touch(self.node.engine, leaves, values, self.session.interrupts.check)
-        if touch is None:
-            yield Explained("here", present=bool(here))
+        if isinstance(touch, str):
+            known = f"the last change is not known any more: {touch}" if here else "no change of it is known"
+            yield Explained("here", present=bool(here), columns=known)
             return
         origin = subscription.name if touch.origin == f"pg_{subscription.oid}" else touch.origin
         yield Explained("here", present=bool(here), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
