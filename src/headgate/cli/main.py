@@ -323,14 +323,19 @@ def fetch_jars(
         str | None, typer.Argument(metavar="[s3|gs|azure]", help="Also what an object store needs.", show_default=False)
     ] = None,
 ) -> None:
-    """Does nothing where they are there."""
+    """Prints the folders of the jars. Fetches nothing if they are there."""
     from headgate.cli.control import fetch_jars as fetch
     from headgate.storage.location.object_store import STORES
+    from headgate.storage.spark.application.jars import JARS, STORE_JARS, find_jars
 
     stores = {store.name: store for store in STORES}
     if what is not None and what not in stores:
         raise typer.BadParameter(f"{what} is none of: {', '.join(stores)}")
-    fetch(stores[what] if what is not None else None)
+    store = stores[what] if what is not None else None
+    fetch(store)
+    found = find_jars(JARS + (STORE_JARS[store.name] if store is not None else ()))
+    for folder in dict.fromkeys(jar.parent for jar in found):
+        out(f"jars are in {folder}")
 
 
 @app.callback(invoke_without_command=True)

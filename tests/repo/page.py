@@ -1,0 +1,38 @@
+"""The blocks of a page of README and docs that a user types: commands, SQL and Python, as they stand there.
+
+Used by the tests that run them. A block is fenced with the name of its language, or indented by four spaces, which is a shell's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$|((?:^    [^\n]*\n|^\n(?=    ))+)", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: `language` is "sql", "python", … or "shell"; `line` is its first line in the page."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: str, section: str | None = None) -> list[Block]:
+    """Return the blocks of a page, or of the section with this heading and its subsections, in order."""
+    whole = (ROOT / page).read_text()
+    start, end = 0, len(whole)
+    if section is not None:
+        heading = re.search(rf"^(#+) {re.escape(section)}$", whole, re.M)
+        assert heading is not None, f"{page} has no section {section!r}"
+        following = re.compile(rf"^#{{1,{len(heading[1])}}} ", re.M).search(whole, heading.end())
+        start, end = heading.end(), following.start() if following else end
+    found = []
+    for match in _BLOCK.finditer(whole, start, end):
+        text = match[2] if match[3] is None else re.sub(r"^    ", "", match[3].strip("\n") + "\n", flags=re.M)
+        found.append(Block(match[1] or "shell" if match[3] is None else "shell", text, whole.count("\n", 0, match.start()) + 1))
+    return found
