@@ -1,6 +1,7 @@
 """The blocks of a page of README and docs that a user types: commands, SQL and Python, as they stand there.
 
-Used by the tests that run them. A block is fenced with the name of its language, or indented by four spaces, which is a shell's.
+Used by the tests that run them. A block is fenced with the name of its language, or indented by four spaces, which is a shell's. A
+fence without a language is what a program prints.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ class Block:
     language: str
     text: str
     line: int
+    before: str = ""
+    """The paragraph before it, empty if it follows another block."""
+
+    @property
+    def is_template(self) -> bool:
+        """Whether something has to be filled in: an ellipsis, or a word in capitals such as DIR."""
+        return re.search(r"…|\b(?:DIR|FILE|TARGET|SOURCE|DB|ELSEWHERE)\b", self.text) is not None
 
 
 def blocks(page: str, section: str | None = None) -> list[Block]:
@@ -32,7 +40,11 @@ def blocks(page: str, section: str | None = None) -> list[Block]:
         following = re.compile(rf"^#{{1,{len(heading[1])}}} ", re.M).search(whole, heading.end())
         start, end = heading.end(), following.start() if following else end
     found = []
+    last = start
     for match in _BLOCK.finditer(whole, start, end):
+        before = whole[last : match.start()].strip().rsplit("\n\n", 1)[-1]
+        last = match.end()
         text = match[2] if match[3] is None else re.sub(r"^    ", "", match[3].strip("\n") + "\n", flags=re.M)
-        found.append(Block(match[1] or "shell" if match[3] is None else "shell", text, whole.count("\n", 0, match.start()) + 1))
+        language = match[1] or "text" if match[3] is None else "shell"
+        found.append(Block(language, text, whole.count("\n", 0, match.start()) + 1, before))
     return found

@@ -22,7 +22,7 @@ def test_make_alone_lists_the_targets() -> None:
 def test_the_readmes_commands_are_targets_and_ci_runs_the_test_command() -> None:
     readme = (ROOT / "README.md").read_text()
     targets = re.findall(r"^    make (\w+)", readme, re.M)
-    assert targets == ["demo", "test"]
+    assert targets == ["demo", "test", "setup"]
     makefile = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{target}:", makefile, re.M) for target in targets)
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("exec make test")

@@ -1,0 +1,112 @@
+"""The first hour: the commands of README and of the pages that it leads to, from a fresh clone, in order, as they stand there.
+
+Only the ports are others. Blocks with something to fill in ("…", DIR) are left out. tests/system/test_change_feed.py runs docs/readers.md.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.conftest import PG_BIN, Server, free_port, until
+from tests.repo.page import ROOT, Block, blocks
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+PAGES = ("docs/operations.md", "docs/verify.md", "docs/reconcile.md", "docs/monitoring.md")
+SECTION = "Five minutes with psql"
+NATIVE, NODE = "psql -p 5432 -U postgres", "psql -h 127.0.0.1 -p 5440 -U postgres"
+
+
+@dataclass
+class Hour:
+    """A fresh clone beside a PostgreSQL, with the ports that stand for those of the pages."""
+
+    clone: Path
+    ports: dict[str, int]
+    client: str = NODE
+
+    def here(self, text: str) -> str:
+        for port, ours in self.ports.items():
+            text = text.replace(port, str(ours))
+        return text
+
+    def shell(self, text: str) -> str:
+        """What the commands print; an error if one of them fails."""
+        path = f"{self.clone}/.venv/bin:{PG_BIN}:{os.environ['PATH']}"
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV", "HEADGATE_DATA")}
+        with (self.clone / "said").open("w+") as said:  # not a pipe: the node would keep it open
+            done = subprocess.run(
+                ["bash", "-ec", self.here(text)], cwd=self.clone, stdout=said, stderr=said, timeout=900,
+                env={**environment, "PATH": path, "PGHOST": "127.0.0.1"},
+            )  # fmt: skip
+            said.seek(0)
+            printed = said.read()
+        assert done.returncode == 0, f"{text}\n{printed}"
+        return printed
+
+    def run(self, block: Block) -> str:
+        """Type one block. SQL goes to the server that the paragraph before it names first, else to the same as the block before."""
+        if block.language == "shell":
+            return self.shell(block.text)
+        places = {"PostgreSQL": NATIVE, "the node": NODE}
+        named = {block.before.find(word): client for word, client in places.items() if word in block.before}
+        self.client = named[min(named)] if named else self.client
+        (self.clone / "sql").write_text(self.here(block.text))
+        return self.shell(f"{self.client} -X -At -v ON_ERROR_STOP=1 -f sql")
+
+
+@pytest.fixture
+def hour(cluster: Callable[..., Server], tmp_path: Path) -> Iterator[Hour]:
+    """A clone of what is committed, and a PostgreSQL."""
+    subprocess.run(["git", "clone", "--quiet", ROOT, tmp_path / "headgate"], check=True)
+    made = Hour(tmp_path / "headgate", {"5432": cluster().port, "5440": free_port(), "9187": free_port()})
+    yield made
+    made.shell("headgate stop -D lake || true")
+
+
+def _rows(printed: str) -> list[str]:
+    return [row.split("|")[0] for row in printed.splitlines()]
+
+
+def test_the_first_hour_goes_as_the_pages_say(hour: Hour) -> None:
+    five_minutes = [block for block in blocks("README.md", SECTION) if block.language in ("shell", "sql")]
+    for block in five_minutes:
+        printed = hour.run(block)
+        if block.text.startswith("SELECT * FROM orders"):
+            assert _rows(printed) == ["1", "3"]
+        if block.text.startswith("UPDATE"):
+            until(lambda: _rows(hour.shell(f"{NODE} -X -At -c 'SELECT * FROM orders ORDER BY id'")) == ["1", "2"])
+        if "verify" in block.text:
+            assert "public.orders: equal" in printed
+        if block.text.startswith("until"):
+            _picture(hour)
+    for page in PAGES:
+        hour.client = NODE
+        for block in blocks(page):
+            if block.language in ("shell", "sql") and not block.is_template:
+                printed = hour.run(Block(block.language, block.text, block.line))
+                if "explain_row" in block.text:
+                    assert "publication|orders_eu|t|t|" in printed
+                if "curl" in block.text:
+                    assert 'headgate_subscription_state{database="postgres",subscription="lake",state="streaming"} 1' in printed
+
+
+def _picture(hour: Hour) -> None:
+    """The picture of the README is made of what `headgate status` prints."""
+    target = hour.clone / "status.svg"
+    assert hour.shell(f"headgate status -D lake | {sys.executable} tools/picture.py {target}") == ""
+    text = target.read_text()
+    assert "http://www.w3.org/2000/svg" in text
+    if "HEADGATE_PICTURE" in os.environ:
+        shown = text.replace(str(hour.clone), "/home/you/headgate").replace(sys.executable, "python")
+        (ROOT / "docs" / "status.svg").write_text(shown)
+
+
+def test_the_pages_have_commands_that_can_be_typed() -> None:
+    for page in ("README.md", *PAGES):
+        assert [block for block in blocks(page) if block.language == "shell" and not block.is_template], page
