@@ -126,7 +126,7 @@ def test_a_backup_is_the_node_at_one_position_and_starts_in_its_place(
         said = node.headgate("backup", str(online), "-U", "postgres").stdout
         more = written()
         until(lambda: written() > more, "nothing is written behind the backup", 60)
-    at = Lsn.parse(re.findall(r"backup completed: LSN ([0-9A-F/]+), \d+ bytes, [\d.]+ s", said)[0])
+    at = Lsn.parse(re.findall(r"backup completed: LSN ([0-9A-F/]+), \d+ tables, \d+ bytes, [\d.]+ s", said)[0])
     end = postgres.psql(source, "SELECT pg_current_wal_lsn()")
     confirmed = f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{source}'"
     until(lambda: postgres.psql(source, confirmed) == "t", "the slot stays behind", 60)

@@ -7,7 +7,6 @@ the directory stays marked, and no node starts there.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from pathlib import Path
 from headgate.backup import beside as copies
 from headgate.backup import catalog, settings, tables, target
 from headgate.cli import control, initdb, pidfile, session
-from headgate.cli.message import err, out
+from headgate.cli.message import count, err, out, show_progress
 from headgate.cli.run import read_settings
 from headgate.errors import disk_full
 from headgate.storage.location import data_location
@@ -86,20 +85,16 @@ def _fill(data_dir: Path, base: DataPath, folder: Path) -> str:
     """Copies what the copied catalog names, and the settings; what is said at the end."""
     copied = catalog.without_slots(folder)
     try:
-        end = TransactionLog(copied).end
+        end, number = TransactionLog(copied).end, len(TransactionLog(copied).versions())
         size = tables.copy(copied, base, folder, _show)
     finally:
         copied.close()
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\033[K")
+        show_progress("")
     settings.copy(data_dir, base, folder)
     size += sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
     target.copy(data_dir / initdb.VERSION_FILE, folder / initdb.VERSION_FILE)
-    return f"LSN {end}, {size} bytes"
+    return f"LSN {end}, {count(number, 'table')}, {size} bytes"
 
 
 def _show(done: int, whole: int, size: int) -> None:
-    """Says on a terminal how far it is, in one line that the next one takes."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{done} of {whole} tables, {size >> 20} MB")
-        sys.stderr.flush()
+    show_progress(f"{done} of {whole} tables, {size >> 20} MB")

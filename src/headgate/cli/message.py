@@ -50,6 +50,22 @@ def err(text: str) -> None:
     sys.stderr.flush()
 
 
+def show_progress(text: str) -> None:
+    """On a terminal, show how far a command is, in one line that the next text takes; an empty text clears it."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\033[K{text}"[:200])
+        sys.stderr.flush()
+
+
+def count(number: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> count(1, "table"), count(1200, "table")
+    ('1 table', '1,200 tables')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def log(error: PostgresError, severity: Severity | None = None) -> None:
     """Writes an error as a server log has it, with PostgreSQL's default prefix (time, process id)."""
     now = datetime.datetime.now(datetime.UTC)

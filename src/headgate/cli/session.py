@@ -7,6 +7,7 @@ PGUSER or PGSERVICE, else the one that initdb made; the password comes from PGPA
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from headgate.cli import control, pidfile
-from headgate.cli.message import fail
+from headgate.cli.message import fail, show_progress
 from headgate.errors import PostgresError
 
 _ANY = {"*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (what they mean to a client)
@@ -38,6 +39,20 @@ def opened(data_dir: Path, username: str | None, database: str = "postgres") -> 
         with psycopg.connect(conninfo, autocommit=True, prepare_threshold=None) as connection:
             yield connection
     except psycopg.Error as error:
+        show_progress("")
         diagnostic = error.diag
         message = diagnostic.message_primary or str(error).strip()
         raise PostgresError(diagnostic.sqlstate or "08006", message, diagnostic.message_detail, diagnostic.message_hint) from error
+
+
+def show_progress_of(connection: psycopg.Connection[TupleRow], beginning: str) -> None:
+    """On a terminal, have what the node says of long commands, as DEBUG messages with this beginning, shown as it comes."""
+    if not sys.stderr.isatty():
+        return
+
+    def show(notice: psycopg.errors.Diagnostic) -> None:
+        if (text := notice.message_primary or "").startswith(beginning):
+            show_progress(text)
+
+    connection.add_notice_handler(show)
+    connection.execute("SET client_min_messages = debug5")

@@ -1,14 +1,15 @@
 """``headgate verify``: whether the tables of subscriptions are what their publishers have, by `headgate.verify()` of the running node.
 
 Called by `main`. A line for each table, with its rows, ranges and seconds, one more for each row that differs (its key, the columns, with
---values what both sides have). Exit code 1 where rows differ (with --repair: still differ), 0 where none do; a table that was not compared
-is named and counts as none.
+--values what both sides have), and at last how many tables were compared. Exit code 1 where rows differ (with --repair: still differ), 0
+where none do; a table that was not compared is named and counts as none.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -18,7 +19,7 @@ import typer
 from psycopg.rows import TupleRow, dict_row
 
 from headgate.cli import session
-from headgate.cli.message import out
+from headgate.cli.message import count, out, show_progress
 from headgate.errors import PostgresError
 from headgate.sql.names import qualified
 from headgate.walreceiver.connection import literal
@@ -84,6 +85,8 @@ def verify(
             found += rows
     if as_json:
         out(json.dumps(found, indent=2))
+    else:
+        out(_summary([row for row in found if row["key"] is None]))
     if any(row["result"] not in ("equal", "skipped") for row in found):
         raise typer.Exit(1)
 
@@ -92,7 +95,9 @@ def _compared(opened: Opened, subscription: str, table: str | None, tell: Callab
     found = []
     of = "NULL" if table is None else literal(table)
     with opened.cursor(row_factory=dict_row) as cursor:
+        session.show_progress_of(opened, "comparing ")
         cursor.execute(f"SELECT * FROM headgate.verify({literal(subscription)}, {of}, {with_values})".encode())
+        show_progress("")
         for row in cursor:
             found.append(ComparedRow(subscription=subscription, **row))  # type: ignore[typeddict-item]
             tell(_line(found[-1]))
@@ -136,6 +141,12 @@ def _repair(opened: Opened, subscription: str, tables: Sequence[str], tell: Call
             hint = 'Run "headgate status", which shows the error. What was asked for stays asked for, and is tried again.'
             raise PostgresError("55000", f'tables of subscription "{subscription}" could not be made equal', hint=hint)
         time.sleep(PAUSE)
+
+
+def _summary(tables: Sequence[ComparedRow]) -> str:
+    results = Counter(row["result"] for row in tables)
+    told = ", ".join(f"{results[result]} {result}" for result in sorted(results) if result != "equal")
+    return f"compared {count(len(tables), 'table')}: {told or 'all rows are equal'}"
 
 
 def _line(row: ComparedRow) -> str:

@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -455,10 +455,12 @@ class Node:
         else:
             applied_rights.check(cursor, subscription, relation, ops)
 
-    def findings(self, database: str | None) -> Iterator[Finding]:
-        """What is wrong about what the node keeps on disk, as of now; of one database where it is named."""
+    def findings(self, database: str | None, progress: Callable[[str], None]) -> Generator[Finding, None, int]:
+        """What is wrong about what the node keeps on disk, as of now; of one database where it is named. Returns the number of tables."""
         with subject.of_running(self.engine, self.data_dir, database) as checked:
+            checked.progress = progress
             yield from course.run(checked)
+            return len(checked.tables)
 
     def functions(self, session: ClientSession) -> Mapping[str, Callable[..., object]]:
         """The functions that act on the node."""

@@ -101,6 +101,8 @@ class Verification:
     only: Relation | None = None
     most: float = 0
     with_values: bool = False
+    progress: Callable[[str], None] = lambda _: None
+    """Is told which table is compared next."""
     _done: dict[tuple[str, str], Verdict] = field(default_factory=dict)
 
     def run(self, opening: Callable[[Publisher], None]) -> Iterator[Verdict]:
@@ -154,6 +156,7 @@ class Verification:
                     yield self._said(Verdict(table.schema, table.name, "skipped", reason="it changed while it was compared"))
             followed = [table for table in tables if not changes[table.schema, table.name].whole]
             for place, table in enumerate(followed):
+                self.progress(f'comparing table {place + 1} of {len(followed)}: "{table.schema}.{table.name}"')
                 found = self._compared_in_time(table, publisher, stored, changes[table.schema, table.name], transaction)
                 if found is None and place:
                     return _Left.BEHIND

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from headgate.types import registry
 from headgate.types.resultset import ResultColumn, of_rows
 from headgate.walsender import grammar, options
 from headgate.walsender.grammar import CreateReplicationSlot, StartReplication
-from headgate.walsender.host import Host
+from headgate.walsender.host import Finding, Host
 from headgate.walsender.sender import Sender
 
 _log = logging.getLogger("headgate.walsender")
@@ -106,14 +106,23 @@ class Walsender:
 
     # ---- of a node alone ---------------------------------------------------------------------------------
     def check_node(self, command: grammar.CheckNode) -> None:
-        """CHECK_NODE ['database']: what `headgate.check` finds, a row each; for superusers, as it tells of all databases."""
+        """CHECK_NODE ['database']: what `headgate.check` finds, a row each; for superusers, as it tells of all databases.
+
+        The tag has the number of tables that were checked.
+        """
         self._check_superuser("check a node")
+        tables = 0
+
+        def findings() -> Iterator[Finding]:
+            nonlocal tables
+            tables = yield from self.host.node.findings(command.database, lambda what: self.host.tell_progress(f"checking {what}"))
+
         rows = []
-        for found in self.host.node.findings(command.database):
+        for found in findings():
             self.host.interrupts.check()
             rows.append((str(found.severity), found.place, found.what, found.advice))
         columns = tuple(ResultColumn(name, TEXT) for name in ("severity", "place", "what", "advice"))
-        self.host.send_result(of_rows(columns, rows, "CHECK_NODE"))
+        self.host.send_result(of_rows(columns, rows, f"CHECK_NODE {tables}"))
 
     def backup_catalog(self, command: grammar.BackupCatalog) -> None:
         """BACKUP_CATALOG: copies the catalog into a marked folder; what it names stays until the next command or the connection's end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NoReturn, Protocol
@@ -139,8 +139,8 @@ class Node(Protocol):
         """Whether the node shuts down."""
         ...
 
-    def findings(self, database: str | None) -> Iterator[Finding]:
-        """What is wrong about what the node keeps on disk."""
+    def findings(self, database: str | None, progress: Callable[[str], None]) -> Generator[Finding, None, int]:
+        """Yield what is wrong about what the node keeps on disk. Return the number of tables that were checked."""
         ...
 
 
@@ -253,6 +253,10 @@ class Host(Protocol):
     @property
     def backend(self) -> Backend:
         """Its entry in pg_stat_activity."""
+        ...
+
+    def tell_progress(self, text: str) -> None:
+        """Tell a client that asked for DEBUG messages how far a long command is."""
         ...
 
     def send_result(self, result: ResultSet) -> None:

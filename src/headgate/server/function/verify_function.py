@@ -41,7 +41,7 @@ class VerifyFunction:
         made = Verification(
             self.node, found, f"pg_{found.oid}_verify_{session.backend.pid}", lambda: self._applied(found.oid), self._computing,
             session.interrupts.check, self._limits, None if relation is None else named_table(session, cursor, relation),
-            session.settings.integer("verify_snapshot_timeout") / 1000, bool(with_values),
+            session.settings.integer("verify_snapshot_timeout") / 1000, bool(with_values), session.tell_progress,
         )  # fmt: skip
         stop: list[Publisher] = []
         with session.cancelling(lambda: stop[-1].stop() if stop else None):

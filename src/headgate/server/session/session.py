@@ -514,6 +514,13 @@ class ClientSession:
             if self._wanted(notice):
                 self.connection.write(protocol.notice_response(notice, self.connection.encoding))
 
+    def tell_progress(self, text: str) -> None:
+        """Tell a client that asked for DEBUG messages how far a long statement is, at once."""
+        notice = Notice(Severity.DEBUG, "00000", text)
+        if self._wanted(notice):
+            self.connection.write(protocol.notice_response(notice, self.connection.encoding))
+            self.connection.flush()
+
     def _wanted(self, notice: Notice) -> bool:
         level = self.settings.text("client_min_messages").upper()
         if notice.severity is Severity.INFO:

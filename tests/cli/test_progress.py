@@ -1,0 +1,58 @@
+"""`verify`, `check` and `backup` say what they found, also when all is well, and show on a terminal how far they are."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.conftest import HEADGATE, Server
+from tests.subscriber.conftest import READY
+
+
+def on_a_terminal(*words: str) -> tuple[str, str]:
+    """What a command writes to stdout, and what to stderr, which is a terminal."""
+    terminal, theirs = pty.openpty()
+    with subprocess.Popen([*HEADGATE, *words], stdout=subprocess.PIPE, stderr=theirs, text=True) as command:
+        os.close(theirs)
+        shown = b""
+        while piece := _read(terminal):
+            shown += piece
+        os.close(terminal)
+        assert command.stdout is not None
+        return command.stdout.read(), shown.decode(errors="replace")
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the other end is closed
+        return b""
+
+
+@pytest.mark.on_disk
+def test_a_command_shows_its_progress_and_sums_up_what_it_found(postgres: Server, node: Server, tmp_path: Path) -> None:
+    source, here = postgres.new_database(), node.new_database()
+    tables = "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)"
+    postgres.psql(source, f"{tables}; INSERT INTO a SELECT generate_series(1, 10); CREATE PUBLICATION p FOR TABLE a, b")
+    node.psql(here, tables)
+    node.psql(here, f"CREATE SUBSCRIPTION s CONNECTION '{postgres.conninfo(source)}' PUBLICATION p WITH (slot_name = '{source}')")
+    where = ["-D", str(node.data), "-U", "postgres"]
+    said, shown = on_a_terminal("verify", *where, "-d", here)
+    assert said.endswith("compared 2 tables: all rows are equal\n")
+    assert re.search(r'comparing table 1 of 2: "public\.[ab]"', shown)
+    assert re.search(r'comparing table 2 of 2: "public\.[ab]"', shown)
+    assert node.psql(here, READY) == "t"
+    node.psql(here, "DELETE FROM a WHERE id = 3")
+    said, _ = on_a_terminal("verify", *where, "-d", here)
+    assert said.endswith("compared 2 tables: 1 different\n")
+    node.psql(here, "DROP SUBSCRIPTION s")
+    said, shown = on_a_terminal("check", *where, "--online", "-d", here)
+    assert said == "checked 2 tables: nothing found\n"
+    assert 'checking files of table "public"."a"' in shown
+    said, shown = on_a_terminal("backup", str(tmp_path / "backup"), *where)
+    assert re.search(r"backup completed: LSN \S+, [0-9,]+ tables, \d+ bytes, [0-9.]+ s\n", said)
+    assert re.search(r"\d+ of \d+ tables, \d+ MB", shown)
