@@ -14,6 +14,7 @@ SUBSCRIPTION: dict[str, Any] = {
     "copied_bytes": 7, "applied_rows": 1, "applied_transactions": 1, "applied_bytes": 120, "applied_lsn": "0/1", "applied_at": 90.0,
     "skipped_rows": 1, "connected": False, "lag_bytes": 0, "lag_seconds": 35.0, "types": [], "left_out": [{"table": "public.t", "changes": 1}],
     "unfilled": [{"column": "public.t.c", "rows": 1}], "last_error": None, "to_do": [],
+    "copies": [],
 }  # fmt: skip
 
 
@@ -29,6 +30,17 @@ def test_one_is_singular_and_what_is_not_connected_says_so() -> None:
         "unfilled public.t.c: 1 row that the publisher has values for",
         "left out public.t: 1 change",
     ]
+
+
+def test_a_copy_shows_its_rows_their_estimate_its_speed_and_the_time_that_is_left() -> None:
+    copy = {"table": "public.t", "rows": 300_000, "bytes": 1, "rows_per_second": 20_000.0, "still_seconds": 0.1}
+    for estimated, expected in (
+        ((1_200_000, 45.0), "copying  public.t: 300,000 of about 1,200,000 rows, 20,000 rows/s, 45.0 s left"),
+        ((None, None), "copying  public.t: 300,000 rows, 20,000 rows/s"),
+    ):
+        report = {**SUBSCRIPTION, "copies": [{**copy, "estimated_rows": estimated[0], "seconds_left": estimated[1]}]}
+        lines = shown({"time": 100.0, "subscriptions": [report], "slots": [], "log_end": "0/0"})
+        assert expected in [line.strip() for line in lines]
 
 
 def test_long_spans_are_read_at_a_glance() -> None:

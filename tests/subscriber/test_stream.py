@@ -8,6 +8,8 @@ import psycopg
 import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import READY
+from tests.subscriber.test_limits import behind
+from tests.system.proxy import Proxy
 
 from headgate.subscriber.apply import batch
 from headgate.subscriber.synchronization import initial_copy
@@ -106,6 +108,31 @@ def test_the_progress_of_a_parallel_copy_shows_after_each_range_and_not_at_its_e
     until(lambda: subscriber.sql(some) == "1", "rows of the first ranges")
     subscriber.wait(READY, "t")
     assert subscriber.sql("SELECT count(*), sum(id) FROM t") == publisher.sql("SELECT count(*), sum(id) FROM t")
+
+
+def test_a_copy_in_progress_tells_its_rows_the_publishers_estimate_and_the_time_left(publisher, subscriber) -> None:
+    publisher.sql(
+        "CREATE TABLE t(id int PRIMARY KEY, b text); INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 20000) i; CREATE PUBLICATION p FOR TABLE t; ANALYZE t"
+    )
+    subscriber.sql("CREATE TABLE t(id int PRIMARY KEY, b text)")
+    with Proxy(publisher.server.port) as proxy:
+        proxy.rate = 400_000
+        subscriber.sql(publisher.subscription().replace(f"port={publisher.server.port}", f"port={proxy.port}"))
+        [copy] = until(lambda: [each for each in behind(subscriber)["copies"] if each["rows"]], "no copy shows its rows")
+        assert (copy["table"], copy["estimated_rows"]) == ("public.t", 20000)
+        assert 0 < copy["rows"] < 20000
+        assert copy["seconds_left"] == pytest.approx((20000 - copy["rows"]) / copy["rows_per_second"])
+        total, done, rows = map(
+            int, subscriber.sql("SELECT bytes_total, bytes_processed, tuples_processed FROM pg_stat_progress_copy").split("|")
+        )
+        assert total == pytest.approx(done * 20000 / rows, rel=0.01)
+        assert re.search(
+            r"copying  public\.t: [0-9,]+ of about 20,000 rows, [0-9,]+ rows/s, [0-9.]+ s left", subscriber.server.headgate("status").stdout
+        )
+        proxy.rate = None
+        subscriber.wait(READY, "t")
+        assert (behind(subscriber)["copies"], behind(subscriber)["copied_rows"]) == ([], 20000)
+        subscriber.unsubscribe()
 
 
 def test_filters_and_column_lists_hold_for_copy_and_stream(publisher, subscriber) -> None:

@@ -27,7 +27,7 @@ from headgate.cli.message import out
 
 if TYPE_CHECKING:
     from headgate.server.monitoring.status_report import SlotReport, StatusReport
-    from headgate.subscriber.report import SubscriptionReport
+    from headgate.subscriber.report import CopyReport, SubscriptionReport
 
 FILE = "headgate.status"
 SECONDS = 10.0
@@ -151,6 +151,8 @@ def shown(report: StatusReport) -> Iterator[str]:
         yield f"    tables   {one['tables_synced']} of {one['tables']} synchronized{waiting}"
         for table, method in one["tables_resync"].items():
             yield f"    again    {table}: {_AGAIN[method]}"
+        for copy in one["copies"]:
+            yield f"    copying  {_copying(copy)}"
         yield f"    copied   {_count(one['copied_rows'], 'row')}, {_size(one['copied_bytes'])}"
         last = "" if one["applied_at"] is None else f", the last {_span(report['time'] - one['applied_at'])} ago"
         yield (
@@ -192,6 +194,13 @@ def _starved(report: StatusReport) -> Iterator[str]:
             waiting = f", waiting: {', '.join(pool['waiting'])}" if pool["waiting"] else ""
             yield f"\nOut of {pool['name']}: {pool['used']} of {pool['limit']} in use{waiting}"
             yield f"  to do    {pool['to_do']}"
+
+
+def _copying(copy: CopyReport) -> str:
+    """How far a copy is."""
+    whole = "" if copy["estimated_rows"] is None else f" of about {copy['estimated_rows']:,}"
+    left = "" if copy["seconds_left"] is None else f", {_span(copy['seconds_left'])} left"
+    return f"{copy['table']}: {copy['rows']:,}{whole} rows, {copy['rows_per_second']:,.0f} rows/s{left}"
 
 
 def _differences(one: SubscriptionReport) -> Iterator[str]:

@@ -183,20 +183,23 @@ class Launcher:
         """Rows of pg_stat_progress_copy for initial copies."""
         with self._lock:
             copies = [(sync, sync.copy) for sync in self._syncs.values() if sync.copy is not None and sync.copy.running]
-        return [
-            CopyRow(
-                pid=sync.backend.pid if sync.backend is not None else None,
-                datid=sync.subscription.database,
-                relid=sync.relation,
-                command="COPY FROM",
-                type="CALLBACK",
-                bytes_processed=copy.bytes,
-                bytes_total=0,
-                tuples_processed=copy.rows,
-                tuples_excluded=0,
+        rows = []
+        for sync, copy in copies:
+            count, size = copy.arrived
+            rows.append(
+                CopyRow(
+                    pid=sync.backend.pid if sync.backend is not None else None,
+                    datid=sync.subscription.database,
+                    relid=sync.relation,
+                    command="COPY FROM",
+                    type="CALLBACK",
+                    bytes_processed=size,
+                    bytes_total=0 if not copy.estimate or not count else max(size, size * copy.estimate // count),
+                    tuples_processed=count,
+                    tuples_excluded=0,
+                )
             )
-            for sync, copy in copies
-        ]
+        return rows
 
     # ---- for workers ------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from headgate.walreceiver.progress import ReceiverPosition
 if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
     from headgate.subscriber.launcher import Launcher
+    from headgate.subscriber.synchronization.initial_copy import InitialCopy
     from headgate.subscriber.worker import Worker
 
 STATES = (
@@ -108,6 +109,18 @@ class FailureReport(TypedDict):
     context: str | None
 
 
+class CopyReport(TypedDict):
+    """A copy in progress; `estimated_rows` is the publisher's estimate, null if it has none."""
+
+    table: str
+    rows: int
+    bytes: int
+    estimated_rows: int | None
+    rows_per_second: float
+    seconds_left: float | None
+    still_seconds: float
+
+
 class SubscriptionReport(ColumnDifferences):
     """A subscription, as it stands in JSON."""
 
@@ -124,6 +137,7 @@ class SubscriptionReport(ColumnDifferences):
     tables_waiting: list[str]
     tables_resync: dict[str, str]
     table_states: dict[str, int]
+    copies: list[CopyReport]
     copied_rows: int
     copied_bytes: int
     applied_transactions: int
@@ -207,7 +221,11 @@ def _entry(
     apply = next((worker for worker in workers if worker.relation is None), None)
     tables = subscriptions.tables(cursor, subscription.oid)
     waiting = [rel for rel in tables if rel.state not in COPIED]
-    copies = [worker.copy for worker in workers if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running]
+    copies = [
+        (worker.relation or 0, worker.copy)
+        for worker in workers
+        if isinstance(worker, SyncWorker) and worker.copy is not None and worker.copy.running
+    ]
     streaming = apply is not None and apply.progress is not None
     known = account.known(streaming=streaming)
     lag = None if known is None else max(0.0, time.time() - known.since)
@@ -246,8 +264,9 @@ def _entry(
         "tables_waiting": [_title(titles, rel.relation) for rel in waiting],
         "tables_resync": {_title(titles, oid): method for oid, method in again.items()},
         "table_states": dict(Counter(TABLE_STATES[rel.state] for rel in tables)),
-        "copied_rows": account.copied.changes + sum(copy.rows for copy in copies),
-        "copied_bytes": account.copied.bytes + sum(copy.bytes for copy in copies),
+        "copies": [_copy(_title(titles, oid), copy) for oid, copy in copies],
+        "copied_rows": account.copied.changes + sum(copy.arrived[0] for _, copy in copies),
+        "copied_bytes": account.copied.bytes + sum(copy.arrived[1] for _, copy in copies),
         "applied_transactions": account.applied.transactions,
         "applied_rows": account.applied.changes,
         "applied_bytes": account.applied.bytes,
@@ -289,6 +308,21 @@ def _to_do(subscription: Subscription, account: Account, state: str, *, left_out
     if left_out:
         found.append(LEFT_OUT)
     return [each.replace("{name}", quote_ident(subscription.name)) for each in found]
+
+
+def _copy(table: str, copy: InitialCopy) -> CopyReport:
+    rows, size = copy.arrived
+    speed = rows / max(time.monotonic() - copy.began, 1e-3)
+    left = None if copy.estimate is None or not speed else max(0, copy.estimate - rows) / speed
+    return {
+        "table": table,
+        "rows": rows,
+        "bytes": size,
+        "estimated_rows": copy.estimate,
+        "rows_per_second": speed,
+        "seconds_left": left,
+        "still_seconds": copy.still,
+    }
 
 
 def _columns(cursor: CatalogCursor, subscription: Subscription) -> ColumnDifferences:

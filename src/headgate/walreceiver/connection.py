@@ -10,6 +10,7 @@ of the connection 08006, of the publisher `PublisherError`, whose text callers p
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,10 @@ class PublisherConnection(Link):
     def __init__(self, pgconn: PGconn, waker: Waker | None) -> None:
         super().__init__(pgconn, waker)
         self.streaming = False
+        self.arriving = (0, 0)
+        """Messages and bytes of the piece of a COPY that is on its way."""
+        self.heard_at = 0.0
+        """When data of a COPY has come last (`time.monotonic`)."""
 
     # ---- commands ---------------------------------------------------------------------------------------
 
@@ -237,8 +242,10 @@ class PublisherConnection(Link):
             try:
                 length, data = self._pgconn.get_copy_data(1)
                 if length == 0:
+                    self.arriving = (len(pieces), held)
                     self._wait(None)
                     self._pgconn.consume_input()
+                    self.heard_at = time.monotonic()
                     continue
             except psycopg.Error as error:
                 raise PostgresError("08006", f"could not receive data from WAL stream: {self._error(error)}") from error
@@ -248,8 +255,10 @@ class PublisherConnection(Link):
             held += length
             if held >= size:
                 self._go_on()
+                self.arriving = (0, 0)
                 yield b"".join(pieces)
                 pieces, held = [], 0
+        self.arriving = (0, 0)
         if pieces:
             yield b"".join(pieces)
         if self._finish(self._result()) is None:

@@ -199,6 +199,10 @@ class _Reading:
             ((*key, kind), count) for key, one in found for kind, count in (("apply", one["apply_errors"]), ("sync", one["sync_errors"]))
         ]
         yield _counter("subscription_errors", "Errors of its workers, as pg_stat_subscription_stats.", (*_SUBSCRIPTION, "worker"), errors)
+        copies = [((*key, copy["table"]), copy) for key, one in found for copy in one["copies"]]
+        yield _gauge("copy_rows", "Rows that have come of a copy in progress.", _TABLE, [(key, copy["rows"]) for key, copy in copies])
+        estimates = [(key, copy["estimated_rows"]) for key, copy in copies if copy["estimated_rows"] is not None]
+        yield _gauge("copy_estimated_rows", "The publisher's estimate of the rows of the table.", _TABLE, estimates)
         states = inner(lambda one: {state: one["table_states"].get(state, 0) for state in TABLE_STATES.values()})
         yield _gauge("subscription_tables", "Tables by synchronization state.", (*_SUBSCRIPTION, "state"), states)
 

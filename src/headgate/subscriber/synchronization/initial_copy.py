@@ -9,7 +9,7 @@ Two ways, equal in result:
                   of a real PostgreSQL; after each range the progress shows, in between the copy can be stopped
 
 Either way rows are appended in pieces, in bounded memory, and become visible at once, in the one commit that also writes state f and
-the origin's position. `rows` and `bytes` are what pg_stat_progress_copy shows.
+the origin's position. `rows`, `bytes` and `estimate` are what status and pg_stat_progress_copy show of a copy in progress.
 """
 
 from __future__ import annotations
@@ -66,10 +66,15 @@ PARALLEL_SIZE = 48 << 20
 """Tables of at least this size at the publisher are read in parallel."""
 MOST_BYTES = 32 << 40
 """PostgreSQL's largest table."""
+MOST_ROWS = 1 << 62
 RANGE_PAGES = (3072, 16384)
 """Pages (8 kB) of the table that one task reads, least and most: a job costs a tenth of a second, whatever it reads."""
 STOP_SECONDS = 0.5
 """How often a parallel copy looks whether it shall stop."""
+STILL_SECONDS = 20.0
+"""A copy of which nothing has come for longer is stuck."""
+STILL_RANGE_SECONDS = 120.0
+"""The same of a parallel copy, which counts the rows of a range when all of them are there."""
 
 
 class InitialCopy:
@@ -82,14 +87,43 @@ class InitialCopy:
         self.worker, self.relation, self.slot, self.origin, self.method = worker, relation, slot, origin, method
         self.rows = 0
         self.bytes = 0
+        self.estimate: int | None = None
+        """The publisher's estimate of the table's rows, of which its filters may let fewer through; None if it has none."""
         self.seconds = 0.0
         self.running = False
+        self.began = self._moved = time.monotonic()
+        self._patience = STILL_SECONDS
+        self._source: PublisherConnection | None = None
+        """From which one COPY comes."""
+
+    @property
+    def arrived(self) -> tuple[int, int]:
+        """Rows and bytes that have come: those of whole pieces, and the messages (PostgreSQL sends one for each row) of the next."""
+        rows, size = (0, 0) if self._source is None else self._source.arriving
+        return self.rows + rows, self.bytes + size
+
+    @property
+    def still(self) -> float:
+        """For how many seconds nothing has come."""
+        return time.monotonic() - max(self._moved, 0.0 if self._source is None else self._source.heard_at)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether that is too long. A reconciliation compares before it fetches anything, so its pauses mean nothing."""
+        return self.method is not Method.DIFFERENCE and self.still > self._patience
+
+    def count(self, rows: int, size: int) -> None:
+        """Count rows that have come, and their bytes."""
+        self.rows += rows
+        self.bytes += size
+        self._moved = time.monotonic()
 
     def run(self, connection: PublisherConnection) -> Lsn:
         """Copies and commits; the position of the copy."""
         self.running = True
-        started = time.monotonic()
+        self.began = self._moved = started = time.monotonic()
         try:
+            self.estimate = self._estimated(connection)
             copied = (
                 self._difference if self.method is Method.DIFFERENCE else self._parallel if self._is_large(connection) else self._single
             )
@@ -138,6 +172,22 @@ class InitialCopy:
             )
         transaction.commit(OriginProgress(self.origin, position))
 
+    def _estimated(self, connection: PublisherConnection) -> int | None:
+        """Return the publisher's estimate of the table's rows: `reltuples`, for the size that the table has now, else `n_live_tup`."""
+        rows = connection.query(
+            "SELECT c.relpages, c.reltuples::pg_catalog.int8, pg_catalog.pg_relation_size(c.oid) / 8192, s.n_live_tup"
+            " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+            " LEFT JOIN pg_catalog.pg_stat_all_tables s ON s.relid = c.oid"
+            f" WHERE n.nspname = {literal(self.relation.schema)} AND c.relname = {literal(self.relation.name)}",
+            4,
+        )
+        if not rows:
+            return None
+        pages, tuples, now, live = (0 if cell is None else answer.number(cell, least=-1, most=MOST_ROWS) for cell in rows[0])
+        if tuples > 0:
+            return tuples * max(now, 1) // pages if pages > 0 else tuples
+        return live or None
+
     def _is_large(self, connection: PublisherConnection) -> bool:
         """Whether to copy in parallel: a plain table of a real PostgreSQL with TID range scans, of some size."""
         if connection.is_node or connection.server_version < 140000:
@@ -174,6 +224,7 @@ class InitialCopy:
         remote = fetch_relation(connection, self.relation.schema, self.relation.name, publications)
         target = self.target(transaction, remote)
         sql = copy_command(remote)
+        self._source = connection
         line = 1
         try:
             for piece in connection.copy_out(sql, PIECE):
@@ -181,8 +232,7 @@ class InitialCopy:
                 rows = target.of_text(piece, line)
                 self._append(transaction, target, rows, line, piece)
                 line += rows.num_rows
-                self.rows += rows.num_rows
-                self.bytes += len(piece)
+                self.count(rows.num_rows, len(piece))
         except PublisherError as error:
             raise self._not_copied(error) from error
         try:
@@ -281,14 +331,15 @@ class InitialCopy:
             size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
             pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
             if target.checked or target.completed or not remote.columns or self.relation.is_partitioned or self.relation.parent:
+                self._source = reader
                 for piece in reader.copy_out(copy_command(remote), PIECE):
                     self.worker.check_stop()
                     rows = target.of_text(piece, self.rows + 1)
                     with step(Step.COPY_RANGE):
                         self._append(transaction, target, rows, self.rows + 1, piece)
-                    self.rows += rows.num_rows
-                    self.bytes += len(piece)
+                    self.count(rows.num_rows, len(piece))
             else:
+                self._patience = STILL_RANGE_SECONDS
                 conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"))
                 place, state = transaction.data_path(self.relation), transaction.state(self.relation)
                 task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, state.physical, state.lists)
@@ -312,8 +363,7 @@ class InitialCopy:
                 while not wait([future], STOP_SECONDS).done:
                     self.worker.check_stop()
                 done = future.result()
-                self.rows += pc.sum(done["rows"]).as_py() or 0
-                self.bytes += pc.sum(done["bytes"]).as_py() or 0
+                self.count(pc.sum(done["rows"]).as_py() or 0, pc.sum(done["bytes"]).as_py() or 0)
                 actions += [json.loads(text) for text in done["action"].to_pylist()]
         except BaseException:
             transaction.has_left_files(self.relation)

@@ -135,8 +135,7 @@ def _stage(
             new = pa.StructArray.from_arrays([column.combine_chunks() for column in rows.columns], fields=list(schema.field("new").type))
             with step(Step.COPY_RANGE):
                 writer.write_table(pa.table([texts[0], texts[1], new], schema=schema))
-            copy.rows += rows.num_rows
-            copy.bytes += len(piece)
+            copy.count(rows.num_rows, len(piece))
 
 
 def _merge(copy: InitialCopy, transaction: Transaction, mapping: Mapping, difference: FoundDifference, folder: DataPath) -> dict[str, int]:
