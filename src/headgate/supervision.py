@@ -1,4 +1,4 @@
-"""Background threads that must not end before they are told to: the one way in which a node runs them.
+"""Background threads that must not end before they are told to, and what keeps their work from succeeding.
 
 `Supervised` runs `work` in a thread of its own. The listener, the launcher, the checkpointer, the watch of the log and that of the Java
 virtual machine are such threads; apply workers and table syncs have the launcher, sessions end with their clients.
@@ -22,6 +22,8 @@ from dataclasses import dataclass
 
 _log = logging.getLogger("headgate.server")
 
+Subject = str | tuple[int, int]
+"""A name, or a table by the oids of its database and of itself."""
 FIRST_PAUSE, LONGEST_PAUSE, CALM = 0.1, 30.0, 60.0
 
 
@@ -33,6 +35,28 @@ class Health:
     running: bool
     failures: int
     error: str | None
+
+
+class Obstacles:
+    """What keeps background work from succeeding until a later attempt does: texts by the kind of work and by its table or object.
+
+    A part notes an obstacle where it logs a WARNING and goes on; `headgate status` shows it. Any thread may call anything.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[tuple[str, Subject], str] = {}
+
+    def note(self, work: str, subject: Subject, text: str) -> None:
+        """Note that an attempt has failed."""
+        self._texts[work, subject] = text
+
+    def clear(self, work: str, subject: Subject) -> None:
+        """Note that an attempt has succeeded."""
+        self._texts.pop((work, subject), None)
+
+    def all(self) -> list[tuple[str, Subject, str]]:
+        """Return work, subject and text of each."""
+        return [(*key, text) for key, text in self._texts.copy().items()]
 
 
 class Supervised:

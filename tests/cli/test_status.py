@@ -7,13 +7,13 @@ from typing import Any
 
 from tests.conftest import HEADGATE
 
-from headgate.cli.status import _span, shown
+from headgate.cli.status import shown, span
 
 SUBSCRIPTION: dict[str, Any] = {
     "name": "s", "database": "d", "state": "retrying after an error", "tables_waiting": [], "tables_resync": {"public.u": "copy"}, "tables": 1, "tables_synced": 1, "copied_rows": 1,
     "copied_bytes": 7, "applied_rows": 1, "applied_transactions": 1, "applied_bytes": 120, "applied_lsn": "0/1", "applied_at": 90.0,
     "skipped_rows": 1, "connected": False, "lag_bytes": 0, "lag_seconds": 35.0, "types": [], "left_out": [{"table": "public.t", "changes": 1}],
-    "unfilled": [{"column": "public.t.c", "rows": 1}], "last_error": None, "to_do": [],
+    "unfilled": [{"column": "public.t.c", "rows": 1}], "last_error": None, "problems": [],
     "copies": [],
 }  # fmt: skip
 
@@ -43,8 +43,14 @@ def test_a_copy_shows_its_rows_their_estimate_its_speed_and_the_time_that_is_lef
         assert expected in [line.strip() for line in lines]
 
 
+def test_problems_come_first_with_what_to_do() -> None:
+    problem = {"kind": "pool", "subject": "out of walsenders", "message": "3 of 3 in use", "to_do": "Raise it."}
+    report = {"time": 100.0, "problems": [problem], "subscriptions": [SUBSCRIPTION], "slots": [], "log_end": "0/0"}
+    assert list(shown(report))[:3] == ["\nProblems: 1", "  out of walsenders: 3 of 3 in use", "    to do    Raise it."]
+
+
 def test_long_spans_are_read_at_a_glance() -> None:
-    assert [_span(seconds) for seconds in (-1, 59.94, 599, 600, 7199, 7200, 172_800)] == [
+    assert [span(seconds) for seconds in (-1, 59.94, 599, 600, 7199, 7200, 172_800)] == [
         "0.0 s",
         "59.9 s",
         "599.0 s",

@@ -104,7 +104,7 @@ def test_a_missing_table_is_told_with_what_to_do(publisher, subscriber) -> None:
     publisher.wait_confirmed()
     told = status(subscriber)
     assert told["left_out"] == [{"table": "public.later", "changes": 3}]
-    assert "ALTER SUBSCRIPTION s REFRESH PUBLICATION" in told["to_do"][0]
+    assert "ALTER SUBSCRIPTION s REFRESH PUBLICATION" in told["problems"][0]["to_do"]
     assert len(subscriber.log.said('changes of table "public.later" are left out')) == 1
     subscriber.sql("ALTER SUBSCRIPTION s SET (create_tables = true)")
     subscriber.wait("SELECT count(*) FROM later", "3")
@@ -119,7 +119,7 @@ def test_a_publication_that_is_not_there_is_a_state(publisher, subscriber) -> No
     subscriber.sql(publisher.subscription("create_tables = true", publication="nope"))
     told = until(lambda: (found := status(subscriber))["state"] == "waiting for a publication" and found)
     assert told["missing_publications"] == ["nope"]
-    assert "CREATE" in told["to_do"][0].upper()
+    assert "CREATE" in told["problems"][0]["to_do"].upper()
     publisher.sql("CREATE PUBLICATION nope FOR TABLE t")
     subscriber.wait("SELECT count(*) FROM pg_class WHERE relname = 't'", "1")
     subscriber.wait(READY, "t")

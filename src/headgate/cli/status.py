@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from headgate.cli import pidfile, probe
 from headgate.cli.control import check_directory
-from headgate.cli.message import out
+from headgate.cli.message import count, out
 
 if TYPE_CHECKING:
     from headgate.server.monitoring.status_report import SlotReport, StatusReport
@@ -41,11 +41,11 @@ LINES = 40
 def status(data_dir: Path, *, as_json: bool) -> None:
     """Prints what the node does."""
     check_directory(data_dir, code=4)
-    found = _found(data_dir)
+    found = look(data_dir)
     if as_json:
         out(_as_json(found))
     else:
-        for line in _lines(data_dir, found):
+        for line in lines(data_dir, found):
             out(line)
     if found is None or found.trouble is not None:
         sys.exit(3)
@@ -61,12 +61,12 @@ def watch(data_dir: Path) -> None:
     console = Console()
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
         while True:
-            live.update(Text("\n".join(_lines(data_dir, _found(data_dir)))), refresh=True)
+            live.update(Text("\n".join(lines(data_dir, look(data_dir)))), refresh=True)
             time.sleep(WATCH_SECONDS)
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """A node that runs: what it says, and why it accepts no connections."""
 
     running: pidfile.Running
@@ -74,27 +74,43 @@ class _Found:
     trouble: str | None
 
 
-def _found(data_dir: Path) -> _Found | None:
+def look(data_dir: Path) -> Found | None:
+    """Return what the node of a directory says of itself; None if none runs."""
     running = pidfile.read(data_dir)
     if running is None or not pidfile.alive(data_dir):
         return None
     report = _ask(data_dir, running.pid) if running.ready else None
-    return _Found(running, report, _trouble(running, report))
+    return Found(running, report, _trouble(running, report))
 
 
-def _as_json(found: _Found | None) -> str:
+def _as_json(found: Found | None) -> str:
     if found is None:
-        return '{"running": false}'
-    well = found.trouble is None
+        return '{"running": false, "healthy": false}'
+    well, report = found.trouble is None, found.report
+    problems = [] if report is None else [*report.get("problems", ())]
+    if not well and all(one["kind"] != "node" for one in problems):
+        problems.insert(0, {"kind": "node", "subject": "node", "message": str(found.trouble), "to_do": None})
+    if well and report is None:
+        problems.append({"kind": "node", "subject": "node", "message": "it does not answer with its status", "to_do": None})
     own = {"running": well, "pid": found.running.pid, "accepting": well, "trouble": found.trouble}
-    return json.dumps({**(found.report or {}), **own}, indent=2)
+    return json.dumps({**(report or {}), **own, "healthy": not problems, "problems": problems}, indent=2)
 
 
-def _lines(data_dir: Path, found: _Found | None) -> Iterator[str]:
+def condition(found: Found) -> str:
+    """Return in one line whether the node does what it should."""
+    told = ""
+    if found.report is not None and "problems" in found.report:  # a node of an earlier version does not report them
+        problems = found.report["problems"]
+        told = f", {count(len(problems), 'problem')}" if problems else ", healthy"
+    return f"node {'is running' if found.trouble is None else 'does not accept connections'} (PID: {found.running.pid}){told}"
+
+
+def lines(data_dir: Path, found: Found | None) -> Iterator[str]:
+    """Return what `status` prints for a person."""
     if found is None:
         yield "headgate: no node running"
         return
-    yield f"headgate: node {'is running' if found.trouble is None else 'does not accept connections'} (PID: {found.running.pid})"
+    yield f"headgate: {condition(found)}"
     if found.trouble is not None:
         yield f"headgate: {found.trouble}"
     if (data_dir / pidfile.OPTIONS_FILE).exists():
@@ -123,22 +139,20 @@ def _ask(data_dir: Path, pid: int) -> StatusReport | None:
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
         if path.exists() and path.stat().st_mtime >= asked - 0.01:
-            found: StatusReport = json.loads(path.read_text())
-            if found["time"] >= asked:
-                return found
+            with contextlib.suppress(ValueError):  # on a full disk it is written in place
+                found: StatusReport = json.loads(path.read_text())
+                if found["time"] >= asked:
+                    return found
         time.sleep(_POLL)
     return None
 
 
 def shown(report: StatusReport) -> Iterator[str]:
     """The report as lines for a person."""
-    for thread in report.get("threads", ()):
-        if not thread["running"]:
-            yield f'\nBackground thread "{thread["name"]}" rests after {thread["failures"]} failures: {thread["error"]}'
-    yield from _starved(report)
+    yield from _problems(report)
     if "spark" in report:  # a node of an earlier version has not said it
         spark = report["spark"]
-        executors = "" if spark["executors"] is None else f", {_count(spark['executors'], 'executor')}"
+        executors = "" if spark["executors"] is None else f", {count(spark['executors'], 'executor')}"
         ui = f", {spark['ui']}" if spark["ui"] else ""
         yield f"\nSpark: {spark['master']}{executors}{ui}"
         if "spark_segments" in spark:  # likewise
@@ -153,14 +167,14 @@ def shown(report: StatusReport) -> Iterator[str]:
             yield f"    again    {table}: {_AGAIN[method]}"
         for copy in one["copies"]:
             yield f"    copying  {_copying(copy)}"
-        yield f"    copied   {_count(one['copied_rows'], 'row')}, {_size(one['copied_bytes'])}"
-        last = "" if one["applied_at"] is None else f", the last {_span(report['time'] - one['applied_at'])} ago"
+        yield f"    copied   {count(one['copied_rows'], 'row')}, {size(one['copied_bytes'])}"
+        last = "" if one["applied_at"] is None else f", the last {span(report['time'] - one['applied_at'])} ago"
         yield (
-            f"    applied  {_count(one['applied_rows'], 'row change')} in {_count(one['applied_transactions'], 'transaction')},"
-            f" {_size(one['applied_bytes'])}, up to {one['applied_lsn'] or 'unknown'}{last}"
+            f"    applied  {count(one['applied_rows'], 'row change')} in {count(one['applied_transactions'], 'transaction')},"
+            f" {size(one['applied_bytes'])}, up to {one['applied_lsn'] or 'unknown'}{last}"
         )
         if one["skipped_rows"]:
-            yield f"    skipped  {_count(one['skipped_rows'], 'change')} of rows that are not here"
+            yield f"    skipped  {count(one['skipped_rows'], 'change')} of rows that are not here"
         yield f"    lag      {_lag(one)}{'' if one['connected'] or one['lag_bytes'] is None else ', not connected'}"
         yield from _differences(one)
         if (failure := one["last_error"]) is not None:
@@ -170,76 +184,71 @@ def shown(report: StatusReport) -> Iterator[str]:
             for name in ("detail", "context"):
                 if failure[name]:
                     yield f"             {failure[name]}"
-            if one["failing"]:
-                yield f"    to do    {failure['advice']}"
-        for line in one["to_do"]:
-            yield f"    to do    {line}"
     yield f"\nReplication slots: {len(report['slots'])} (end of the log: {report['log_end']})"
     for slot in report["slots"]:
         client = f", client {slot['client']}" if slot["client"] else ""
         yield f"  {slot['name']} (database {slot['database']}): {slot['state']}{client}"
         if slot.get("invalidation_reason"):
             yield f"             invalidated: {slot['invalidation_reason']}"
-        yield f"    sent     {_count(slot['transactions'], 'transaction')}, {_size(slot['bytes'])}, confirmed {slot['confirmed_lsn']}"
+        yield f"    sent     {count(slot['transactions'], 'transaction')}, {size(slot['bytes'])}, confirmed {slot['confirmed_lsn']}"
         yield f"    lag      {_lag(slot)}"
 
 
 _AGAIN = {"copy": "copied again, as asked for", "difference": "compared and made equal, as asked for"}
 
 
-def _starved(report: StatusReport) -> Iterator[str]:
-    """Yield the pools that have no place for a request, with the setting to raise."""
-    for pool in report.get("pools", ()):  # a node of an earlier version does not report them
-        if pool["starved"]:
-            waiting = f", waiting: {', '.join(pool['waiting'])}" if pool["waiting"] else ""
-            yield f"\nOut of {pool['name']}: {pool['used']} of {pool['limit']} in use{waiting}"
-            yield f"  to do    {pool['to_do']}"
+def _problems(report: StatusReport) -> Iterator[str]:
+    """Yield what is wrong, with what to do about it."""
+    found = report.get("problems", ())
+    if found:
+        yield f"\nProblems: {len(found)}"
+    for one in found:
+        yield f"  {one['subject']}: {one['message']}"
+        if one["to_do"]:
+            yield f"    to do    {one['to_do']}"
 
 
 def _copying(copy: CopyReport) -> str:
     """How far a copy is."""
     whole = "" if copy["estimated_rows"] is None else f" of about {copy['estimated_rows']:,}"
-    left = "" if copy["seconds_left"] is None else f", {_span(copy['seconds_left'])} left"
+    left = "" if copy["seconds_left"] is None else f", {span(copy['seconds_left'])} left"
     return f"{copy['table']}: {copy['rows']:,}{whole} rows, {copy['rows_per_second']:,.0f} rows/s{left}"
 
 
 def _differences(one: SubscriptionReport) -> Iterator[str]:
     """What is here otherwise than there, and what was left out."""
-    lines = [f"types    {each['column']}: {each['there']} there, {each['here']} here" for each in one["types"]]
-    lines += [f"unfilled {each['column']}: {_count(each['rows'], 'row')} that the publisher has values for" for each in one["unfilled"]]
-    lines += [f"left out {each['table']}: {_count(each['changes'], 'change')}" for each in one["left_out"]]
-    for line in lines[:LINES]:
+    differing = [f"types    {each['column']}: {each['there']} there, {each['here']} here" for each in one["types"]]
+    differing += [f"unfilled {each['column']}: {count(each['rows'], 'row')} that the publisher has values for" for each in one["unfilled"]]
+    differing += [f"left out {each['table']}: {count(each['changes'], 'change')}" for each in one["left_out"]]
+    for line in differing[:LINES]:
         yield f"    {line}"
-    if len(lines) > LINES:
-        yield f"             and {len(lines) - LINES} more: --json has all"
+    if len(differing) > LINES:
+        yield f"             and {len(differing) - LINES} more: --json has all"
 
 
 def _lag(one: SubscriptionReport | SlotReport) -> str:
     if one["lag_bytes"] is None:
         return "unknown"
     seconds = one["lag_seconds"]
-    return _size(one["lag_bytes"]) + ("" if seconds is None else f", {_span(seconds)}")
+    return size(one["lag_bytes"]) + ("" if seconds is None else f", {span(seconds)}")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _span(seconds: float) -> str:
-    """Seconds, and from ten minutes on minutes, hours and days."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= max(600, 2 * size):
-            return f"{seconds / size:.0f} {unit}"
+def span(seconds: float) -> str:
+    """Return seconds, and from ten minutes on minutes, hours and days."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= max(600, 2 * length):
+            return f"{seconds / length:.0f} {unit}"
     return f"{max(0.0, seconds):.1f} s"
 
 
-def _size(count: int) -> str:
-    size = float(count)
+def size(number: int) -> str:
+    """Return a number of bytes with a unit that leaves few digits."""
+    left = float(number)
     for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 10 * 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.0f} TB"
+        if left < 10 * 1024:
+            return f"{left:.0f} {unit}"
+        left /= 1024
+    return f"{left:.0f} TB"
 
 
 def _moment(seconds: float) -> str:

@@ -80,6 +80,9 @@ class ClusterWatch:
                 _log.info("Spark has %d executors again", found.executors)
             self._without = self._told = now
             self._was_lost = self._was_lost and not self._reachable
+            self.node.engine.obstacles.clear("running", "Spark")
+        else:
+            self.node.engine.obstacles.note("running", "Spark", f"it has had no executor for {now - self._without:.0f} s")
         self._look_for_master(found.master)
         if not found.executors and now - self._told > PATIENCE_SECONDS:
             if self._was_lost and self._reachable:
@@ -90,6 +93,10 @@ class ClusterWatch:
 
     def _look_for_master(self, master: str) -> None:
         reachable = cluster.answers(master)
+        if reachable:
+            self.node.engine.obstacles.clear("running", "Spark master")
+        else:
+            self.node.engine.obstacles.note("running", "Spark master", f'"{master}" does not answer')
         if reachable != self._reachable:
             self._reachable = reachable
             if reachable:

@@ -54,6 +54,8 @@ from headgate.server.protocol.statement_memory import OF_ALL, OF_MESSAGES, OF_RU
 from headgate.server.session.notification import Channels
 from headgate.server.session.session_origin import OriginUsers
 from headgate.server.signals import SignalWait
+from headgate.server.table_watch import TableWatch
+from headgate.server.task_watch import TaskWatch
 from headgate.settings import Settings
 from headgate.settings.node import Reload
 from headgate.subscriber.host import Jobs
@@ -156,6 +158,7 @@ class Node:
         self._accepting = True
         self.listener.start()
         _log.info("database system is ready to accept connections")
+        self._report()  # there may be no room for the file later
         if self._given_spark is None and self.settings.flag("warm_up"):
             from headgate.storage import warmup
 
@@ -213,6 +216,10 @@ class Node:
         self.checkpointer.start()
         self.memory_watch = MemoryWatch(self)
         self.memory_watch.start()
+        self.table_watch = TableWatch(self.engine)
+        self.table_watch.start()
+        self.task_watch = TaskWatch(self.engine)
+        self.task_watch.start()
         self.client_watch = ClientWatch(self.activity)
         self.client_watch.start()
         self.launcher = Launcher(self)
@@ -306,6 +313,8 @@ class Node:
             _log.info("some sessions did not end in time")
         self.memory_watch.stop()
         self.client_watch.stop()
+        self.table_watch.stop()
+        self.task_watch.stop()
         self.checkpointer.stop()
         self.engine.foreign.stop()
         self.engine.compactor.stop()
@@ -348,7 +357,7 @@ class Node:
     def background(self) -> list[Health]:
         """How the threads do that must run as long as the node."""
         parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.client_watch, self.launcher, self.scrape)
-        watches = (self._jvm_watch, None if self.cluster is None else self.cluster.thread)
+        watches = (self.table_watch.thread, self.task_watch.thread, self._jvm_watch, None if self.cluster is None else self.cluster.thread)
         threads = [self.log_table.thread, self.engine.compactor.thread, *(each.thread for each in parts if each is not None), *watches]
         return [each.health() for each in threads if each is not None]
 

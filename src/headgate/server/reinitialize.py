@@ -55,7 +55,11 @@ def _probe(node: Node, gateway: Any) -> None:
         time.sleep(LOOK_SECONDS)
         if answers(gateway):
             answered = time.monotonic()
-        elif time.monotonic() - answered > PATIENCE_SECONDS and not node.stopping:
+            node.engine.obstacles.clear("running", "Java virtual machine")
+            continue
+        silent = time.monotonic() - answered
+        node.engine.obstacles.note("running", "Java virtual machine", f"it has not answered for {silent:.0f} s")
+        if silent > PATIENCE_SECONDS and not node.stopping:
             give_up(node, f"Java virtual machine has not answered for {PATIENCE_SECONDS:.0f} s")
             return
 

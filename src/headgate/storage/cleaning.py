@@ -95,8 +95,10 @@ class Cleaner:
                 continue
             try:
                 self._clean_table(key, needed, before)
+                engine.obstacles.clear("cleaning", key)
             except (OSError, PostgresError) as error:
                 _log.warning("could not clean relation %d: %s", key[1], error)
+                engine.obstacles.note("cleaning", key, str(error))
             except KeyError:
                 if key in engine.visible:
                     raise  # otherwise it was dropped meanwhile

@@ -16,6 +16,7 @@ Versions that other Spark jobs commit are adopted as transactions of their own (
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -54,6 +55,7 @@ from headgate.storage.transaction.isolation import Isolation
 from headgate.storage.transaction.log import Emitted, EntryKind, TableWrite, TransactionLog
 from headgate.storage.transaction.prepared import PreparedTransactions
 from headgate.storage.write import columns
+from headgate.supervision import Obstacles
 
 if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
@@ -65,6 +67,10 @@ _log = logging.getLogger("headgate.storage")
 
 _OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
 """Keys of the catalogs that say what types there are, and by which names."""
+READING = "reading"
+"""The work whose obstacles are tables that cannot be read."""
+_UNREADABLE = ("XX001", "58P01")
+_OF_A_TABLE = re.compile(r"(\d+)/(\d+)/")
 SMALL_BATCH_ROWS = 1_000_000
 """What `small_batch_rows` is where nobody says it."""
 SEGMENT = 16 << 20
@@ -97,6 +103,7 @@ class Engine:
         self.delta = Delta(self.spark)
         self.log = TransactionLog(catalog)
         self.statistics = Statistics()
+        self.obstacles = Obstacles()
         self.locks = TableLocks(self.statistics)
         self.commit_lock = threading.RLock()
         self.serial_lock = threading.RLock()
@@ -155,15 +162,29 @@ class Engine:
         return newest is None or newest < version
 
     def _missing(self, key: Key, version: int) -> PostgresError:
+        name = self.title(key)
+        file = self.path(key) / "_delta_log" / f"{version:020d}.json"
+        hint = "Restore it from a backup, with the files that it names; the other tables are not affected."
+        return PostgresError("XX001", f"version {version} of {name} is missing", detail=f'There is no file "{file}".', hint=hint)
+
+    def title(self, key: Key) -> str:
+        """Return how messages name a relation."""
         cursor = self.catalog.cursor()
         try:
             relation = relations.find(cursor, *key)
         finally:
             cursor.close()
-        name = f"relation {key[1]} of database {key[0]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
-        file = self.path(key) / "_delta_log" / f"{version:020d}.json"
-        hint = "Restore it from a backup, with the files that it names; the other tables are not affected."
-        return PostgresError("XX001", f"version {version} of {name} is missing", detail=f'There is no file "{file}".', hint=hint)
+        return f"relation {key[1]} of database {key[0]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
+
+    def note_unreadable(self, error: PostgresError) -> None:
+        """Note the table of which a statement or a worker has met a file that is damaged or missing."""
+        if error.sqlstate not in _UNREADABLE:
+            return
+        text = f"{error.message} {error.detail or ''}"
+        at = text.find(f"{self.base}/")
+        found = _OF_A_TABLE.match(text, at + len(str(self.base)) + 1) if at >= 0 else None
+        if found is not None:
+            self.obstacles.note(READING, (int(found[1]), int(found[2])), text.strip())
 
     @property
     def small_batch_rows(self) -> int:

@@ -114,7 +114,9 @@ class LogTable:
             if known is None:
                 raise
             _log.warning("could not write the table of the transaction log, it is tried again: %s", known.message)
+            self._engine.obstacles.note("writing", "table of the transaction log", known.message)
             return False
+        self._engine.obstacles.clear("writing", "table of the transaction log")
         return True
 
     def catch_up(self) -> None:

@@ -30,6 +30,10 @@ NO_PUBLICATION = (
     " node: ALTER SUBSCRIPTION {name} SET PUBLICATION …"
 )
 NO_TABLES = "On this node: ALTER SUBSCRIPTION {name} REFRESH PUBLICATION, after its publications have been given tables."
+STUCK = (
+    "The copy waits for a lock of this node (pg_locks), or on the publisher for transactions that are older than the copy"
+    " (pg_stat_activity) or for its disk and network."
+)
 LEFT_OUT = "On this node: ALTER SUBSCRIPTION {name} REFRESH PUBLICATION. These tables are published and not in the subscription."
 
 _RAISE = "On the publisher: ALTER SYSTEM SET {setting} = … (a larger value), and restart it."

@@ -20,8 +20,8 @@ from headgate.catalog.replication.subscription import COPIED, Subscription, Subs
 from headgate.catalog.security import role as roles
 from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
-from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, Subject, advice, raise_setting
-from headgate.subscriber.apply.apply_worker import BEHIND
+from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, STUCK, Subject, advice, raise_setting
+from headgate.subscriber.apply.apply_worker import BEHIND, ApplyWorker
 from headgate.subscriber.subscription_statistics import Account, Failure
 from headgate.subscriber.synchronization.table_sync import SyncWorker
 from headgate.walreceiver.progress import ReceiverPosition
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 STATES = (
     "disabled", "starting", "retrying after an error", "copying", "copying, with errors", "behind", "streaming",
-    "waiting for a publication", "streaming, no tables", "waiting for a worker",
+    "waiting for a publication", "streaming, no tables", "waiting for a worker", "publisher is silent",
 )  # fmt: skip
 """Of a subscription."""
 TABLE_STATES = {
@@ -46,7 +46,21 @@ TABLE_STATES = {
 }
 """By pg_subscription_rel.srsubstate."""
 
+LATE_SECONDS = 10.0
+"""A worker that needs longer to begin to stream has trouble."""
+SILENT_SECONDS = 20.0
+"""A publisher that says nothing for longer does not answer: it is asked to after `walreceiver.receiver.PING_SECONDS`."""
+
 Titles = Mapping[int, tuple[str, str]]
+
+
+class Problem(TypedDict):
+    """Something that keeps a node from doing what it should; `kind` is one of `server.monitoring.problem.KINDS`."""
+
+    kind: str
+    subject: str
+    message: str
+    to_do: str | None
 
 
 @dataclass(frozen=True)
@@ -129,7 +143,7 @@ class SubscriptionReport(ColumnDifferences):
     publications: list[str]
     state: str
     starved_of: str | None
-    to_do: list[str]
+    problems: list[Problem]
     missing_publications: list[str]
     left_out: list[LeftOut]
     tables: int
@@ -232,9 +246,12 @@ def _entry(
     failing = account.failure is not None and _lasts(account.failure, apply, waiting)
     starved_of = _starved_of(launcher, subscription, workers, waiting)
     state = _state(subscription, apply, waiting, failing=failing, behind=bool(lag and lag > BEHIND))
+    silent = _silence(apply)
     if starved_of is not None and not failing:
         state = "waiting for a worker"
-    if state == "streaming" and account.missing_publications:
+    if state == "streaming" and silent > SILENT_SECONDS:
+        state = "publisher is silent"
+    elif state == "streaming" and account.missing_publications:
         state = "waiting for a publication"
     elif state == "streaming" and not tables:
         state = "streaming, no tables"
@@ -243,16 +260,39 @@ def _entry(
     again = _again(cursor, subscription.oid)
     shown = {*again, *(rel.relation for rel in waiting), *left_out, *([account.failure.relation or 0] if account.failure else ())}
     titles = subscriptions.titles(cursor, subscription.database, shown)
-    failed = account.failure
+    error = None if account.failure is None else _failure(cursor, subscription, account.failure, titles)
+    found: list[tuple[str, str | None]] = []
+    if failing and error is not None:
+        table = "" if error["table"] is None else f" (table {error['table']})"
+        found.append((f"{state}: {error['message']}{table}", error["advice"]))
+    elif state == "disabled" and subscription.disable_on_error and any(errors):
+        found.append((f"{state}, and disable_on_error is on: see the server log for the error", "ALTER SUBSCRIPTION {name} ENABLE"))
+    if starved_of is not None:
+        found.append(("no worker can start for it", raise_setting(starved_of, launcher.node.settings)))
+    if state == "behind" and known is not None:
+        found.append((f"it is {lag:.0f} s and {known.bytes} bytes of log behind its publisher", None))
+    if state == "publisher is silent":
+        found.append((f"its publisher has said nothing for {silent:.0f} s", "See whether the publisher runs, and the network to it."))
+    if state == "starting" and apply is not None and time.time() - apply.began > LATE_SECONDS:
+        found.append((f"it has been connecting for {time.time() - apply.began:.0f} s", "See whether the publisher and the network answer."))
+    found += [
+        (f"the copy of table {_title(titles, oid)} has not moved for {copy.still:.0f} s", STUCK) for oid, copy in copies if copy.is_stuck
+    ]
+    if isinstance(apply, ApplyWorker) and apply.applier.unfollowed is not None:
+        found.append(
+            (f"tables cannot follow what the publisher has altered: {apply.applier.unfollowed}", "The worker tries again by itself.")
+        )
+    found += _to_do(account, state, [_title(titles, oid) for oid in left_out])
+    subject, name = f'subscription "{subscription.name}" of database "{database}"', quote_ident(subscription.name)
     return {
         "name": subscription.name,
         "database": database,
         "publications": list(subscription.publications),
         "state": state,
         "starved_of": starved_of,
-        "to_do": [
-            *([] if starved_of is None else [raise_setting(starved_of, launcher.node.settings)]),
-            *_to_do(subscription, account, state, left_out=bool(left_out)),
+        "problems": [
+            {"kind": "subscription", "subject": subject, "message": message, "to_do": to_do and to_do.replace("{name}", name)}
+            for message, to_do in found
         ],
         "missing_publications": list(account.missing_publications),
         "left_out": sorted(
@@ -281,7 +321,7 @@ def _entry(
         "lag_bytes": None if known is None else known.bytes,
         "lag_seconds": lag,
         "failing": failing,
-        "last_error": None if failed is None else _failure(cursor, subscription, failed, titles),
+        "last_error": error,
         "apply_errors": errors[0],
         "sync_errors": errors[1],
     }
@@ -295,19 +335,26 @@ def _applied_lsn(cursor: CatalogCursor, subscription: Subscription, apply: Worke
     return None if known is None or not known.remote_lsn else str(known.remote_lsn)
 
 
-def _to_do(subscription: Subscription, account: Account, state: str, *, left_out: bool) -> list[str]:
-    """What somebody should do who is not told by an error."""
-    found = []
+def _to_do(account: Account, state: str, left_out: list[str]) -> list[tuple[str, str | None]]:
+    """Return what is wrong that no error reports, with what to do about it."""
+    found: list[tuple[str, str | None]] = []
     if account.missing_publications and state != "disabled":
         listed = ", ".join(quote_ident(each) for each in account.missing_publications)
-        found.append(f"There is no publication {listed} on the publisher. {NO_PUBLICATION}")
+        found.append((f"there is no publication {listed} on the publisher", NO_PUBLICATION))
     elif state == "streaming, no tables":
-        found.append(NO_TABLES)
+        found.append(("it has no tables", NO_TABLES))
     if account.unjoined is not None:
-        found.append(f"Published tables cannot join, it is tried again by itself: {account.unjoined}")
+        found.append((f"published tables cannot join: {account.unjoined}", "The worker tries again by itself."))
     if left_out:
-        found.append(LEFT_OUT)
-    return [each.replace("{name}", quote_ident(subscription.name)) for each in found]
+        found.append((f"changes of tables are left out: {', '.join(sorted(left_out))}", LEFT_OUT))
+    return found
+
+
+def _silence(apply: Worker | None) -> float:
+    """Return for how many seconds the publisher has said nothing, although it was asked to answer."""
+    if apply is None or apply.progress is None or apply.progress.heard is None or not apply.limits().timeout:
+        return 0.0
+    return time.time() - apply.progress.heard
 
 
 def _copy(table: str, copy: InitialCopy) -> CopyReport:
@@ -364,6 +411,8 @@ def _state(subscription: Subscription, apply: Worker | None, waiting: list[Subsc
         return "retrying after an error" if failing else "starting"
     if waiting:
         return "copying, with errors" if failing else "copying"
+    if failing:
+        return "retrying after an error"
     return "behind" if behind else "streaming"
 
 

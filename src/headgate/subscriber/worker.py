@@ -299,6 +299,7 @@ class Worker:
             return
         self.error = error
         self.launcher.ledger.failed(self, error)
+        self.engine.note_unreadable(error)
         extra = {"severity": "ERROR", "detail": error.detail, "hint": error.hint, "context": error.context}
         _log.error("%s", error.message, extra=extra)
         stack = failure.frames(error) if error.sqlstate == "XX000" else ""

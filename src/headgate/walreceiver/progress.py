@@ -47,6 +47,8 @@ class StreamProgress:
         self._position = ReceiverPosition()
         self._waiting: deque[tuple[Lsn, float]] = deque()
         """Ends of transactions that are not applied, and when they came; near ones are one entry."""
+        self._inside_since: float | None = None
+        """When the transaction began to come of which the end has not come."""
 
     def received(self, end: Lsn, send_time: int, *, committed: Lsn | None = None, keepalive: bool = False, inside: bool = False) -> None:
         """Notes what has arrived up to `end`: the end of the last whole transaction, if there was one, or a keepalive."""
@@ -66,6 +68,11 @@ class StreamProgress:
             latest = (end, send_time) if keepalive else (last.latest_end, last.latest_end_time)
             self._position = ReceiverPosition(self._received, send_time, received_at, Lsn(max(latest[0], last.latest_end)), latest[1])
             self._settle()
+
+    def note_inside(self, *, inside: bool) -> None:
+        """Note whether a part of a transaction has come without its end."""
+        with self._lock:
+            self._inside_since = None if not inside else self._inside_since or time.monotonic()
 
     def passed(self, end: Lsn) -> None:
         """Notes the end of a transaction of which nothing is wanted; what was received before it has been noted."""
@@ -104,10 +111,14 @@ class StreamProgress:
             return self._flushed < self._committed
 
     def lag(self) -> tuple[int, float]:
-        """How far what is applied is behind what the publisher was heard to have: bytes of its log, and seconds since they came."""
+        """How far what is applied is behind what the publisher was heard to have: bytes of its log, and seconds since they came.
+
+        On a slow line a transaction counts from its first message on.
+        """
         with self._lock:
             size = max(self._received, self._position.latest_end) - self._flushed
-            return max(0, int(size)), time.monotonic() - self._waiting[0][1] if self._waiting else 0.0
+            since = self._waiting[0][1] if self._waiting else self._inside_since
+            return max(0, int(size)), 0.0 if since is None else time.monotonic() - since
 
     @property
     def heard(self) -> float | None:

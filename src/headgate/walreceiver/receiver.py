@@ -33,6 +33,8 @@ _log = logging.getLogger("headgate.walreceiver")
 _STREAM_ABORT = b"A"
 STATUS_PAUSE = 0.05
 """Seconds between two status messages that only report progress."""
+PING_SECONDS = 10.0
+"""A publisher that has said nothing for so long is asked to answer, or for half of the timeout if that is shorter."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +137,21 @@ class Receiver:
             committed = self._reassembly.take(run)
         end = Lsn(max(int.from_bytes(last[9:17]), committed or 0))
         self._progress.received(end, int.from_bytes(last[17:25], signed=True), committed=None if committed is None else Lsn(committed))
+        self._progress.note_inside(inside=self._is_inside())
         if self._reassembly is not None and self._reassembly.passed:
             self._progress.passed(Lsn(self._reassembly.passed))
 
     def _keepalive(self, frame: memoryview) -> None:
         found = read_frame(bytes(frame))
         assert isinstance(found, m.Keepalive)
-        inside = self._spool.inside_transaction or (self._reassembly is not None and self._reassembly.inside)
-        self._progress.received(Lsn(found.end), found.send_time, keepalive=True, inside=inside)
+        self._progress.received(Lsn(found.end), found.send_time, keepalive=True, inside=self._is_inside())
         if found.reply_requested:
             self._reply_wanted = True
         self._spool.wake()
+
+    def _is_inside(self) -> bool:
+        """Whether a transaction has come in part."""
+        return self._spool.inside_transaction or (self._reassembly is not None and self._reassembly.inside)
 
     def _report(self, limits: Limits) -> None:
         """Sends a status if one is due."""
@@ -170,7 +176,7 @@ class Receiver:
         silent = time.monotonic() - self._heard_at
         if silent >= limits.timeout:
             raise PostgresError("08006", "terminating logical replication worker due to timeout")
-        if silent >= limits.timeout / 2 and not self._pinged:
+        if silent >= min(limits.timeout / 2, PING_SECONDS) and not self._pinged:
             self._pinged = True
             self._send((self._progress.written, self._progress.flushed), ping=True)
 
@@ -181,7 +187,7 @@ class Receiver:
         if limits.status_interval > 0:
             ends.append(self._sent_at + limits.status_interval)
         if limits.timeout > 0:
-            ends.append(self._heard_at + limits.timeout / (1 if self._pinged else 2))
+            ends.append(self._heard_at + (limits.timeout if self._pinged else min(limits.timeout / 2, PING_SECONDS)))
         if (self._progress.written, self._progress.flushed) != self._sent:
             ends.append(self._sent_at + STATUS_PAUSE)
         return max(0.0, min(ends) - moment)

@@ -24,6 +24,7 @@ from headgate.catalog import database as databases
 from headgate.catalog.replication import publication as publications
 from headgate.server.monitoring import status_report
 from headgate.server.monitoring.metrics_port import Render
+from headgate.server.monitoring.problem import KINDS
 from headgate.storage.spark.application.heap import usage
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ WAL_STATES = ("reserved", "extended", "unreserved", "lost")
 def gather(node: Node) -> Render:
     """Reads everything once; what writes it."""
     read = _Reading(node)
-    families = [*read.of_node(), *read.of_pools(), *read.of_storage()]
+    families = [*read.of_problems(), *read.of_node(), *read.of_pools(), *read.of_storage()]
     families += [*read.of_subscriptions(), *read.of_tables(), *read.of_slots(), *read.of_publications()]
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
@@ -97,11 +98,18 @@ class _Reading:
         yield _counter("transactions", "Transactions by their end.", ("database", "end"), ends)
         yield _counter("deadlocks", "Waits that would not have ended.", ("database",), (((n,), c.deadlocks) for n, c in counts.items()))
         yield _counter("log_bytes", "The end of the transaction log: an LSN as a number.", (), [((), int(node.engine.log.end))])
-        threads = node.background()
-        yield _gauge("thread_running", "Whether a background thread works.", ("thread",), (((t.name,), t.running) for t in threads))
-        yield _counter("thread_failures", "Errors of background threads.", ("thread",), (((t.name,), t.failures) for t in threads))
+        threads = [((one["name"],), one) for one in self.report["threads"]]
+        yield _gauge("thread_running", "Whether a background thread works.", ("thread",), ((key, t["running"]) for key, t in threads))
+        yield _counter("thread_failures", "Errors of background threads.", ("thread",), ((key, t["failures"]) for key, t in threads))
         prepared = len(node.engine.prepared.all())
         yield _gauge("prepared_transactions", "Transactions that wait for COMMIT PREPARED.", (), [((), prepared)])
+
+    def of_problems(self) -> Iterator[Metric]:
+        """Yield what is wrong."""
+        yield _gauge("healthy", "1 if there is no problem.", (), [((), self.report["healthy"])])
+        counts = Counter(one["kind"] for one in self.report["problems"])
+        yield _gauge("problems", "What headgate status shows as problems.", ("kind",), [((kind,), counts[kind]) for kind in KINDS])
+        yield _gauge("unreadable_tables", "Tables whose files cannot be read.", (), [((), len(self.report["unreadable"]))])
 
     def of_pools(self) -> Iterator[Metric]:
         """Yield the use of bounded pools."""
@@ -134,10 +142,7 @@ class _Reading:
         yield _shares("decoded_segments", "Segments of streams that were decoded, by who did it.", statistics.segments)
         yield _counter("compactions", "How often a table's small files have been put together.", (), [((), statistics.compactions)])
         yield _counter("compacted_files", "Files that have been put together.", (), [((), statistics.compacted_files)])
-        folders = {"data_directory": Path(self.node.data_dir)}
-        if isinstance(engine.base, Path):  # an object store is never full
-            folders["tables"] = engine.base
-        free = [((name,), _free(folder)) for name, folder in folders.items()]
+        free = [((disk["name"],), disk["free_bytes"]) for disk in self.report["disks"]]
         yield _gauge("disk_free_bytes", "Free space of the file systems.", ("folder",), free)
 
     def of_subscriptions(self) -> Iterator[Metric]:
@@ -275,8 +280,3 @@ def _resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
-
-
-def _free(folder: Path) -> int:
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize

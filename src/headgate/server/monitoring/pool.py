@@ -1,7 +1,7 @@
 """Report the node's bounded pools: how many places are in use, and which pools have no place for a request that was made.
 
 `status_report` puts the pools into the snapshot that status, JSON and metrics show. A pool is starved while workers wait for a place in
-it, or if it has refused a connection or a slot in the last `MEMORY` seconds.
+it, or if it has refused a connection or a slot in the last `MEMORY` seconds, or while a stage of Spark waits for a place for its tasks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.subscriber.report import SubscriptionReport
 
+MORE_TASKS = (
+    "On this node: ALTER SYSTEM SET spark_master = 'local[…]' (a larger number), or on a cluster give it more cores (spark.cores.max),"
+    ' and restart it with "headgate restart".'
+)
 MEMORY = 30.0
 """Seconds during which a refused request counts as starvation: those who need a place try again sooner."""
 
@@ -51,6 +55,8 @@ def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolR
     def was_refused(moment: float) -> bool:
         return 0.0 < moment > time.monotonic() - MEMORY
 
+    tasks = node.task_watch.tasks
+
     def pool(name: str, setting: str, used: int, *, waits: Sequence[str] = (), refused_at: float = 0.0) -> PoolReport:
         starved = bool(waits) or was_refused(refused_at)
         return {
@@ -71,6 +77,15 @@ def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolR
         pool("replication slots", "max_replication_slots", len(node.slots.all()), refused_at=node.slots.refused_at),
         pool("walsenders", "max_wal_senders", kinds["walsender"], refused_at=refused.get("walsender", 0.0)),
         pool("connections", "max_connections", kinds["client backend"], refused_at=refused.get("client backend", 0.0)),
+        {
+            "name": "Spark tasks",
+            "setting": "spark_master",
+            "used": tasks.running,
+            "limit": tasks.places,
+            "waiting": [],
+            "starved": tasks.waiting_seconds > 0,
+            "to_do": f"A stage has waited for {tasks.waiting_seconds:.0f} s. {MORE_TASKS}" if tasks.waiting_seconds else None,
+        },
     ]
 
 

@@ -482,6 +482,7 @@ class ClientSession:
     def fail(self, error: Exception) -> None:
         """Tells the client and the log of an error and lets the transaction fail; a FATAL one ends the session."""
         known = as_postgres_error(error)
+        self.node.engine.note_unreadable(known)
         try:
             self.block.fail()
         except Exception as second:  # noqa: BLE001 - the first error is the one to tell

@@ -99,14 +99,17 @@ class Compactor:
                 return
             try:
                 _compact(self._engine, key)
+                self._engine.obstacles.clear("compacting", key)
             except PostgresError as error:
                 if error.sqlstate == "55P03":
                     self.committed([key])
                 else:
                     _log.warning("could not compact relation %d: %s", key[1], error.message)
+                    self._engine.obstacles.note("compacting", key, error.message)
             except Exception as error:  # noqa: BLE001 (the other tables are looked at, whatever happens here)
                 full = disk_full(error)
                 _log.warning("could not compact relation %d: %s", key[1], full or error, exc_info=None if full else error)
+                self._engine.obstacles.note("compacting", key, str(full or error))
 
     def _run(self) -> None:
         while not self.thread.stopping.wait(REST_SECONDS):

@@ -182,6 +182,7 @@ class ForeignWriters:
         if isinstance(steps, str):
             raise self._block(key, versions[-1], steps)
         self._blocked.pop(key, None)
+        engine.obstacles.clear("adopting", key)
         for version, actions in steps:
             if actions is None:
                 after = table.state(version)
@@ -241,6 +242,7 @@ class ForeignWriters:
         if key not in self._blocked:
             _log.error("%s; the node goes on with the version before", message)
         self._blocked[key] = (version, message)
+        self._engine.obstacles.note("adopting", key, message)
         hint = "Restore the table's columns with the tool that changed them, then change them with ALTER TABLE on the node."
         return PostgresError("55000", message, hint=hint)
 

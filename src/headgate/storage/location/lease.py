@@ -98,6 +98,8 @@ class Lease:
         self._tag = ""
         self._until = 0.0
         self._lost = ""
+        self.failure: str | None = None
+        """Why it could not be renewed when that was tried last."""
         self._on_lost = on_lost
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -169,8 +171,10 @@ class Lease:
                     self._lost = whose
                     self._on_lost(f'node has lost the lease of data location "{self._location}": {whose}')
                     return
+                self.failure = None
             except Exception as error:  # noqa: BLE001 (no answer: as long as the lease lasts it is tried again, and `check` knows when it ends)
                 _log.warning('could not renew the lease of data location "%s": %s', self._location, error)
+                self.failure = str(error)
 
     def _read(self) -> tuple[str, Holder] | None:
         """The lease and the tag of its content; the tag is the older of the two where it changes meanwhile."""

@@ -116,6 +116,8 @@ class Applier:
     """Tables that are to be followed again when the stream has been applied up to a position."""
     _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
     """What was followed last, by relation, with its place in the stream."""
+    unfollowed: str | None = None
+    """Why tables could not follow what the publisher has altered when it was tried last."""
     _waiting: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
     """What the stream has said of relations before their tables were to follow it; of each the last."""
     _look_again: float = 0.0
@@ -309,10 +311,12 @@ class Applier:
                 if len(later) < len(told):
                     now = [each for each, is_here in zip(told, here, strict=True) if is_here]
                     self.pending = self.evolve(now, applied=True).with_others(later)
+            self.unfollowed = None
         except PostgresError as error:
             if error.severity is Severity.FATAL:
                 raise
             self._look_again = moment + FAILED_PAUSE
+            self.unfollowed = error.message
             _log.warning("could not follow what the publisher has altered, trying again in %d s: %s", FAILED_PAUSE, error.message)
 
     def _is_decoded_by_tasks(self, segment: Segment) -> bool:

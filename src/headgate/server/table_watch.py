@@ -1,0 +1,152 @@
+"""The watch of the tables' files: a table that cannot be read any more is shown as such while the node runs, until it can be read again.
+
+One thread of the node. It looks at the log and the data files that each table's visible version names: are they there, as long as they
+should be, and may they be read? It reads no data. A file that a statement or a worker has found to be damaged (`Engine.note_unreadable`)
+is read again, whole, until it is well. What it finds is an obstacle of the work `READING`, which status, metrics and alerts show.
+
+On a local disk it looks at `FILES` files at a time, where the log of a table that nobody has used yet counts as `LOG_FILES`, because it is
+read. In an object store a table costs a request that is paid for, so it looks at `STORE_TABLES` of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from headgate.check import files
+from headgate.errors import PostgresError
+from headgate.storage.delta import deletion_vector, delta_log
+from headgate.storage.delta.file_action import Action
+from headgate.storage.engine import READING
+from headgate.storage.location import data_location, directory_owner
+from headgate.storage.location.data_location import DataPath
+from headgate.supervision import Supervised
+
+if TYPE_CHECKING:
+    from headgate.storage.delta.visible_state import Visible
+    from headgate.storage.engine import Engine
+    from headgate.storage.lock import Key
+
+LOOK_SECONDS = 10.0
+FILES = 20_000
+"""Files that are looked at each time; with more, the next look goes on with the next table."""
+LOG_FILES = 500
+STORE_TABLES = 1
+"""Tables of an object store that are looked at each time."""
+LOCATION = "data location"
+
+
+class TableWatch:
+    """See the module."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._due: Iterator[Key] = iter(())
+        self.thread = Supervised("table watch", self._run)
+
+    def start(self) -> None:
+        """Begins to look."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self.thread.stop(30)
+
+    def _run(self) -> None:
+        while not self.thread.stopping.wait(LOOK_SECONDS):
+            self.look()
+
+    def look(self) -> None:
+        """Look at the location, at all tables that could not be read, and at some of the others."""
+        obstacles, base = self._engine.obstacles, self._engine.base
+        found = _wrong_location(base)
+        if found is not None:
+            obstacles.note(READING, LOCATION, f'"{base}": {found}')
+            return
+        obstacles.clear(READING, LOCATION)
+        known = {subject: text for work, subject, text in obstacles.all() if work == READING and isinstance(subject, tuple)}
+        for key, text in known.items():
+            self._look_at(key, text)
+        budget = FILES if data_location.is_local(base) else STORE_TABLES
+        for _ in range(len(self._engine.visible)):
+            key_or_none = next(self._due, None)
+            if key_or_none is None:
+                self._due = iter(list(self._engine.visible))
+                return
+            if key_or_none not in known:
+                budget -= self._look_at(key_or_none)
+            if budget <= 0:
+                return
+
+    def _look_at(self, key: Key, known: str = "") -> int:
+        """Note what is wrong about a table, or that nothing is; what it cost. `known`: what was wrong before, which may name a file."""
+        shown = self._engine.visible.get(key)
+        if shown is None:
+            self._engine.obstacles.clear(READING, key)
+            return 0
+        path = self._engine.path(key)
+        adds: list[Action] = []
+        try:
+            if not delta_log.has_version(path, shown.version):
+                found: str | None = f'there is no file "{path}/_delta_log/{shown.version:020d}.json"'
+            else:
+                adds = _adds(path, shown)
+                found = _wrong_files(path, adds) or next((text for add in adds if (text := _wrong_within(path, add, known))), None)
+        except (OSError, PostgresError, KeyError, ValueError) as error:
+            found = str(error) or type(error).__name__
+        if found is None:
+            self._engine.obstacles.clear(READING, key)
+        elif self._engine.visible.get(key) is shown:  # otherwise files of an earlier version may have been removed meanwhile
+            self._engine.obstacles.note(READING, key, found)
+        if not data_location.is_local(path):
+            return 1
+        return len(adds) + (1 if shown.loaded is not None else LOG_FILES)
+
+
+def _wrong_location(base: DataPath) -> str | None:
+    try:
+        return None if data_location.has_file(base / directory_owner.FILE) else f'there is no file "{directory_owner.FILE}"'
+    except (OSError, PostgresError) as error:
+        return str(error)
+
+
+def _adds(path: DataPath, shown: Visible) -> list[Action]:
+    """The `add` actions of the visible version. A table that nobody has used yet stays as it is: its log is read and forgotten."""
+    if shown.loaded is not None:
+        delta_log.read_version(path, shown.version)
+        return list(shown.loaded.files.values())
+    return list(delta_log.files_at(path, shown.version).values())
+
+
+def _wrong_files(path: DataPath, adds: list[Action]) -> str | None:
+    """Whether a file is missing or has another size than it should, or may not be read."""
+    sizes = None if data_location.is_local(path) else {file.name: file.size for file in data_location.below(path)}
+    for add in adds:
+        name = unquote(add["path"])
+        if name.startswith("/") or "://" in name:  # a clone's
+            continue
+        place = f"{path}/{name}"
+        try:
+            size = os.stat(place).st_size if sizes is None else sizes[name]  # noqa: PTH116 (thousands of files)
+        except (FileNotFoundError, KeyError):
+            return f'file "{place}" is missing'
+        if size != add["size"]:
+            return f'file "{place}" has {size} bytes, not {add["size"]}'
+        if sizes is None and not os.access(place, os.R_OK):
+            return f'file "{place}" may not be read'
+        vector = deletion_vector.file_of(path, add["deletionVector"]) if "deletionVector" in add else None
+        if vector is not None and sizes is None and not vector.exists():
+            return f'file "{vector}" is missing'
+    return None
+
+
+def _wrong_within(path: DataPath, add: Action, known: str) -> str | None:
+    """Whether a file that was found to be damaged still is."""
+    vector = deletion_vector.file_of(path, add["deletionVector"]) if "deletionVector" in add else None
+    place = path / unquote(add["path"])
+    if str(place) not in known and (vector is None or str(vector) not in known):
+        return None
+    wrong = files.wrong(path, files.Named("file", place, add["size"], None, add.get("deletionVector")))
+    return None if wrong is None else f'file "{place}": {wrong}'
