@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
+from rich.cells import cell_len
 from tests.conftest import HEADGATE
 
 from headgate.cli.status import shown, span
+from headgate.cli.watch import screen
 
 SUBSCRIPTION: dict[str, Any] = {
     "name": "s", "database": "d", "state": "retrying after an error", "tables_waiting": [], "tables_resync": {"public.u": "copy"}, "tables": 1, "tables_synced": 1, "copied_rows": 1,
@@ -47,6 +49,50 @@ def test_problems_come_first_with_what_to_do() -> None:
     problem = {"kind": "pool", "subject": "out of walsenders", "message": "3 of 3 in use", "to_do": "Raise it."}
     report = {"time": 100.0, "problems": [problem], "subscriptions": [SUBSCRIPTION], "slots": [], "log_end": "0/0"}
     assert list(shown(report))[:3] == ["\nProblems: 1", "  out of walsenders: 3 of 3 in use", "    to do    Raise it."]
+
+
+def watched(count: int, problems: int, *, width: int = 80, height: int = 23) -> list[str]:
+    """The lines that --watch shows of a node with so many subscriptions, of which the last have problems."""
+    told = [{"kind": "subscription", "subject": f'subscription "s{n}"', "message": "x" * 200, "to_do": None} for n in range(problems)]
+    found = [
+        {
+            **SUBSCRIPTION,
+            "name": f"s{number:03}",
+            "state": "streaming",
+            "lag_seconds": 0.0,
+            "problems": told[max(0, number - count + problems) :][:1] if number >= count - problems else [],
+        }
+        for number in range(count)
+    ]
+    slots = [{"state": "streaming", "lag_bytes": 1 << 20}, {"state": "inactive", "lag_bytes": 5}]
+    before = {"time": 98.0, "subscriptions": [{**each, "applied_rows": 0} for each in found]}
+    return screen({"time": 100.0, "problems": told, "subscriptions": found, "slots": slots, "log_end": "0/0"}, before, width, height)
+
+
+def test_watch_fits_the_terminal_with_trouble_first() -> None:
+    for count, problems in ((0, 0), (1, 0), (5, 1), (20, 0), (40, 3), (40, 40), (300, 2)):
+        lines = watched(count, problems)
+        assert len(lines) <= 23
+        assert all(cell_len(line) <= 80 for line in lines)
+        assert sum(line.startswith("! ") for line in lines) + sum("more problems" in line for line in lines) >= min(problems, 1)
+    lines = watched(40, 2)
+    titles = next(place for place, line in enumerate(lines) if line.startswith("SUBSCRIPTION"))
+    assert [line[:4] for line in lines[titles + 1 : titles + 4]] == ["s038", "s039", "s000"]
+    assert lines[titles + 3].split() == ["s000", "d", "streaming", "1/1", "0.0", "s", "0"]
+    shown_lines = len(lines) - titles - 3
+    assert lines[-2:] == [
+        f"and {40 - shown_lines} more: {40 - shown_lines} streaming",
+        "slots: 1 streaming, 1 inactive, at most 1024 kB behind",
+    ]
+
+
+def test_watch_shows_how_far_a_copy_is_and_how_fast_rows_come() -> None:
+    copy = {"rows": 25, "estimated_rows": 100, "seconds_left": 75.0}
+    now = {**SUBSCRIPTION, "state": "copying", "copies": [copy], "applied_rows": 0, "copied_rows": 5000}
+    before = {"time": 98.0, "subscriptions": [{**SUBSCRIPTION, "applied_rows": 0, "copied_rows": 1000}]}
+    [_, line] = screen({"time": 100.0, "problems": [], "subscriptions": [now], "slots": []}, before, 80, 23)
+    assert line.split("  ")[-1].split()[-1] == "2,000"
+    assert "copying 25 %, 75.0 s" in line
 
 
 def test_long_spans_are_read_at_a_glance() -> None:

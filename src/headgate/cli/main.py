@@ -151,15 +151,17 @@ def reload(data_dir: DataDir = None) -> None:
 def status(
     data_dir: DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for programs.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it anew every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it on one screen, anew every two seconds, until Ctrl-C.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="With --watch: show all that status shows.")] = False,
 ) -> None:
     """As pg_ctl status, and more."""
     from headgate.cli import status as shown
+    from headgate.cli import watch as watching
 
     if watch and as_json:
         fail("options --json and --watch cannot be used together", _TRY)
     if watch:
-        shown.watch(_data_dir(data_dir))
+        watching.watch(_data_dir(data_dir), verbose=verbose)
     else:
         shown.status(_data_dir(data_dir), as_json=as_json)
 

@@ -33,7 +33,6 @@ FILE = "headgate.status"
 SECONDS = 10.0
 """How long the node has to answer."""
 _POLL = 0.02
-WATCH_SECONDS = 2.0
 LINES = 40
 """Lines of a subscription that tell of its columns and tables."""
 
@@ -49,20 +48,6 @@ def status(data_dir: Path, *, as_json: bool) -> None:
             out(line)
     if found is None or found.trouble is not None:
         sys.exit(3)
-
-
-def watch(data_dir: Path) -> None:
-    """Shows it anew again and again, in place on a terminal, until it is interrupted."""
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    check_directory(data_dir, code=4)
-    console = Console()
-    with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
-        while True:
-            live.update(Text("\n".join(lines(data_dir, look(data_dir)))), refresh=True)
-            time.sleep(WATCH_SECONDS)
 
 
 @dataclass(frozen=True)
