@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import re
 import socket
 import threading
@@ -97,6 +98,9 @@ def test_the_numbers_are_those_of_the_servers(postgres: Server, spare_node) -> N
     assert found["headgate_transactions_total", here, "rollback"] == rollbacks
     assert found["headgate_heap_used_bytes",] < found["headgate_heap_max_bytes",]
     assert found["headgate_data_files",] >= 2
+    snapshot = json.loads(node.headgate("status", "--json").stdout)
+    assert found["headgate_healthy",] == snapshot["healthy"]
+    assert sum(value for (name, *_), value in found.items() if name == "headgate_problems") == len(snapshot["problems"])
     _, kind, body = get(port)
     assert kind.startswith("text/plain")
     assert len(list(plain(body))) > 50

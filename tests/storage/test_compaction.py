@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, relation, rows
 
+from headgate import failpoint
 from headgate.catalog.relation.relation import Relation
 from headgate.storage import feed
 from headgate.storage.delta import compaction
@@ -168,6 +169,20 @@ def test_a_table_whose_lock_is_held_is_looked_at_again(engine: Engine, monkeypat
     assert files(engine, table) == compaction.MOST
     writer.rollback()
     engine.compactor.run_due()
+    assert files(engine, table) == 1
+
+
+def test_a_compaction_that_fails_is_an_obstacle_until_it_succeeds_by_itself(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = grown(engine, 20108)
+    monkeypatch.setattr(compaction, "RETRY_SECONDS", 0.0)
+    failpoint.arm("compaction before=error")
+    seen = []
+    for _ in range(3):
+        engine.compactor.run_due()
+        seen.append([(work, subject) for work, subject, _ in engine.obstacles.all()])
+    failpoint.arm("")
+
+    assert seen == [[("compacting", (DATABASE, table.oid))]] * 2 + [[]]
     assert files(engine, table) == 1
 
 

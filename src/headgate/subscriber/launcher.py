@@ -274,8 +274,10 @@ class Launcher:
         while not self.stopping:
             try:
                 pause = self._launch()
+                self.node.engine.obstacles.clear("running", "logical replication launcher")
             except PostgresError as error:
                 _log.warning("logical replication launcher: %s", error.message)
+                self.node.engine.obstacles.note("running", "logical replication launcher", error.message)
                 pause = 1.0
             self._wanted.wait(pause)
             self._wanted.clear()

@@ -21,6 +21,7 @@ import functools
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -59,6 +60,8 @@ LONG_SECONDS = 60.0
 """From which age on a transaction that reads as of its begin is not waited for."""
 REST_SECONDS = 0.5
 """How long the thread rests between two looks."""
+RETRY_SECONDS = 10.0
+"""After which a table that could not be compacted is tried again, whether it has grown since or not."""
 
 
 class Compactor:
@@ -67,6 +70,8 @@ class Compactor:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._due: dict[Key, None] = {}
+        self._failed: set[Key] = set()
+        self._retry_at = 0.0
         self._is_due = threading.Condition()
         self.thread = Supervised("compactor", self._run)
 
@@ -92,6 +97,7 @@ class Compactor:
 
     def run_due(self) -> None:
         """Looks at each noted table once; notes those again that a transaction is in the way of."""
+        self._retry()
         with self._is_due:
             due, self._due = list(self._due), {}
         for key in due:
@@ -105,16 +111,30 @@ class Compactor:
                     self.committed([key])
                 else:
                     _log.warning("could not compact relation %d: %s", key[1], error.message)
-                    self._engine.obstacles.note("compacting", key, error.message)
+                    self._note_failure(key, error.message)
             except Exception as error:  # noqa: BLE001 (the other tables are looked at, whatever happens here)
                 full = disk_full(error)
                 _log.warning("could not compact relation %d: %s", key[1], full or error, exc_info=None if full else error)
-                self._engine.obstacles.note("compacting", key, str(full or error))
+                self._note_failure(key, str(full or error))
+
+    def _note_failure(self, key: Key, text: str) -> None:
+        self._engine.obstacles.note("compacting", key, text)
+        self._retry_at = time.monotonic() + RETRY_SECONDS if not self._failed else self._retry_at
+        self._failed.add(key)
+
+    def _retry(self) -> None:
+        """Note tables that could not be compacted again, if it is time; those that have no need any more have no obstacle either."""
+        if not self._failed or time.monotonic() < self._retry_at:
+            return
+        failed, self._failed = self._failed, set()
+        self.committed(failed)
+        for key in failed - self._due.keys():
+            self._engine.obstacles.clear("compacting", key)
 
     def _run(self) -> None:
         while not self.thread.stopping.wait(REST_SECONDS):
             with self._is_due:
-                self._is_due.wait_for(lambda: self._due or self.thread.stopping.is_set())
+                self._is_due.wait_for(lambda: self._due or self.thread.stopping.is_set(), REST_SECONDS if self._failed else None)
             self.run_due()
 
 

@@ -150,10 +150,12 @@ class ForeignWriters:
         try:
             self._engine.locks.acquire(key, transaction.xid, lock_timeout=0, beside_claims=True)
             self.adopt(key)
+            self._engine.obstacles.clear("adopting", key)
         except PostgresError as error:
             self._looked.pop(key, None)
             if error.sqlstate not in ("55P03", "55000"):
                 _log.warning("could not adopt versions of another writer of relation %d: %s", key[1], error.message)
+                self._engine.obstacles.note("adopting", key, error.message)
         except Exception:
             self._looked.pop(key, None)
             raise
