@@ -11,7 +11,6 @@ read. In an object store a table costs a request that is paid for, so it looks a
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -43,7 +42,8 @@ class TableWatch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._due: Iterator[Key] = iter(())
+        self._place = 0
+        """At which table, in their order, the next look begins."""
         self.thread = Supervised("table watch", self._run)
 
     def start(self) -> None:
@@ -70,15 +70,12 @@ class TableWatch:
         for key, text in known.items():
             self._look_at(key, text)
         budget = FILES if data_location.is_local(base) else STORE_TABLES
-        for _ in range(len(self._engine.visible)):
-            key_or_none = next(self._due, None)
-            if key_or_none is None:
-                self._due = iter(list(self._engine.visible))
-                return
-            if key_or_none not in known:
-                budget -= self._look_at(key_or_none)
+        others = [key for key in self._engine.visible if key not in known]
+        for place in range(len(others)):
             if budget <= 0:
+                self._place += place
                 return
+            budget -= self._look_at(others[(self._place + place) % len(others)])
 
     def _look_at(self, key: Key, known: str = "") -> int:
         """Note what is wrong about a table, or that nothing is; what it cost. `known`: what was wrong before, which may name a file."""

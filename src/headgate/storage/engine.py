@@ -70,7 +70,7 @@ _OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
 READING = "reading"
 """The work whose obstacles are tables that cannot be read."""
 _UNREADABLE = ("XX001", "58P01")
-_OF_A_TABLE = re.compile(r"(\d+)/(\d+)/")
+_OF_A_TABLE = re.compile(r"/(\d+)/(\d+)/")
 SMALL_BATCH_ROWS = 1_000_000
 """What `small_batch_rows` is where nobody says it."""
 SEGMENT = 16 << 20
@@ -180,11 +180,10 @@ class Engine:
         """Note the table of which a statement or a worker has met a file that is damaged or missing."""
         if error.sqlstate not in _UNREADABLE:
             return
-        text = f"{error.message} {error.detail or ''}"
-        at = text.find(f"{self.base}/")
-        found = _OF_A_TABLE.match(text, at + len(str(self.base)) + 1) if at >= 0 else None
+        text = next((each for each in (error.message, error.detail) if each and f"{self.base}/" in each), "")
+        found = _OF_A_TABLE.search(text, text.find(f"{self.base}/") + len(str(self.base)))
         if found is not None:
-            self.obstacles.note(READING, (int(found[1]), int(found[2])), text.strip())
+            self.obstacles.note(READING, (int(found[1]), int(found[2])), text)
 
     @property
     def small_batch_rows(self) -> int:
