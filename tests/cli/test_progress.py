@@ -34,7 +34,17 @@ def _read(terminal: int) -> bytes:
 
 
 @pytest.mark.on_disk
-def test_a_command_shows_its_progress_and_sums_up_what_it_found(postgres: Server, node: Server, tmp_path: Path) -> None:
+def test_a_check_shows_its_progress_and_says_that_nothing_was_found(node: Server) -> None:
+    here = node.new_database()
+    node.psql(here, "CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1); CREATE TABLE b (id int)")
+    said, shown = on_a_terminal("check", "-D", str(node.data), "-U", "postgres", "--online", "-d", here)
+    assert said == "checked 2 tables: nothing found\n"
+    assert 'checking files of table "public"."a"' in shown
+
+
+@pytest.mark.slow
+@pytest.mark.on_disk
+def test_verify_and_backup_show_their_progress_and_sum_up_what_they_found(postgres: Server, node: Server, tmp_path: Path) -> None:
     source, here = postgres.new_database(), node.new_database()
     tables = "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)"
     postgres.psql(source, f"{tables}; INSERT INTO a SELECT generate_series(1, 10); CREATE PUBLICATION p FOR TABLE a, b")
@@ -50,9 +60,6 @@ def test_a_command_shows_its_progress_and_sums_up_what_it_found(postgres: Server
     said, _ = on_a_terminal("verify", *where, "-d", here)
     assert said.endswith("compared 2 tables: 1 different\n")
     node.psql(here, "DROP SUBSCRIPTION s")
-    said, shown = on_a_terminal("check", *where, "--online", "-d", here)
-    assert said == "checked 2 tables: nothing found\n"
-    assert 'checking files of table "public"."a"' in shown
     said, shown = on_a_terminal("backup", str(tmp_path / "backup"), *where)
     assert re.search(r"backup completed: LSN \S+, [0-9,]+ tables, \d+ bytes, [0-9.]+ s\n", said)
     assert re.search(r"\d+ of \d+ tables, \d+ MB", shown)

@@ -13,6 +13,7 @@ from headgate.server.task_watch import TaskWatch
 from headgate.storage.engine import Engine
 
 
+@pytest.mark.slow
 @pytest.mark.one_java
 def test_a_stage_that_finds_no_place_for_its_tasks_is_told_until_it_has_one(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_watch, "PATIENCE_SECONDS", 0.5)

@@ -477,7 +477,7 @@ def constraint_refuses_a_row(scene: Scene) -> Generator[None]:
     scene.subscriber.sql("ALTER TABLE t DROP CONSTRAINT small")
 
 
-@fault("is missing replicated column")
+@fault("is missing replicated column", quick=True)
 def column_is_missing(scene: Scene) -> Generator[None]:
     scene.publisher.sql("ALTER TABLE t ADD COLUMN w int; INSERT INTO t VALUES (100, 'x', 1)")
     yield
@@ -663,7 +663,7 @@ def segments_cannot_be_written(scene: Scene) -> Generator[None]:
 # ---- tables that cannot be read ----------------------------------------------------------------------------------------
 
 
-@fault('table "public.t" of database ".*": it cannot be read: file ".*" is missing', quick=True)
+@fault('table "public.t" of database ".*": it cannot be read: file ".*" is missing')
 def data_file_is_missing(scene: Scene) -> Generator[None]:
     path = scene.data_file()
     path.rename(path.with_suffix(".away"))

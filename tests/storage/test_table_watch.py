@@ -1,0 +1,88 @@
+"""The watch of the tables' files names the table that cannot be read, until it can be read again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.storage.tables import DATABASE, INT8, TEXT, made, relation
+
+from headgate.errors import PostgresError
+from headgate.server.table_watch import TableWatch
+from headgate.storage.engine import READING, Engine
+
+pytestmark = pytest.mark.on_disk
+
+
+def moved(path: Path) -> Callable[[], object]:
+    away = path.rename(path.with_name("away"))
+    return lambda: away.rename(path)
+
+
+def changed(path: Path, change: Callable[[bytes], bytes]) -> Callable[[], object]:
+    content = path.read_bytes()
+    path.write_bytes(change(content))
+    return lambda: path.write_bytes(content)
+
+
+def _file(folder: Path) -> Path:
+    return next(folder.glob("*.parquet"))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Callable[[], object]], str]] = {
+    "file is missing": (lambda folder: moved(_file(folder)), "is missing"),
+    "file is cut off": (lambda folder: changed(_file(folder), lambda content: content[:-1]), "bytes, not"),
+    "log is missing": (lambda folder: moved(folder / "_delta_log"), "there is no file"),
+    "version is damaged": (lambda folder: changed(max((folder / "_delta_log").glob("*.json")), lambda content: content[:-9]), "damaged"),
+    "location is missing": (lambda folder: moved(folder.parents[1]), "headgate.owner"),
+}
+"""What is done to a table's folder, which gives how it is undone, and what the watch says of it."""
+
+
+def found(engine: Engine) -> list[tuple[object, str]]:
+    """What cannot be read, after one more look."""
+    TableWatch(engine).look()
+    return [(subject, text) for work, subject, text in engine.obstacles.all() if work == READING]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("used", [True, False])
+def test_a_table_that_cannot_be_read_is_named_until_it_can(engine: Engine, damage: str, used: bool) -> None:
+    engine.recover()
+    table = made(engine, relation(20200, "a", id=INT8, v=TEXT), (1, "x"), (2, "y"))
+    key = (DATABASE, table.oid)
+    if not used:
+        engine._see_all()
+    hurt, said = DAMAGES[damage]
+    assert found(engine) == []
+    undo = hurt(Path(str(engine.path(key))))
+    [(subject, text)] = found(engine)
+    assert subject == ("data location" if damage == "location is missing" else key)
+    assert said in text
+    undo()
+    assert found(engine) == []
+
+
+def test_a_file_that_a_statement_found_damaged_is_read_again_until_it_is_well(engine: Engine) -> None:
+    engine.recover()
+    table = made(engine, relation(20201, "b", id=INT8, v=TEXT), *((number, f"value {number}") for number in range(1000)))
+    path = _file(Path(str(engine.path((DATABASE, table.oid)))))
+    undo = changed(path, lambda content: content[:500] + bytes([content[500] ^ 1]) + content[501:])
+    assert found(engine) == []  # its data is not read unasked
+    engine.note_unreadable(PostgresError("XX001", f'file "{path}" is damaged or cannot be read'))
+    [(subject, text)] = found(engine)
+    assert (subject, "is damaged" in text) == ((DATABASE, table.oid), True)
+    undo()
+    assert found(engine) == []
+
+
+def test_a_table_that_was_dropped_is_forgotten(engine: Engine) -> None:
+    engine.recover()
+    table = made(engine, relation(20202, "c", id=INT8, v=TEXT), (1, "x"))
+    moved(_file(Path(str(engine.path((DATABASE, table.oid))))))
+    assert len(found(engine)) == 1
+    writer = engine.begin(DATABASE)
+    writer.drop_table(table)
+    writer.commit()
+    assert found(engine) == []
