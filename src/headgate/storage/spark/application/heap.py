@@ -35,6 +35,8 @@ OWN = 0.2
 """Share that statements may take beyond what stays when none computes: the snapshots of tables that Delta holds are no statement's."""
 NAMED = 200
 """Objects of Java, of some ten batches or queries, that Python may come to name beside those in use, before its collector looks."""
+PAUSE = 10.0
+"""Times as long as Python's collector took, that it is not told to look again: all of the node's threads stand still meanwhile."""
 TOLD_SECONDS = 1.5
 """How long Java may take to hear what Python has let go: the thread that tells it looks once a second."""
 
@@ -77,6 +79,8 @@ class Heap:
         """When the next collection may be."""
         self._in_use = 0
         """Objects of Java that Python named when its collector had looked."""
+        self._next_look = 0.0
+        """When Python's collector may be told to look again."""
 
     def is_short(self) -> bool:
         """Whether it is; takes a millisecond while there is room."""
@@ -97,10 +101,12 @@ class Heap:
         return self._judged(self._unmanaged())
 
     def let_go(self) -> None:
-        """Has Java forget what Python uses no more, if that may be much; takes a microsecond if not, else some milliseconds."""
-        named = len(ThreadSafeFinalizer.finalizers)
-        if named > self._in_use + NAMED:
+        """Have Java forget what Python uses no more, if that may be much; takes a microsecond if not, else some milliseconds."""
+        named, began = len(ThreadSafeFinalizer.finalizers), time.monotonic()
+        if named > self._in_use + NAMED and began >= self._next_look:
             gc.collect()
+            ended = time.monotonic()
+            self._next_look = ended + PAUSE * (ended - began)
             named = self._in_use = len(ThreadSafeFinalizer.finalizers)
         self._in_use = min(self._in_use, named)
 
