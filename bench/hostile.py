@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import multiprocessing
+import os
 import socket
 import struct
 import time
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Event
 
 import psycopg
+import psycopg.sql
 
 from headgate.cli.demo.servers import DemoServer
 
@@ -111,6 +113,19 @@ def waits(server: DemoServer, seconds: float) -> list[float]:
         for client in hostile:
             client.join(30)
             client.kill()
+        _wait_for_quiet(own)
+
+
+def _wait_for_quiet(conninfo: str) -> None:
+    """End what the server still does for clients that have gone, and wait until the disk has it.
+
+    PostgreSQL computes on for a client that has gone until it next writes to it: what is measured after that would have its load beside it.
+    """
+    of_role = psycopg.sql.SQL("FROM pg_stat_activity WHERE usename = {}").format(ROLE)
+    with psycopg.connect(conninfo, autocommit=True) as session:
+        while session.execute(psycopg.sql.SQL("SELECT pg_terminate_backend(pid) ") + of_role).fetchall():
+            time.sleep(0.1)
+    os.sync()
 
 
 def _ordinary(conninfo: str, seconds: float) -> Iterator[float]:
