@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from headgate.subscriber.synchronization.reconciliation import FoundDifference
     from headgate.types.resultset import ResultSet
     from headgate.walreceiver.connection import PublisherConnection as Reader
+    from headgate.walreceiver.definition import Definitions
     from headgate.walreceiver.remote import RemoteRelation
 
 _log = logging.getLogger("headgate.server")
@@ -442,12 +443,12 @@ class Node:
         return difference.Difference(self, subscription, transaction, mapping, remote, reader)
 
     def applied_evolution(
-        self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, applied: bool
+        self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
     ) -> Evolved:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         from headgate.commands.subscription.schema_evolution import evolve
 
-        return evolve(self, subscription, told, stopping, jobs, applied=applied)
+        return evolve(self, subscription, told, stopping, jobs, catalog=catalog)
 
     def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
         """Has the published tables that are not in a subscription join it (create_tables)."""

@@ -24,6 +24,7 @@ from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import RowCompletion
 from headgate.subscriber.synchronization.reconciliation import FoundDifference
 from headgate.walreceiver.connection import PublisherConnection
+from headgate.walreceiver.definition import Definitions
 from headgate.walreceiver.remote import RemoteRelation
 
 Jobs = Callable[[], AbstractContextManager[str]]
@@ -114,7 +115,7 @@ class Host(Protocol):
         ...
 
     def applied_evolution(
-        self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, applied: bool
+        self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
     ) -> Evolved:
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         ...

@@ -38,6 +38,7 @@ from headgate.subscriber.synchronization.reconciliation import FoundDifference, 
 from headgate.types import text_column
 from headgate.walreceiver.answer import PublisherError
 from headgate.walreceiver.connection import PublisherConnection
+from headgate.walreceiver.definition import Definitions
 from headgate.walreceiver.link import terminated
 from headgate.walreceiver.progress import ReceiverPosition, StreamProgress
 from headgate.walreceiver.reassembly import Reassembly
@@ -182,8 +183,8 @@ class Worker:
         if self.subscription.schema_evolution == "none":
             return None
 
-        def evolve(told: Sequence[Told], *, applied: bool = False) -> Evolved:
-            return self.node.applied_evolution(self.subscription, told, self.patience, self.jobs, applied=applied)
+        def evolve(told: Sequence[Told], *, catalog: Definitions | None = None) -> Evolved:
+            return self.node.applied_evolution(self.subscription, told, self.patience, self.jobs, catalog=catalog)
 
         return evolve
 

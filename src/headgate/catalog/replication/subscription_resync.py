@@ -2,7 +2,8 @@
 
     (none)      the table is as its stream left it
     requested   by a session (`commands`), in any state of the table
-    taken       by the apply worker, between two batches, from a table in state r: the table goes back to state i in the same commit
+    taken       by the apply worker, between two batches, from a table in state r: the table goes back to state i in the same commit. Also,
+                with the difference as the method, when the stream does not tell which columns of the table were altered how
     done        by the sync worker, in the commit that writes state s: what was taken is removed
 
 A table has at most one row that is requested and one that is taken: what is asked for while a copy runs may be about something that the
@@ -44,6 +45,13 @@ def requested(cursor: Cursor, subscription: int) -> dict[int, Method]:
 def take(cursor: Cursor, subscription: int, relation: int) -> None:
     """requested → taken."""
     run(cursor, "UPDATE hg.subscription_resync SET taken = true WHERE subid = ? AND relid = ?", [subscription, relation])
+
+
+def take_difference(cursor: Cursor, database: int, subscription: int, relation: int) -> None:
+    """(none), requested → taken; by the difference, unless a session has asked for another method."""
+    if relation not in pending(cursor, subscription):
+        request(cursor, database, subscription, relation, Method.DIFFERENCE)
+    take(cursor, subscription, relation)
 
 
 def taken(cursor: Cursor, subscription: int) -> dict[int, Method]:

@@ -1,10 +1,15 @@
 """Tables that follow what their publisher does to its own: `schema_evolution`, add_columns or follow.
 
 `evolve` is called by the apply worker and the table syncs before they apply what needs it, in a transaction of its own, with the rights of
-the subscription's owner. A column is known by the publisher's attribute number. The stream has names and types only; the publisher's
-catalog and the columns as they were before (`catalog.replication.subscription_column`) tell the numbers (`column_identity`). The catalog
-may be ahead of the stream: the names and types that are followed are the stream's. NOT NULL is in the catalog alone: it is dropped at
-once, and set when the stream has been applied as far as the catalog was when it was read (`Evolved.pending`).
+the subscription's owner. A column is known by the publisher's attribute number. A table sync reads the publisher's catalog, with the
+numbers, under the snapshot of its slot, so that the table has exactly the columns of the place in the log from which it is copied and
+followed. The stream has names and types only: the publisher's catalog of now and the columns as they were before
+(`catalog.replication.subscription_column`) tell the numbers (`column_identity`). Where they do not, the table is left as it is and is
+synchronized again (`Evolved.unclear`); with two_phase, which has no second synchronization, the likeliest numbers are taken.
+
+The catalog may be ahead of the stream: the names and types that are followed are the stream's. NOT NULL is in the catalog alone: it is
+dropped at once, and set when the stream has been applied as far as the catalog was when it was read (`Evolved.pending`). The publisher may
+have set it later than that: the applier then has it dropped when a row with NULL comes (`Told.nullable`), and it is set again later.
 
 What must hold: a change that cannot be followed raises, with the statement for a person to type; nothing differs in silence. A column that
 is added has in the rows that are here what they have there, where the publisher's catalog says it (a default that is a constant). Where
@@ -16,7 +21,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -37,6 +41,7 @@ from headgate.commands.subscription.create_tables import default_of, followed, k
 from headgate.commands.subscription.remote_type import LocalType, Types
 from headgate.commands.transaction.subtransaction import attempt
 from headgate.errors import PostgresError
+from headgate.lsn import INVALID, Lsn
 from headgate.sql import statement
 from headgate.sql.names import qualified, quote_ident
 from headgate.sql.parser import ParseNode
@@ -52,12 +57,17 @@ _log = logging.getLogger("headgate.subscriber")
 
 
 def evolve(
-    node: NodeParts, subscription: Subscription, told: Sequence[Told], stopping: Callable[[], None], jobs: Jobs, *, applied: bool
+    node: NodeParts,
+    subscription: Subscription,
+    told: Sequence[Told],
+    stopping: Callable[[], None],
+    jobs: Jobs,
+    *,
+    catalog: Definitions | None,
 ) -> Evolved:
-    """Has the tables here follow those of the publisher; `applied`: the stream is as far as the catalog was when they were left pending."""
-    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
-        position = connection.identify_system().position
-        remote = definition.read(connection, [PublishedTable(each.schema, each.name) for each in told], told_types(told))
+    """Has the tables here follow those of the publisher; `catalog` as in `Evolve`."""
+    position, remote = (INVALID, catalog) if catalog is not None else _read(subscription, told)
+    unclear: set[int] = set()
     warnings: list[str] = []
     done: list[str] = []
     numbers: list[tuple[int | None, ...]] = []
@@ -66,28 +76,31 @@ def evolve(
         types = Types(session, remote.types, remote.schemas, done.append)
         for each in told:
             table = relations.lookup(session.transaction.cursor, subscription.database, each.schema, each.name)
-            if table is None:
+            if table is None or table.oid in unclear:
                 numbers.append(())
                 continue
-            follower = _Follower(session, subscription, remote, types, each, table, applied)
+            follower = _Follower(session, subscription, remote, types, each, table)
             numbers.append(follower.run())
+            if follower.is_unclear:
+                unclear.add(table.oid)
+                continue
             done += follower.done
             warnings += follower.warnings
             pending = [other for other in pending if (other.schema, other.name) != (each.schema, each.name)]
-            pending += [each] if follower.pending else []
+            pending += [Told(each.schema, each.name, relation=each.relation, altered=False)] if follower.pending else []
     node.launcher.wake()  # for tables that are to be reconciled
     for line in done:
         _log.info('subscription "%s": %s', subscription.name, line)
     for line in warnings:
         _log.warning('subscription "%s": %s', subscription.name, line)
-    return Evolved(tuple(numbers), tuple(pending), position)
+    return Evolved(tuple(numbers), tuple(pending), position, frozenset(unclear))
 
 
-def _as_in_catalog(told: Told, remote: RemoteTable, known: AbstractSet[int]) -> Told:
-    """What a copy found missing, with the other columns as the catalog has them: the copy reads the table as it is now."""
-    missing = {name for name, _, _ in told.columns}
-    columns = [each for each in remote.live if not each.generated and (each.attnum in known or each.name in missing)]
-    return replace(told, columns=tuple((each.name, each.type_oid, each.typmod) for each in columns), whole=True)
+def _read(subscription: Subscription, told: Sequence[Told]) -> tuple[Lsn, Definitions]:
+    """Return the end of the publisher's log, and its catalog after that."""
+    with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
+        position = connection.identify_system().position
+        return position, definition.read(connection, [PublishedTable(each.schema, each.name) for each in told], told_types(told))
 
 
 def told_types(told: Sequence[Told]) -> set[int]:
@@ -105,12 +118,11 @@ class _Follower:
     types: Types
     told: Told
     local: Relation
-    applied: bool = False
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     pending: bool = False
-    is_certain: bool = True
-    """Whether the numbers of the columns are. If not, the table is reconciled, so values may be lost in between."""
+    is_unclear: bool = False
+    """Whether the table is left as it is, to be synchronized again."""
 
     @property
     def _now(self) -> Relation:
@@ -133,20 +145,16 @@ class _Follower:
             known = []  # the publisher has dropped the table and made another of the name: its columns are matched by name, as at first
         known = known or followed(remote, self.local, self.types)
         numbers: Sequence[int | None] = [None] * len(self.told.columns)
-        is_same = remote is not None and self.told.relation in (0, remote.oid)
-        if self.subscription.schema_evolution == "follow" and remote is not None and is_same:
-            if not self.told.whole:
-                self.told = _as_in_catalog(self.told, remote, {column.attnum for column in known})
-            found = identify(self.told.columns, known, remote.columns)
-            # what was a guess before may look certain now: it counts until the table has been reconciled
-            numbers, self.is_certain = (
-                found.numbers,
-                found.is_certain and oid not in subscription_resync.pending(cursor, self.subscription.oid),
-            )
-            known = self._follow(known, {column.attnum: column for column in remote.columns}, numbers)
-            if not self.is_certain:
-                self._request_reconcile("which columns were altered how is not certain", "it is made equal to the publisher's")
-        else:
+        if self.subscription.schema_evolution == "follow" and remote is not None and self.told.relation in (0, remote.oid):
+            there = {column.attnum: column for column in remote.columns}
+            if self.told.altered:
+                numbers = self.told.numbers if self.told.numbers is not None else self._identified(known, remote)
+                if self.is_unclear:
+                    return ()
+                known = self._follow(known, there, numbers)
+            else:
+                known = [self._settled(column, there.get(column.attnum)) for column in known]
+        elif self.told.altered:
             known = [*known, *self._added(known, remote)]
         if remote is not None:
             known = [replace(column, relation=remote.oid) for column in known]
@@ -162,6 +170,17 @@ class _Follower:
                     self.done.append(f'added to type "{each.schema}.{each.name}": {", ".join(added)}')
 
     # ---- follow -----------------------------------------------------------------------------------------
+
+    def _identified(self, known: Sequence[FollowedColumn], remote: RemoteTable) -> tuple[int | None, ...]:
+        """Return the numbers of the columns that were told, or note that they cannot be told."""
+        found = identify(self.told.columns, known, remote.columns)
+        if not found.is_certain:
+            is_in_subscription = subscriptions.table(self.session.transaction.cursor, self.subscription.oid, self.local.oid) is not None
+            if is_in_subscription and self.subscription.two_phase != "e":
+                self.is_unclear = True
+            else:
+                self.warnings.append(f'table "{self._shown}": which columns were altered how is not certain')
+        return found.numbers
 
     def _follow(
         self, known: Sequence[FollowedColumn], there: dict[int, DefinedColumn], numbers: Sequence[int | None]
@@ -181,10 +200,9 @@ class _Follower:
             now = None if number is None else there.get(number)
             added = self._described(column, number, now)
             if column[0] not in here:
-                found.append(self._add(added))
+                found.append(self._settled(self._add(added), now))
             elif number is not None:  # somebody has added it, or it came with another partition
                 found.append(kept(added, self.types))
-        self._look_for_pending(found, there, told)
         return found
 
     @staticmethod
@@ -234,29 +252,38 @@ class _Follower:
         return replace(self._as_told(name, type_oid, typmod), attnum=-1 if number is None else number)
 
     def _changed(self, before: FollowedColumn, now: DefinedColumn | None, told: Listed) -> FollowedColumn:
-        """The column with its type, NOT NULL and default; the last two only if the catalog has the column as the stream does."""
-        is_ahead = now is not None and not now.dropped and (now.type_oid, now.typmod) == (before.type_oid, before.typmod)  # of the stream
-        if told[1:] != (before.type_oid, before.typmod) and not is_ahead:
+        """The column with its type, NOT NULL and default."""
+        if told[1:] != (before.type_oid, before.typmod):
             before = self._change_type(before, self._described(told, before.attnum, now))
-        if now is None or now.dropped or (now.name, now.type_oid, now.typmod) != told:
-            return before
-        if before.not_null and not now.not_null:
-            self._alter([statement.command(pb.AT_DropNotNull, name=now.name)], f"ALTER COLUMN {quote_ident(now.name)} DROP NOT NULL")
-            before = replace(before, not_null=False)
-        if now.not_null and not before.not_null and self.applied and not before.unfilled:
-            error = self._attempt([statement.command(pb.AT_SetNotNull, name=now.name)])
-            before = replace(before, not_null=error is None)
-        if now.default != before.default:
-            self._set_default(now, self.types.of_column(now))
-            before = replace(before, default=now.default)
-        return before
+        return self._settled(before, now)
 
-    def _look_for_pending(self, found: Sequence[FollowedColumn], there: dict[int, DefinedColumn], told: dict[int, Listed]) -> None:
-        """Notes whether a column is NOT NULL at the publisher and not here yet: rows from before may have NULL in it."""
-        for column in found:
-            now = there.get(column.attnum)
-            if self._is_here(column, told) and now is not None and now.not_null and not column.not_null:
-                self.pending = True
+    def _settled(self, column: FollowedColumn, now: DefinedColumn | None) -> FollowedColumn:
+        """The column with its NOT NULL and default, if the catalog has the column as the stream does; notes what is pending.
+
+        The stream may have to be applied further before the column can be NOT NULL: rows from before may have NULL in it.
+        """
+        if column.dropped:
+            return column
+        if column.not_null and column.name in self.told.nullable:
+            column = self._drop_not_null(column)
+        elif now is not None and (now.name, now.type_oid, now.typmod) == (column.name, column.type_oid, column.typmod):
+            if column.not_null and not now.not_null:
+                column = self._drop_not_null(column)
+            is_applied = self.told.numbers is not None or not self.told.altered
+            if now.not_null and not column.not_null and is_applied and not column.unfilled:
+                error = self._attempt([statement.command(pb.AT_SetNotNull, name=now.name)])
+                column = replace(column, not_null=error is None)
+            if now.default != column.default:
+                self._set_default(now, self.types.of_column(now))
+                column = replace(column, default=now.default)
+        if now is not None and now.not_null and not column.not_null:
+            self.pending = True
+        return column
+
+    def _drop_not_null(self, column: FollowedColumn) -> FollowedColumn:
+        name = column.name
+        self._alter([statement.command(pb.AT_DropNotNull, name=name)], f"ALTER COLUMN {quote_ident(name)} DROP NOT NULL")
+        return replace(column, not_null=False)
 
     def _change_type(self, before: FollowedColumn, now: DefinedColumn) -> FollowedColumn:
         kind, after = self.types.of_column(now), kept(now, self.types)
@@ -265,13 +292,7 @@ class _Follower:
             return after
         column = quote_ident(now.name)
         text = f"ALTER COLUMN {column} TYPE {now.shown if kind.exact else 'text'} USING … (an expression with {column})"
-        if not self.is_certain and self._attempt([statement.change_type(now.name, kind.name)]) is not None:
-            added = statement.command(pb.AT_AddColumn, **{"def": statement.column(now.name, kind.name, [])})
-            self._alter([statement.command(pb.AT_DropColumn, name=now.name)], f"DROP COLUMN {column}")
-            self._alter([added], f"ADD COLUMN {column} {now.shown if kind.exact else 'text'}")
-            after = replace(after, not_null=False, default=None)
-        elif self.is_certain:
-            self._alter([statement.change_type(now.name, kind.name)], text)
+        self._alter([statement.change_type(now.name, kind.name)], text)
         return after
 
     def _set_default(self, column: DefinedColumn, kind: LocalType) -> None:
@@ -332,7 +353,7 @@ class _Follower:
         if column.added_with is not None:
             value = pb.Node(a_const=pb.A_Const(sval=pb.String(sval=column.added_with), location=-1))
             words.append(statement.constraint(pb.CONSTR_DEFAULT, raw_expr=value))
-        lacking = rows if rows and self._has_others(column) else 0
+        lacking = rows if self.told.numbers is None and rows and self._has_others(column) else 0  # a table sync fills them
         definition_node = statement.column(column.name, kind.name, words)
         text = f"ADD COLUMN {quote_ident(column.name)} {column.shown if kind.exact else 'text'}"
         self._alter([statement.command(pb.AT_AddColumn, **{"def": definition_node})], text)
@@ -361,21 +382,15 @@ class _Follower:
         return bool(connection.query(f"{asked} AND NOT attisdropped"))
 
     def _have_filled(self, column: DefinedColumn, rows: int) -> None:
-        """Has the rows that were here before a column get what the publisher has in it."""
-        self._request_reconcile(
-            f'column "{column.name}" is not filled in the {rows} rows that were here before it; the publisher has values',
-            f'the {rows} rows that were here before column "{column.name}" are filled from the publisher',
-        )
-
-    def _request_reconcile(self, problem: str, action: str) -> None:
-        """Have the table reconciled, and log the action; warn of the problem if it cannot be reconciled."""
+        """Has the rows that were here before a column get what the publisher has in it; warns if the table cannot be reconciled."""
         cursor, subscription = self.session.transaction.cursor, self.subscription
         state = subscriptions.table(cursor, subscription.oid, self.local.oid)
+        rest = f'the {rows} rows that were here before column "{column.name}" are'
         if state is None or subscription.two_phase == "e":
-            self.warnings.append(f'table "{self._shown}": {problem}')
+            self.warnings.append(f'table "{self._shown}": {rest} not filled; the publisher has values')
         elif state.state not in {SyncState.INIT, SyncState.DATASYNC}:  # else a copy that has yet to begin brings them
             subscription_resync.request(cursor, subscription.database, subscription.oid, self.local.oid, Method.DIFFERENCE)
-            self.done.append(f'table "{self._shown}": {action}')
+            self.done.append(f'table "{self._shown}": {rest} filled from the publisher')
 
     def _rows(self) -> int:
         transaction, table = self.session.transaction, self._whole

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -100,6 +100,8 @@ class Applier:
     """Inside of it a worker that shall end is not kept by Spark's jobs."""
     left_out: Callable[[dict[int, int]], None] = lambda _: None
     """Is told how many changes of tables that are not in the subscription were left out, by relation."""
+    synchronize_again: Callable[[int], None] = lambda _: None
+    """Has a table synchronized again whose columns cannot be told from the stream."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
     """What the publisher said of its relations on this connection."""
     types: dict[int, m.Type] = field(default_factory=dict)
@@ -113,13 +115,11 @@ class Applier:
     numbers: dict[m.Relation, tuple[int | None, ...]] = field(default_factory=dict)
     """The publisher's numbers of the columns of relations that were followed."""
     pending: Evolved | None = None
-    """Tables that are to be followed again when the stream has been applied up to a position."""
+    """Tables to look at again, for columns that are to be NOT NULL, when the stream has been applied up to a position."""
     _followed: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
     """What was followed last, by relation, with its place in the stream."""
     unfollowed: str | None = None
     """Why tables could not follow what the publisher has altered when it was tried last."""
-    _waiting: dict[int, tuple[int, m.Relation]] = field(default_factory=dict)
-    """What the stream has said of relations before their tables were to follow it; of each the last."""
     _look_again: float = 0.0
     """When `pending` is looked at next."""
 
@@ -180,21 +180,26 @@ class Applier:
     def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
         self._follow(segment)
         by_tasks = self._is_decoded_by_tasks(segment)
+        nullable: set[tuple[str | None, ...]] = set()
         for attempt in range(10):
             try:
                 self._apply_once(segment, by_tasks=by_tasks, dry=dry, also=also)
             except MissingColumnsError as error:
-                if self.evolve is None or attempt == 9 or error.remote is None:
+                if attempt == 9 or error.remote is None or not self._have_followed([evolution.of_relation(error.remote)]):
                     raise
-                self.evolve([evolution.of_relation(error.remote)])
             except MissingRelationError:
                 if self.join is None or attempt == 9 or not self.join():
                     raise
             except PostgresError as error:
                 if error.message == decoding.REFUSED:  # tasks do not say what was wrong
                     by_tasks = False
-                elif self.evolve is not None and attempt == 0 and error.sqlstate == "22P02" and "for enum" in error.message:
-                    self.evolve([evolution.of_relation(each) for each in (self.relations | _relations(segment)).values()])
+                elif attempt == 0 and error.sqlstate == "22P02" and "for enum" in error.message:
+                    told = [evolution.of_relation(each) for each in (self.relations | _relations(segment)).values()]
+                    if not self._have_followed([replace(each, altered=False) for each in told]):
+                        raise
+                elif error.sqlstate == "23502" and self.follow and (place := (error.schema, error.table, error.column)) not in nullable:
+                    nullable.add(place)
+                    self._have_followed(self._nullable(error))
                 elif error.sqlstate not in RETRIED or attempt == 9:
                     raise
                 self.stopping()
@@ -229,88 +234,80 @@ class Applier:
                     new = [each for each in new if each[1].relation != relation.relation]
                 else:
                     new.append((seq, relation))
-        if new or self._waiting:
-            new = self._due(segment, new)
-        self._have_followed(new)
+        due = self._due(segment, new) if new else []
+        done = self._have_followed([evolution.of_relation(relation) for _, relation in due]) if due else None
+        if done is not None:
+            self.numbers |= {relation: numbers for (_, relation), numbers in zip(due, done.numbers, strict=True)}
+            self._followed |= {relation.relation: (seq, relation) for seq, relation in due}
 
-    def _have_followed(self, told: Sequence[tuple[int, m.Relation]]) -> None:
-        """Has tables follow what the stream says of them, each with its place in the stream."""
-        if not told or self.evolve is None:
-            return
-        done = self.evolve([evolution.of_relation(relation) for _, relation in told])
-        self.numbers |= {relation: numbers for (_, relation), numbers in zip(told, done.numbers, strict=True)}
-        self._followed |= {relation.relation: (seq, relation) for seq, relation in told}
-        oids = {relation.relation for _, relation in told}
-        self.pending = done.with_others([each for each in self.pending.pending if each.relation not in oids] if self.pending else [])
+    def _nullable(self, error: PostgresError) -> list[Told]:
+        """Return the table of a 23502 with its column: the publisher, whose row it is, had the column without NOT NULL then."""
+        transaction = self.engine.begin(self.stream.database)
+        try:
+            cursor, database = transaction.cursor, self.stream.database
+            local = relations.lookup(cursor, database, error.schema or "", error.table or "")
+            oids = [] if local is None else [local.oid, *relations.ancestors(cursor, database, local.oid)]
+            states = {each.relation for each in subscriptions.tables(cursor, self.stream.subscription)}
+            tables = [relations.get(cursor, database, oid) for oid in oids if oid in states]
+        finally:
+            transaction.rollback()
+        return [Told(table.schema, table.name, altered=False, nullable=frozenset({error.column or ""})) for table in tables]
+
+    def _have_followed(self, told: Sequence[Told]) -> Evolved | None:
+        """Has tables follow; None if they do not. Those of which the columns are not clear are synchronized again."""
+        if self.evolve is None:
+            return None
+        done = self.evolve(told)
+        for relation in done.unclear:
+            self.synchronize_again(relation)
+        names = {(each.schema, each.name) for each in told}
+        others = [each for each in self.pending.pending if (each.schema, each.name) not in names] if self.pending else []
+        self.pending = done.with_others(others)
+        return done
 
     def _due(self, segment: Segment, new: Sequence[tuple[int, m.Relation]]) -> list[tuple[int, m.Relation]]:
-        """Return what tables follow now of what the stream says of them; the last of what comes too early for a table waits.
+        """Leave out what the stream says of a table before the place from which on its changes are applied.
 
-        A table that has been synchronized at a place of the stream is as the publisher's was there, or later. What the stream says of it
-        before that place would take it back, and the changes from before are not applied.
+        A table sync has given the table the columns that the publisher's had at a later place, and has followed the stream from there.
         """
         begun, ends = segment.transactions.begin, segment.transactions.commit_lsn
-        told = [*self._waiting.values(), *new]
-        first = self._applied_from([evolution.of_relation(relation) for _, relation in told])
-        start = {relation.relation: applied for (_, relation), applied in zip(told, first, strict=True)}
-        early: dict[int, tuple[int, m.Relation]] = {}
-        due: list[tuple[int, m.Relation]] = []
-        for number, (seq, relation) in enumerate(told):
-            place = -1 if number < len(self._waiting) else int(np.searchsorted(begun, seq, side="right")) - 1
-            applied = start[relation.relation]
-            if applied == 0 or (applied is not None and place >= 0 and ends[place] >= applied):
-                due.append((seq, relation))
-            else:
-                early[relation.relation] = seq, relation
-        for oid in [oid for oid in early if (applied := start[oid]) is not None and ends[-1] >= applied]:
-            due.insert(0, early.pop(oid))
-        self._waiting = early
-        return due
+        first = self._applied_from([evolution.of_relation(relation) for _, relation in new])
+        places = [max(int(np.searchsorted(begun, seq, side="right")) - 1, 0) for seq, _ in new]
+        return [each for each, applied, place in zip(new, first, places, strict=True) if applied is not None and ends[place] >= applied]
 
     def _applied_from(self, told: Sequence[Told]) -> list[int | None]:
-        """Return from which commit LSN on the changes of each table are applied; None: not yet, 0: all, or there is no such table here."""
+        """Return from which commit LSN on the changes of each table are applied; None: none, 0: all, or there is no such table here."""
         transaction = self.engine.begin(self.stream.database)
         try:
             states = {each.relation: each for each in subscriptions.tables(transaction.cursor, self.stream.subscription)}
             found: list[int | None] = []
             for each in told:
                 local = relations.lookup(transaction.cursor, self.stream.database, each.schema, each.name)
-                state = None if local is None else states.get(local.oid)
-                if state is None and self.stream.only is None:
-                    found.append(0)
-                else:
-                    found.append(None if local is None else self.stream.applied_from(local.oid, state))
+                found.append(0 if local is None else self.stream.applied_from(local.oid, states.get(local.oid)))
             return found
         finally:
             transaction.rollback()
 
-    def follow_again(self, told: Sequence[Told], position: Lsn) -> None:
-        """Notes tables that are to be followed once the stream has been applied up to a position."""
+    def look_at_again(self, told: Sequence[Told], position: Lsn) -> None:
+        """Notes tables that may have columns to be NOT NULL once the stream has been applied up to a position."""
         names = {(each.schema, each.name) for each in told}
         others = [each for each in self.pending.pending if (each.schema, each.name) not in names] if self.pending else []
         position = max(position, self.pending.position) if self.pending else position
         self.pending = Evolved((), position=position).with_others([*others, *told])
 
     def follow_pending(self, applied: Lsn) -> None:
-        """Has tables follow what could not be followed before the stream was applied up to a position, if it is now."""
+        """Has columns be NOT NULL that could not be before the stream was applied up to a position, if it is now."""
         moment = time.monotonic()
-        if self.evolve is None or not (self.pending or self._waiting) or moment < self._look_again:
+        if self.evolve is None or self.pending is None or moment < self._look_again or applied < self.pending.position:
             return
         self._look_again = moment + PENDING_PAUSE
         try:
-            if self._waiting:
-                first = self._applied_from([evolution.of_relation(relation) for _, relation in self._waiting.values()])
-                due = {oid for oid, place in zip(self._waiting, first, strict=True) if place is not None and applied >= place}
-                self._have_followed([each for oid, each in self._waiting.items() if oid in due])
-                self._waiting = {oid: each for oid, each in self._waiting.items() if oid not in due}
-            if self.pending is not None and applied >= self.pending.position:
-                # a table that is being synchronized follows there: to be as it is by now would be too early for what is left to apply
-                told = self.pending.pending
-                here = [place is not None and applied >= place for place in self._applied_from(told)]
+            told = self.pending.pending
+            here = [place is not None and applied >= place for place in self._applied_from(told)]
+            now = [each for each, is_here in zip(told, here, strict=True) if is_here]
+            if now:
                 later = [each for each, is_here in zip(told, here, strict=True) if not is_here]
-                if len(later) < len(told):
-                    now = [each for each, is_here in zip(told, here, strict=True) if is_here]
-                    self.pending = self.evolve(now, applied=True).with_others(later)
+                self.pending = self.evolve(now).with_others(later)
             self.unfollowed = None
         except PostgresError as error:
             if error.severity is Severity.FATAL:

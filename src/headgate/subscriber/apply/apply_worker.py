@@ -41,6 +41,8 @@ _log = logging.getLogger("headgate.subscriber")
 
 WAIT = 1.0
 """Seconds between two looks at nothing."""
+SLOT_PAUSE = 0.1
+"""Seconds between two looks whether a sync slot has been dropped."""
 BEHIND = 10.0
 """Seconds for which a transaction has been waiting when a subscription is called behind."""
 BEHIND_AGAIN = 60.0
@@ -59,6 +61,7 @@ class ApplyWorker(Worker):
         self._account = self.launcher.ledger.of(subscription.oid)
         self.applier.left_out = self._tell_left_out
         self.applier.jobs = self.jobs
+        self.applier.synchronize_again = self._synchronize_again
         self.applier.join = None if self.make_tables is None else self._join
         self._look_again = time.monotonic()
         """When the publisher is asked next for publications and tables."""
@@ -84,7 +87,7 @@ class ApplyWorker(Worker):
             position = connection.identify_system().position
             self._check_publications(connection)
             if self.applier.follow:
-                self.applier.follow_again(self._told(None), position)
+                self.applier.look_at_again(self._told(None), position)
             two_phase = self._two_phase()
             receiver = self.open_stream(connection, subscription.slot_name, start, str(subscription.oid), two_phase=two_phase)
             if two_phase and subscription.two_phase == "p":
@@ -100,14 +103,14 @@ class ApplyWorker(Worker):
             connection.close()
 
     def _told(self, relation: int | None) -> list[Told]:
-        """Return a table, or all, to be followed once the stream is as far as the publisher: what was pending of it is not known."""
+        """Return a table, or all, to be looked at when the stream is as far as the publisher: what was pending of it is not known."""
         cursor = self.catalog.cursor()
         try:
             known = [rel.relation for rel in subscriptions.tables(cursor, self.subscription.oid)] if relation is None else [relation]
             names = subscriptions.titles(cursor, self.subscription.database, known).values()
         finally:
             cursor.close()
-        return [Told(schema, name, (), whole=False) for schema, name in sorted(names)]
+        return [Told(schema, name, altered=False) for schema, name in sorted(names)]
 
     def _start_position(self, cursor: Cursor) -> Lsn:
         if subscriptions.find(cursor, self.subscription.oid) is None:  # dropped since the launcher saw it: an origin would stay for ever
@@ -316,15 +319,35 @@ class ApplyWorker(Worker):
 
     def _taken_again(self, rel: SubscriptionRel) -> SubscriptionRel:
         """r → i: a table that is to be synchronized again, from here on without what this worker applies; later, if a slot is left."""
-        oid, again = self.subscription.oid, dataclasses.replace(rel, state=SyncState.INIT, lsn=None)
+        return self._as_new(rel.relation) or rel
+
+    def _as_new(self, relation: int) -> SubscriptionRel | None:
+        """r, s → i, by the difference if no session has asked for it; None if the slot of an earlier sync is left, or the table is gone."""
+        subscription, again = self.subscription, SubscriptionRel(self.subscription.oid, relation, SyncState.INIT, None)
 
         def take(cursor: Cursor) -> bool:
-            if origins.find(cursor, f"pg_{oid}_{rel.relation}") is not None or not subscriptions.set_table(cursor, again):
+            if origins.find(cursor, f"pg_{subscription.oid}_{relation}") is not None or not subscriptions.set_table(cursor, again):
                 return False
-            subscription_resync.take(cursor, oid, rel.relation)
+            subscription_resync.take_difference(cursor, subscription.database, subscription.oid, relation)
             return True
 
-        return again if self.catalog.change(take, Step.SYNCHRONIZATION) else rel
+        return again if self.catalog.change(take, Step.SYNCHRONIZATION) else None
+
+    def _synchronize_again(self, relation: int) -> None:
+        """Has a table synchronized again whose columns cannot be told from the stream, when the slot of an earlier sync is gone."""
+        text = 'subscription "%s": table "%s" is synchronized again, the stream does not tell which of its columns were altered how'
+        _log.info(text, self.subscription.name, self._title(relation))
+        while self._is_there(relation) and self._as_new(relation) is None:
+            self.check_stop()
+            time.sleep(SLOT_PAUSE)
+        self._unsettled = True
+
+    def _is_there(self, relation: int) -> bool:
+        cursor = self.catalog.cursor()
+        try:
+            return subscriptions.table(cursor, self.subscription.oid, relation) is not None
+        finally:
+            cursor.close()
 
     def _make_ready(self, rel: SubscriptionRel) -> None:
         assert self.progress is not None
@@ -333,7 +356,7 @@ class ApplyWorker(Worker):
             ready = dataclasses.replace(rel, state=SyncState.READY, lsn=position)
             self.catalog.change(lambda cursor: subscriptions.set_table(cursor, ready), Step.SYNCHRONIZATION)
             if self.applier.follow:
-                self.applier.follow_again(self._told(rel.relation), position)
+                self.applier.look_at_again(self._told(rel.relation), position)
 
     def _lead(self, sync: SyncWorker) -> None:
         """Tells a sync that waits how far to stream, and waits until it is there: no change between the two is lost or done twice."""

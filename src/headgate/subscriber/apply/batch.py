@@ -9,6 +9,7 @@ own; what was inserted before a TRUNCATE … RESTART IDENTITY is left out.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conversion, decoding, leaf_constraints, row_completion
 from headgate.subscriber.apply.decoding import DecodeTask, TableChanges
-from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, map_relation
+from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, local_relation, map_relation
 from headgate.types import buffers
 from headgate.walreceiver.segment import Segment, SegmentPart
 
@@ -92,8 +93,13 @@ class Batch:
         return tuple(column.name if number is None else known.get(number, column.name) for number, column in pairs)
 
     def applied_from(self, local: Relation) -> int | None:
-        """The commit LSN from which on changes of a table are applied; None: not at all (should_apply_changes_for_rel)."""
-        return self.applier.stream.applied_from(local.oid, self.states.get(local.oid))
+        """Return the commit LSN from which on changes of a table are applied; None: none of the segment (should_apply_changes_for_rel)."""
+        first = self.applier.stream.applied_from(local.oid, self.states.get(local.oid))
+        return None if first is None or first > self.segment.transactions.commit_lsn[-1] else first
+
+    def _local(self, remote: m.Relation) -> Relation:
+        """Return the local table of a published relation, whose columns need not be the relation's while no change is applied."""
+        return local_relation(self.transaction.cursor, self.applier.stream.database, remote.schema, remote.name)
 
     def _is_outside(self, local: Relation) -> bool:
         """Whether a table is not in the subscription at all (rather than not copied yet)."""
@@ -106,6 +112,7 @@ class Batch:
     def frames(self, *, by_tasks: bool) -> Generator[Frame]:
         """The frames of the segment's tables, to be applied in this order; one that is Spark's is good until the next is asked for."""
         truncations, statistics = list(self.truncations(self._truncations())), self.transaction.engine.statistics
+        by_tasks = by_tasks and not self._is_cut_by_sync()
         surveyed = self._surveyed() if by_tasks else []
         self.is_cut = self.segment.size > PART_SIZE
         if not by_tasks or not self._is_uniform(surveyed):
@@ -117,6 +124,12 @@ class Batch:
         for part, tables in zip(self.segment.parts(PART_SIZE if self.is_cut else max(self.segment.size, 1)), surveyed, strict=True):
             yield from self._by_tasks(part, tables, truncations)
         statistics.decoded(by_spark=True)
+
+    def _is_cut_by_sync(self) -> bool:
+        """Whether a table's changes are applied from a place inside of the segment: it may have other columns than those before it."""
+        ends = self.segment.transactions.commit_lsn
+        first = [self.applier.stream.applied_from(oid, state) for oid, state in self.states.items()]
+        return any(ends[0] < lsn <= ends[-1] for lsn in first if lsn is not None)
 
     def _decoded(self, truncations: Truncated) -> Iterator[Frame]:
         """Decodes a part of the segment at a time."""
@@ -136,19 +149,21 @@ class Batch:
 
     def _frame(self, changes: decode.Changes, commit_lsn: Numbers) -> pa.Table | None:
         """What of a relation's changes is to be applied; `commit_lsn` as in `TableChanges.chosen`. None: nothing."""
-        found = self.mapping(changes.relation)
-        wanted = self._wanted(found)
+        local = self._local(changes.relation)
+        wanted = self._wanted(local)
         if wanted is None:
-            self._leave_out(found.local, len(changes))
+            self._leave_out(local, len(changes))
         elif len(chosen := wanted.chosen(changes, commit_lsn)):
+            found = self.mapping(changes.relation)
+            wanted = replace(wanted, mappings=(found,))
             frame = wanted.frame(chosen, commit_lsn, self.session, self.applier.place, completed=self._is_filled(found))
             return self.completed(frame, found)
         return None
 
-    def _wanted(self, *found: Mapping) -> TableChanges | None:
+    def _wanted(self, local: Relation, *found: Mapping) -> TableChanges | None:
         """Which changes of a local table are to be applied; None: none."""
-        first, local = self.applied_from(found[0].local), found[0].local.oid
-        return None if first is None else TableChanges(found, first, self.restarted.get(local, -1))
+        first = self.applied_from(local)
+        return None if first is None else TableChanges(found, first, self.restarted.get(local.oid, -1))
 
     # ---- by tasks ---------------------------------------------------------------------------------------
 
@@ -159,11 +174,11 @@ class Batch:
             relations = decoding.known(self.said, part.first_seq)
             tables: Surveyed = {}
             for relation, count in decode.survey(*part.read(), relations=relations, first_seq=part.first_seq):
-                found = self.mapping(relation)
-                if self.applied_from(found.local) is None:
-                    self._leave_out(found.local, count)
+                local = self._local(relation)
+                if self.applied_from(local) is None:
+                    self._leave_out(local, count)
                 else:
-                    tables[relation] = found
+                    tables[relation] = self.mapping(relation)
             surveyed.append(tables)
         return surveyed
 
@@ -205,7 +220,7 @@ class Batch:
 
     def _task(self, *found: Mapping, completed: bool) -> DecodeTask:
         """What tasks do for a local table."""
-        wanted = self._wanted(*found)
+        wanted = self._wanted(found[0].local, *found)
         assert wanted is not None, "what is surveyed is applied"
         return DecodeTask(self.said, wanted, self.session, completed)
 
@@ -243,9 +258,9 @@ class Batch:
             self._check_references(truncation, lsn)
             self.applier.place.message = "INSERT"
             for remote in truncation.relations:
-                mapped = self.mapping(remote)
-                first = self.applied_from(mapped.local)
+                first = self.applied_from(self._local(remote))
                 if first is not None and lsn >= first:
+                    mapped = self.mapping(remote)
                     if truncation.message.restart_identity:
                         database, lock = self.applier.stream.database, self.transaction.lock_object
                         sequences.restart_owned(self.transaction.cursor, database, mapped.local.oid, lock)
@@ -257,7 +272,7 @@ class Batch:
         cursor, database = self.transaction.cursor, self.applier.stream.database
         applied = []
         for remote in truncation.relations:
-            local = self.mapping(remote).local
+            local = self._local(remote)
             first = self.applied_from(local)
             if first is not None and lsn >= first:
                 applied.append(relations.get(cursor, database, local.oid))

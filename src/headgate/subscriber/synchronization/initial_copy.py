@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
@@ -64,6 +64,8 @@ RATED = 10_000
 """Rows from which on the log gives a copy's rate."""
 PARALLEL_SIZE = 48 << 20
 """Tables of at least this size at the publisher are read in parallel."""
+Copied = Callable[[CreatedSlot, PublisherConnection, Transaction, RemoteRelation], None]
+"""Copies the published table, as the session that reads under the slot's snapshot sees it."""
 MOST_BYTES = 32 << 40
 """PostgreSQL's largest table."""
 MOST_ROWS = 1 << 62
@@ -124,25 +126,12 @@ class InitialCopy:
         self.began = self._moved = started = time.monotonic()
         try:
             self.estimate = self._estimated(connection)
-            copied = (
-                self._difference if self.method is Method.DIFFERENCE else self._parallel if self._is_large(connection) else self._single
-            )
-            transaction = self.worker.engine.begin(self.relation.database)
-            transaction.cancelled = self.worker.patience
-            try:
-                self.relation = self._as_it_is(transaction)
-                with self.worker.jobs(), leaf_constraints.unique(transaction, self.relation, self.worker.unique):
-                    position = copied(connection, transaction)
-                    self._look_at_indexes(transaction)
-                self._commit(transaction, position)
-            except BaseException as error:
-                transaction.rollback()
-                if isinstance(error, PySparkException | Py4JJavaError):
-                    reported = conflict.carried(error, ApplyPlace())
-                    if isinstance(reported, PublisherError):
-                        raise self._not_copied(reported) from reported
-                    raise reported from error
-                raise
+            is_large = self.method is not Method.DIFFERENCE and self._is_large(connection)
+            copied = self._difference if self.method is Method.DIFFERENCE else self._parallel if is_large else self._single
+            with (self._used if copied == self._single else self._exported)(connection) as (created, reader):
+                remote = fetch_relation(reader, self.relation.schema, self.relation.name, self.worker.subscription.publications)
+                self.worker.follow(reader, remote)
+                self._committed(copied, created, reader, remote)
         finally:
             self.running = False
         seconds = self.seconds = time.monotonic() - started
@@ -150,7 +139,26 @@ class InitialCopy:
         # the rate of a few rows would tell how long a copy takes to begin
         rate = f" ({self.rows / max(seconds, 1e-3):.0f} rows/s)" if self.rows >= RATED else ""
         _log.info('%s table "%s": %d rows in %.1f s%s', word, shown(self.relation), self.rows, seconds, rate)
-        return position
+        return created.consistent_point
+
+    def _committed(self, copied: Copied, created: CreatedSlot, reader: PublisherConnection, remote: RemoteRelation) -> None:
+        """Copies in one transaction that also writes state f and the origin's position."""
+        transaction = self.worker.engine.begin(self.relation.database)
+        transaction.cancelled = self.worker.patience
+        try:
+            self.relation = self._as_it_is(transaction)
+            with self.worker.jobs(), leaf_constraints.unique(transaction, self.relation, self.worker.unique):
+                copied(created, reader, transaction, remote)
+                self._look_at_indexes(transaction)
+            self._commit(transaction, created.consistent_point)
+        except BaseException as error:
+            transaction.rollback()
+            if isinstance(error, PySparkException | Py4JJavaError):
+                reported = conflict.carried(error, ApplyPlace())
+                if isinstance(reported, PublisherError):
+                    raise self._not_copied(reported) from reported
+                raise reported from error
+            raise
 
     def _as_it_is(self, transaction: Transaction) -> Relation:
         """The table as the transaction has it: what was altered while the publisher was waited for goes unnoticed later."""
@@ -217,29 +225,30 @@ class InitialCopy:
 
     # ---- one COPY ---------------------------------------------------------------------------------------
 
-    def _single(self, connection: PublisherConnection, transaction: Transaction) -> Lsn:
+    @contextmanager
+    def _used(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
+        """The slot, and its own session as the one that reads under its snapshot."""
         _begin(connection)
         created = connection.create_slot(self.slot, snapshot="use")
-        publications = self.worker.subscription.publications
-        remote = fetch_relation(connection, self.relation.schema, self.relation.name, publications)
-        target = self.target(transaction, remote)
-        sql = copy_command(remote)
-        self._source = connection
-        line = 1
         try:
-            for piece in connection.copy_out(sql, PIECE):
-                self.worker.check_stop()
-                rows = target.of_text(piece, line)
-                self._append(transaction, target, rows, line, piece)
-                line += rows.num_rows
-                self.count(rows.num_rows, len(piece))
+            yield created, connection
         except PublisherError as error:
             raise self._not_copied(error) from error
         try:
             connection.query("COMMIT")
         except PostgresError as error:
             raise PostgresError("08006", f"table copy could not finish transaction on publisher: {error.message}") from error
-        return created.consistent_point
+
+    def _single(self, _: CreatedSlot, reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation) -> None:
+        target = self.target(transaction, remote)
+        self._source = reader
+        line = 1
+        for piece in reader.copy_out(copy_command(remote), PIECE):
+            self.worker.check_stop()
+            rows = target.of_text(piece, line)
+            self._append(transaction, target, rows, line, piece)
+            line += rows.num_rows
+            self.count(rows.num_rows, len(piece))
 
     def _not_copied(self, error: PublisherError) -> PostgresError:
         return PostgresError("08006", f'could not start initial contents copy for table "{shown(self.relation)}": {error.message}')
@@ -299,12 +308,8 @@ class InitialCopy:
 
     # ---- the difference ---------------------------------------------------------------------------------
 
-    def _difference(self, connection: PublisherConnection, transaction: Transaction) -> Lsn:
-        with self._exported(connection) as (created, reader):
-            reader.query("SET TimeZone = 'UTC'")  # as the texts here
-            remote = fetch_relation(reader, self.relation.schema, self.relation.name, self.worker.subscription.publications)
-            reconciliation.reconcile(self, self.worker.difference, transaction, reader, remote)
-        return created.consistent_point
+    def _difference(self, _: CreatedSlot, reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation) -> None:
+        reconciliation.reconcile(self, self.worker.difference, transaction, reader, remote)
 
     @contextmanager
     def _exported(self, connection: PublisherConnection) -> Iterator[tuple[CreatedSlot, PublisherConnection]]:
@@ -323,28 +328,25 @@ class InitialCopy:
 
     # ---- parallel ---------------------------------------------------------------------------------------
 
-    def _parallel(self, connection: PublisherConnection, transaction: Transaction) -> Lsn:
-        subscription = self.worker.subscription
-        with self._exported(connection) as (created, reader):
-            remote = fetch_relation(reader, self.relation.schema, self.relation.name, subscription.publications)
-            target = self.target(transaction, remote)
-            size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
-            pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
-            if target.checked or target.completed or not remote.columns or self.relation.is_partitioned or self.relation.parent:
-                self._source = reader
-                for piece in reader.copy_out(copy_command(remote), PIECE):
-                    self.worker.check_stop()
-                    rows = target.of_text(piece, self.rows + 1)
-                    with step(Step.COPY_RANGE):
-                        self._append(transaction, target, rows, self.rows + 1, piece)
-                    self.count(rows.num_rows, len(piece))
-            else:
-                self._patience = STILL_RANGE_SECONDS
-                conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"))
-                place, state = transaction.data_path(self.relation), transaction.state(self.relation)
-                task = CopyTask(subscription.conninfo, self.slot, created.snapshot or "", target, place, state.physical, state.lists)
-                transaction.add_files(self.relation, self._written(transaction, task, conditions))
-        return created.consistent_point
+    def _parallel(self, created: CreatedSlot, reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation) -> None:
+        target = self.target(transaction, remote)
+        size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
+        pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
+        if target.checked or target.completed or not remote.columns or self.relation.is_partitioned or self.relation.parent:
+            self._source = reader
+            for piece in reader.copy_out(copy_command(remote), PIECE):
+                self.worker.check_stop()
+                rows = target.of_text(piece, self.rows + 1)
+                with step(Step.COPY_RANGE):
+                    self._append(transaction, target, rows, self.rows + 1, piece)
+                self.count(rows.num_rows, len(piece))
+        else:
+            self._patience = STILL_RANGE_SECONDS
+            conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"))
+            place, state = transaction.data_path(self.relation), transaction.state(self.relation)
+            conninfo, snapshot = self.worker.subscription.conninfo, created.snapshot or ""
+            task = CopyTask(conninfo, self.slot, snapshot, target, place, state.physical, state.lists)
+            transaction.add_files(self.relation, self._written(transaction, task, conditions))
 
     def _written(self, transaction: Transaction, task: CopyTask, conditions: Sequence[str]) -> list[Action]:
         """Copies all ranges, some at a time; the `add` actions of the files that the tasks wrote, in the order of the ranges."""

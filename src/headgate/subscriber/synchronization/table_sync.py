@@ -6,7 +6,8 @@ States of a table in pg_subscription_rel, and phases of its sync worker; a state
     d  DATASYNC      sync worker, before it copies: what a crash leaves behind is dropped and copied afresh
     f  FINISHEDCOPY  sync worker, in the one commit of the copied rows and of the origin ``pg_<sub>_<rel>`` at the slot's LSN
        SYNCWAIT      (in memory) the copy stands at `lsn`; the worker waits for the apply worker
-       CATCHUP       (in memory) apply worker: `lsn` is its own position, up to which the sync worker streams
+       CATCHUP       (in memory) apply worker: `lsn` is its own position, up to which the sync worker streams; back to d, for a copy of
+                     a later place, if the stream does not tell which columns of a table that follows were altered how
     s  SYNCDONE      sync worker: all changes that end at or before `lsn` are in the table; the slot is dropped
     r  READY         apply worker, when its position has reached `lsn`; from here back to i, if a session asks for it (subscription_resync)
 
@@ -46,15 +47,16 @@ from headgate.catalog.replication.subscription_resync import Method
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 from headgate.lsn import INVALID, Lsn
+from headgate.sql.names import qualified
 from headgate.subscriber.apply import evolution
 from headgate.subscriber.apply.apply import AppliedStream, Applier
-from headgate.subscriber.apply.evolution import Told
-from headgate.subscriber.apply.relation_map import MissingColumnsError
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.subscriber.synchronization.initial_copy import InitialCopy
 from headgate.subscriber.worker import Worker
+from headgate.walreceiver import definition
 from headgate.walreceiver.connection import PublisherConnection, literal
 from headgate.walreceiver.receiver import StreamEndError
+from headgate.walreceiver.remote import PublishedTable, RemoteRelation
 
 if TYPE_CHECKING:
     from headgate.subscriber.apply.apply_worker import ApplyWorker
@@ -69,6 +71,10 @@ class Phase(enum.Enum):
     SYNCWAIT = "w"
     CATCHUP = "c"
     SYNCDONE = "s"
+
+
+class BegunAgainError(Exception):
+    """The copy does not fit the stream, and is made again."""
 
 
 class SyncWorker(Worker):
@@ -103,9 +109,12 @@ class SyncWorker(Worker):
         """What applies changes of the table alone."""
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation)
         follow = self.subscription.schema_evolution == "follow"
-        return Applier(
-            self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique, follow, jobs=self.jobs
-        )
+        applier = Applier(
+            self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique, follow,
+            jobs=self.jobs,
+        )  # fmt: skip
+        applier.synchronize_again = self._begin_again
+        return applier
 
     def folder(self, name: str) -> Path:
         """Where the worker may keep files of its own."""
@@ -113,13 +122,17 @@ class SyncWorker(Worker):
 
     def work(self) -> None:
         """From whatever state the catalog has to SYNCDONE."""
-        try:
-            self._synchronize()
-        except MissingColumnsError as error:
-            if self.evolve is None:
-                raise
-            self.evolve([evolution.of_copy(error)])
-            self._synchronize()
+        while True:
+            try:
+                self._synchronize()
+            except BegunAgainError as error:
+                _log.info("%s", error)
+                with self._moved:
+                    self.phase = Phase.COPY
+                    self._moved.notify_all()
+                self.check_stop()
+            else:
+                return
 
     def _synchronize(self) -> None:
         found = self._read()
@@ -162,13 +175,8 @@ class SyncWorker(Worker):
             return known.remote_lsn
         if state.state == SyncState.DATASYNC:
             connection.drop_slot(self.slot, missing_ok=True)
-        method = self._method(relation)
-        if method is not None and self.evolve is not None and self.subscription.schema_evolution == "follow":
-            # the columns may be those of an earlier place of the stream, or a guess of them (`column_identity`)
-            self.evolve([Told(relation.schema, relation.name, (), whole=False)])
-            relation = self._read_again(relation)
         self.catalog.change(lambda cursor: self._begin_copy(cursor, relation.oid), Step.SYNCHRONIZATION)
-        self.copy = InitialCopy(self, relation, self.slot, self.origin, method)
+        self.copy = InitialCopy(self, relation, self.slot, self.origin, self._method(relation))
         position = self.copy.run(connection)
         copied = self.launcher.ledger.of(self.subscription.oid).copied
         done = Counters(bytes=self.copy.bytes, batches=1, seconds={"copy": self.copy.seconds})
@@ -176,12 +184,32 @@ class SyncWorker(Worker):
         copied.add(done)
         return position
 
-    def _read_again(self, relation: Relation) -> Relation:
-        cursor = self.catalog.cursor()
-        try:
-            return relations.get(cursor, relation.database, relation.oid)
-        finally:
-            cursor.close()
+    def follow(self, reader: PublisherConnection, published: RemoteRelation) -> None:
+        """Has the table get the columns that the publisher's has under the slot's snapshot (schema_evolution).
+
+        `reader` reads under the snapshot. COPY takes columns by their names of now: they are the snapshot's, or the sync begins again.
+        """
+        if self.evolve is None:
+            return
+        reader.query(f"SELECT 1 FROM {qualified(published.schema, published.name)} LIMIT 0")  # locks the table
+        tables = [PublishedTable(published.schema, published.name, tuple(column.name for column in published.columns))]
+        catalog = definition.read(reader, tables)
+        with PublisherConnection.open(self.subscription.conninfo, self.slot, waker=self.waker) as connection:
+            now = definition.read(connection, tables)
+        if now.tables.get(published.oid) != catalog.tables[published.oid]:
+            raise BegunAgainError(f'table "{published.schema}.{published.name}" was altered after the slot "{self.slot}" was created')
+        self.evolve([evolution.of_catalog(published, catalog)], catalog=catalog)
+
+    def _begin_again(self, relation: int) -> None:
+        """The stream does not tell the columns behind the copy: back to state d."""
+
+        def begin(cursor: Cursor) -> None:
+            subscription = self.subscription
+            subscriptions.set_table(cursor, SubscriptionRel(subscription.oid, relation, SyncState.DATASYNC, None))
+            subscription_resync.take_difference(cursor, subscription.database, subscription.oid, relation)
+
+        self.catalog.change(begin, Step.SYNCHRONIZATION)
+        raise BegunAgainError(f"the columns of table {relation} cannot be told from the stream")
 
     def _method(self, relation: Relation) -> Method | None:
         """How a table that had been synchronized before is synchronized again; None for a first copy."""
@@ -266,6 +294,7 @@ class SyncWorker(Worker):
                 self.spool.release(segment)
         finally:
             receiver.stop()
+            self.spool.close()
         return position
 
     def _finish(self, end: Lsn) -> None:
