@@ -21,7 +21,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from bench import catalogs, compare, gate, hostile, replication, sessions, tables, wide
+from bench import busy, catalogs, compare, gate, hostile, replication, sessions, tables, wide
 from bench import filter as filters
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
@@ -136,10 +136,14 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         measure_sessions(report, native, node, int(1_000_000 * scale))
     if "hostile" in only:
         measure_hostile(report, native, node, 120 * scale)
-    if "tables" in only:
-        measure_tables(report, source, node, int(2_000 * scale))
-    if "catalogs" in only:
-        measure_catalogs(report, native, node, (10, int(1_000 * scale)))
+    parts: dict[str, Callable[[], None]] = {
+        "tables": lambda: measure_tables(report, source, node, int(2_000 * scale)),
+        "busy": lambda: measure_busy(report, source, node, int(1_000 * scale)),
+        "catalogs": lambda: measure_catalogs(report, native, node, (10, int(1_000 * scale))),
+    }
+    for name, measured in parts.items():
+        if name in only:
+            measured()
     if "compare" in only:
         measure_compare(report, source, native, node, int(10_000_000 * scale), runs)
     if "wide" in only:
@@ -208,6 +212,28 @@ def measure_tables(report: Report, source: DemoServer, node: DemoServer, count: 
     seconds = tables.streamed(pub, "bench_many", count)
     report.value(f"20 changes of each of {min(count, tables.CHANGING)} tables, streamed", f"{seconds:.1f} s, {tables.size(pid)}", "")
     sub.execute("DROP SUBSCRIPTION bench_many")
+
+
+def measure_busy(report: Report, source: DemoServer, node: DemoServer, count: int) -> None:
+    """Tables that a subscription makes, and that a dump makes, beside a subscription that is never at rest."""
+    many, few = tables.database(source, "bench_busy_many"), tables.database(source, "bench_busy_few")
+    busy.defined(many, count)
+    busy.defined(few, count * 2 // busy.STATEMENTS)
+    with busy.load(source, node) as done:
+        for what, wanted, measured in (
+            (f"create_tables of {count:,} tables", "60 s", lambda: busy.made(many, tables.database(node, "bench_busy"))),
+            (
+                f"a dump of {2 * count:,} statements by psql",
+                "60 s",
+                lambda: busy.restored(few, tables.database(node, "bench_busy_psql"), node.root),
+            ),
+            ("the same by psql -1", "60 s", lambda: busy.restored(few, tables.database(node, "bench_busy_once"), node.root, "-1")),
+        ):
+            before = done[0]
+            seconds = measured()
+            report.value(
+                f"{what}, beside a busy subscription", f"{seconds:.1f} s, {(done[0] - before) / seconds:,.0f} transactions/s", wanted
+            )
 
 
 def measure_catalogs(report: Report, native: DemoServer, node: DemoServer, counts: tuple[int, ...]) -> None:
