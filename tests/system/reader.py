@@ -37,6 +37,12 @@ def to_pandas(path: str, version: int | None) -> pa.Table:
     return pa.Table.from_pandas(deltalake.DeltaTable(path, version=version).to_pandas())
 
 
+def load_cdf(path: str, version: int | None) -> pa.Table:
+    import deltalake
+
+    return pa.table(deltalake.DeltaTable(path).load_cdf(starting_version=0, ending_version=version).read_all())
+
+
 def polars(path: str, version: int | None) -> pa.Table:
     import polars
 

@@ -156,6 +156,25 @@ def test_every_reader_sees_what_select_sees(node: Server, spark: SparkSession, p
     assert {table: _versions(path) for table, path in folder.items()} == before
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_delta_rs_reads_the_change_feed_of_a_table_without_column_mapping(node: Server, python: Path) -> None:
+    database = node.new_database()
+    node.psql(database, SCENE)
+    with closing(psycopg.connect(node.conninfo(database))) as session:
+        named = {row[1]: (row[3], row[4]) for row in session.execute("SELECT * FROM headgate.snapshot()")}
+        expected = selected(session, "plain")
+    changes = read(python, "load_cdf", *named["plain"])
+    assert not isinstance(changes, str)
+    net: Counter[str] = Counter()
+    for change in changes:
+        row = json.dumps({name: value for name, value in change.items() if not name.startswith("_")})
+        net[row] += 1 if change["_change_type"] in ("insert", "update_postimage") else -1
+    assert sorted(+net) == sorted(json.dumps(row) for row in expected)
+    assert not -net
+    assert read(python, "load_cdf", *named["mapped"]) == "DeltaError"
+
+
 def _compare(python: Path, named: dict[str, tuple[str, int]], expected: dict[str, Any], *, newest: bool) -> None:
     for reader, refused in REFUSED.items():
         for table, (path, version) in named.items():
