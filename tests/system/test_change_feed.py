@@ -37,7 +37,8 @@ print(json.dumps([row.asDict() for row in copied], default=str))
 """
 PRINT_LSN = """
 import json
-print(json.dumps({"feed": feed.count(), "with": with_lsn.where("lsn IS NOT NULL").count()}))
+rows = spark.read.format("delta").option("versionAsOf", version).load(path).count()
+print(json.dumps({"feed": feed.count(), "with": with_lsn.where("lsn IS NOT NULL").count(), "rows": rows}))
 """
 
 
@@ -132,6 +133,7 @@ def test_a_copy_that_follows_the_change_feed_is_the_table(reader: Reader) -> Non
     assert reader.run(reader.program()) == selected(reader)
     counted = reader.run(reader.program(lsn=True))
     assert counted["feed"] == counted["with"] > 0
+    assert counted["rows"] == len(selected(reader))
 
 
 @pytest.mark.parametrize("environment", [OWN], indirect=True)
