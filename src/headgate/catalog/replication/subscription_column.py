@@ -63,15 +63,18 @@ def of_subscription(cursor: Cursor, subscription: int) -> list[tuple[int, Follow
 def write(cursor: Cursor, database: int, subscription: int, relation: int, columns: Sequence[FollowedColumn]) -> None:
     """Writes the columns of a table, in place of what was there."""
     forget(cursor, subscription, relation)
-    for each in columns:
-        run(
-            cursor,
-            f"INSERT INTO hg.subscription_column (dbid, subid, relid, {_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                database, subscription, relation, each.attnum, each.name, each.type, each.type_oid, each.typmod,
-                each.local_type, each.not_null, each.default, each.dropped, each.unfilled, each.relation,
-            ],
-        )  # fmt: skip
+    if not columns:
+        return
+    marks = ", ".join([f"({', '.join('?' * (3 + len(_FIELDS.split(','))))})"] * len(columns))
+    values = [
+        value
+        for each in columns
+        for value in (
+            database, subscription, relation, each.attnum, each.name, each.type, each.type_oid, each.typmod,
+            each.local_type, each.not_null, each.default, each.dropped, each.unfilled, each.relation,
+        )
+    ]  # fmt: skip
+    run(cursor, f"INSERT INTO hg.subscription_column (dbid, subid, relid, {_FIELDS}) VALUES {marks}", values)
 
 
 def filled(cursor: Cursor, subscription: int, relation: int) -> None:

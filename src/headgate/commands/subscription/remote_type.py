@@ -50,6 +50,8 @@ class Types:
     """Comments of schemas."""
     tell: Callable[[str], None]
     _known: dict[int, LocalType] = field(default_factory=dict)
+    _builtins: dict[str, LocalType] = field(default_factory=dict)
+    """PostgreSQL's own types by the publisher's name of them: each is taken apart once, not for each column."""
 
     def of_column(self, column: DefinedColumn) -> LocalType:
         """The type for a column, declared with as many dimensions as there."""
@@ -91,7 +93,9 @@ class Types:
 
     def _builtin(self, shown: str) -> LocalType:
         """A type of PostgreSQL's own; the name is the publisher's, and taken apart."""
-        return self._usable(parsed(shown))
+        if shown not in self._builtins:
+            self._builtins[shown] = self._usable(parsed(shown))
+        return self._builtins[shown]
 
     def _usable(self, name: ParseNode) -> LocalType:
         kind = self._kind(name)
