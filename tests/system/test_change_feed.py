@@ -76,7 +76,7 @@ class Reader:
     def run(self, program: str) -> Any:
         """Return what the program prints, or the end of its errors."""
         done = self.start(program)
-        printed, errors = done.communicate(timeout=600)
+        printed, errors = done.communicate(timeout=900)
         return json.loads(printed.splitlines()[-1]) if done.returncode == 0 else errors
 
 
