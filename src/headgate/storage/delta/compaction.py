@@ -119,7 +119,8 @@ class Compactor:
 
     def _note_failure(self, key: Key, text: str) -> None:
         self._engine.obstacles.note("compacting", key, text)
-        self._retry_at = time.monotonic() + RETRY_SECONDS if not self._failed else self._retry_at
+        if not self._failed:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
         self._failed.add(key)
 
     def _retry(self) -> None:
