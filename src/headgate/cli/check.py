@@ -36,10 +36,10 @@ def report(found: Found) -> int:
         nonlocal tables
         tables = yield from found
 
-    for each in all_findings():
+    for finding in all_findings():
         show_progress("")
-        out(each.line)
-        kinds[each.severity] += 1
+        out(finding.line)
+        kinds[finding.severity] += 1
     show_progress("")
     told = ", ".join(count(kinds[severity], severity.value) for severity in FindingSeverity if kinds[severity])
     out(f"checked {count(tables, 'table')}: {told or 'nothing found'}")

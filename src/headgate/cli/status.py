@@ -202,9 +202,9 @@ def _copying(copy: CopyReport) -> str:
 
 def _differences(one: SubscriptionReport) -> Iterator[str]:
     """What is here otherwise than there, and what was left out."""
-    differing = [f"types    {each['column']}: {each['there']} there, {each['here']} here" for each in one["types"]]
-    differing += [f"unfilled {each['column']}: {count(each['rows'], 'row')} that the publisher has values for" for each in one["unfilled"]]
-    differing += [f"left out {each['table']}: {count(each['changes'], 'change')}" for each in one["left_out"]]
+    differing = [f"types    {column['column']}: {column['there']} there, {column['here']} here" for column in one["types"]]
+    differing += [f"unfilled {gap['column']}: {count(gap['rows'], 'row')} that the publisher has values for" for gap in one["unfilled"]]
+    differing += [f"left out {table['table']}: {count(table['changes'], 'change')}" for table in one["left_out"]]
     for line in differing[:LINES]:
         yield f"    {line}"
     if len(differing) > LINES:

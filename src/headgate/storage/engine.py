@@ -180,7 +180,7 @@ class Engine:
         """Note the table of which a statement or a worker has met a file that is damaged or missing."""
         if error.sqlstate not in _UNREADABLE:
             return
-        text = next((each for each in (error.message, error.detail) if each and f"{self.base}/" in each), "")
+        text = next((part for part in (error.message, error.detail) if part and f"{self.base}/" in part), "")
         found = _OF_A_TABLE.search(text, text.find(f"{self.base}/") + len(str(self.base)))
         if found is not None:
             self.obstacles.note(READING, (int(found[1]), int(found[2])), text)

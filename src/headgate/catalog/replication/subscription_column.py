@@ -68,10 +68,10 @@ def write(cursor: Cursor, database: int, subscription: int, relation: int, colum
     marks = ", ".join([f"({', '.join('?' * (3 + len(_FIELDS.split(','))))})"] * len(columns))
     values = [
         value
-        for each in columns
+        for column in columns
         for value in (
-            database, subscription, relation, each.attnum, each.name, each.type, each.type_oid, each.typmod,
-            each.local_type, each.not_null, each.default, each.dropped, each.unfilled, each.relation,
+            database, subscription, relation, column.attnum, column.name, column.type, column.type_oid, column.typmod,
+            column.local_type, column.not_null, column.default, column.dropped, column.unfilled, column.relation,
         )
     ]  # fmt: skip
     run(cursor, f"INSERT INTO hg.subscription_column (dbid, subid, relid, {_FIELDS}) VALUES {marks}", values)

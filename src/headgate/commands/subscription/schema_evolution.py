@@ -100,7 +100,7 @@ def _read(subscription: Subscription, told: Sequence[Told]) -> tuple[Lsn, Defini
     """Return the end of the publisher's log, and its catalog after that."""
     with PublisherConnection.open(subscription.conninfo, subscription.name) as connection:
         position = connection.identify_system().position
-        return position, definition.read(connection, [PublishedTable(each.schema, each.name) for each in told], told_types(told))
+        return position, definition.read(connection, [PublishedTable(table.schema, table.name) for table in told], told_types(told))
 
 
 def told_types(told: Sequence[Told]) -> set[int]:

@@ -43,7 +43,7 @@ def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], a
     known = implementation(function)
     if known is None or known.spark is None:
         shown = registry.format_type
-        raise refuse_function(found, f"function {found.name}({', '.join(shown(each) for each in found.arguments)})")
+        raise refuse_function(found, f"function {found.name}({', '.join(shown(argument) for argument in found.arguments)})")
     value = known.spark(node, args)
     if not found.strict:
         return value

@@ -31,8 +31,8 @@ def _found(report: StatusReport) -> Iterator[tuple[str, str, str, str | None]]:
     for disk in report["disks"]:
         if disk["free_bytes"] < LOW_SPACE:
             yield "disk", f'disk of "{disk["folder"]}"', f"{disk['free_bytes'] >> 20} MB are free", "On this node: free disk space."
-    for each in report["unreadable"]:
-        yield "table", each["table"], f"it cannot be read: {each['message']}", RESTORE
+    for table in report["unreadable"]:
+        yield "table", table["table"], f"it cannot be read: {table['message']}", RESTORE
     for one in report["subscriptions"]:
         for problem in one["problems"]:
             yield problem["kind"], problem["subject"], problem["message"], problem["to_do"]
