@@ -5,8 +5,8 @@ temporary slots, live here. What must hold: a slot is acquired by one backend at
 goes back; the log from `restart_lsn` on is kept (`oldest`). A node's transactions are in the log only when they have
 committed, so nothing before `confirmed_flush_lsn` is ever needed again: `restart_lsn` is the same position.
 
-The confirmed position is written to the catalog at most every `PERSIST_SECONDS`, and when the slot is released: after a crash a
-slot may send transactions again that its client has confirmed, never fewer, as in PostgreSQL. A subscriber names
+The confirmed position is written to the catalog at most every `PERSIST_SECONDS`, at a checkpoint, and when the slot is released:
+after a crash a slot may send transactions again that its client has confirmed, never fewer, as in PostgreSQL. A subscriber names
 its own position when it starts to stream.
 """
 
@@ -297,7 +297,7 @@ class Slots:
             live.persisted = max(live.persisted, slot.confirmed_flush_lsn)
 
     def persist_all(self) -> None:
-        """Writes all positions; at shutdown."""
+        """Write all positions that the catalog does not have yet; at each checkpoint and at shutdown."""
         for live in self.all():
             self._try_to_persist(live.slot.name)
 

@@ -1,4 +1,6 @@
-"""The checkpointer: gives up slots that hold back too much, and removes what no slot needs (manual, 20.6.1 and 30.5).
+"""The checkpointer: gives up slots that hold back too much, saves the positions of the others, and removes what no slot needs.
+
+Manual, 20.6.1 and 30.5.
 
 One thread of the node. A checkpoint happens after checkpoint_timeout, after half of max_wal_size in the transaction log, and
 when CHECKPOINT asks for it. wal_status of a slot, with d = end of the log - restart_lsn:
@@ -89,7 +91,10 @@ class Checkpointer:
                 self.checkpoint(self._check)
 
     def checkpoint(self, check: Callable[[], None]) -> None:
-        """Gives up slots, then removes what is not needed any more; `check` raises to end the wait for another, and for executors."""
+        """Give up slots, save the positions of the others, remove what is not needed any more (CheckPointReplicationSlots in PostgreSQL).
+
+        `check` raises to end the wait for another checkpoint, and for executors.
+        """
         node = self._node
         with self._alone(check):
             self._last, self._last_end = time.monotonic(), node.engine.log.end
@@ -99,6 +104,7 @@ class Checkpointer:
             timeout: int = node.settings.integer(IDLE_TIMEOUT)
             if timeout:
                 node.slots.invalidate_idle(timeout)
+            node.slots.persist_all()  # one that was confirmed shortly after the one before is not saved by itself while its stream rests
             self._write_due(check)
             self._cleaner.clean(node.engine.oldest(), node.settings.integer("file_retention"))
             node.catalog.checkpoint(0)
