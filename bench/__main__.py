@@ -134,8 +134,6 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         measure_gate(report, native, node, int(1_000_000 * scale), runs)
     if "sessions" in only:
         measure_sessions(report, native, node, int(1_000_000 * scale))
-    if "hostile" in only:
-        measure_hostile(report, native, node, 120 * scale)
     parts: dict[str, Callable[[], None]] = {
         "tables": lambda: measure_tables(report, source, node, int(2_000 * scale)),
         "busy": lambda: measure_busy(report, source, node, int(1_000 * scale)),
@@ -327,7 +325,11 @@ def with_servers(report: Report, options: argparse.Namespace, root: Path) -> Non
         pid = int((node.data / "headgate.pid").read_text().splitlines()[0])
         with Peak(pid) as peak:
             measure(report, options, source, native, node)
-        report.value("peak memory of the node", f"{peak.bytes / 2**30:.2f} GiB", "2.5 GiB")
+        if peak.bytes:
+            report.value("peak memory of the node", f"{peak.bytes / 2**30:.2f} GiB", "2.5 GiB")
+        if "hostile" in options.only.split(","):
+            # not beside Peak: while smaps_rollup is read, threads wait for their memory (worst wait 2.3 s instead of 0.8 s)
+            measure_hostile(report, native, node, 120 * options.scale)
     finally:
         for server in servers:
             server.stop()
