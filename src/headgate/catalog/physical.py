@@ -74,6 +74,8 @@ EXTRA = {
         ("indcolumnspretty", "VARCHAR[]"), ("indincludetext", "VARCHAR"), ("indpredpretty", "VARCHAR"),
     ),
     "pg_partitioned_table": (("partkeydef", "VARCHAR"),),
+    "pg_proc": (("prodef", "VARCHAR"), ("proargumentstext", "VARCHAR"), ("proidentitytext", "VARCHAR"), ("proresulttext", "VARCHAR")),
+    "pg_trigger": (("tgqualpretty", "VARCHAR"), ("tgargstext", "VARCHAR")),
     "pg_rewrite": (("ev_query", "VARCHAR"), ("ev_pretty", "VARCHAR"), ("ev_qualified", "VARCHAR")),
 }  # fmt: skip
 """Columns that PostgreSQL has not, behind its own: options of publications, the bound tree of a row filter, and texts that would be

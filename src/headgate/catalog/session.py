@@ -41,6 +41,11 @@ class SessionContext:
     emptied_at_commit: set[int] = field(default_factory=set)
     """Temporary tables (oids) that are ON COMMIT DELETE ROWS."""
 
+    function_depth: int = 0
+    """How many calls of functions are inside each other."""
+    trigger_depth: int = 0
+    """How many triggers are inside each other (pg_trigger_depth())."""
+
     transaction_start: datetime | None = None
     """What now() gives; None where no server tells, then it is the moment that asks."""
     statement_start: datetime | None = None

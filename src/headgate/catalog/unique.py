@@ -44,7 +44,12 @@ class UniqueIndex:
 
     def key(self, row: Mapping[str, Any]) -> CatalogKey:
         """The key of a row, which has at least these columns, and `dbid` where the catalog is not shared."""
-        return CatalogKey(0 if self.shared else row["dbid"], self.name, tuple([row[column] for column in self.columns]))
+        return CatalogKey(0 if self.shared else row["dbid"], self.name, tuple([_hashable(row[column]) for column in self.columns]))
+
+
+def _hashable(value: Any) -> Any:
+    """A value as part of a key: the argument types of a function are a list."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 @functools.cache
@@ -92,7 +97,7 @@ def is_committed(cursor: CatalogCursor, key: CatalogKey) -> bool:
     index = _by_name()[key.constraint]
     scope = () if index.shared else ("dbid",)
     condition = " AND ".join(f"{column} = ?" for column in (*index.columns, *scope))
-    parameters = [*key.values, *((key.database,) if scope else ())]
+    parameters = [*(list(each) if isinstance(each, tuple) else each for each in key.values), *((key.database,) if scope else ())]
     return bool(cursor.execute(f"SELECT 1 FROM hg.{index.catalog} WHERE {condition} LIMIT 1", parameters).fetchall())
 
 

@@ -10,6 +10,7 @@ from headgate.commands.dml import assignment, returning
 from headgate.commands.dml.insert import target, target_columns
 from headgate.commands.dml.returning import plan_returning
 from headgate.commands.dml.update import changed_source, named
+from headgate.commands.function import user_call
 from headgate.commands.query import explain, rendering, select
 from headgate.commands.query.clause import from_clause
 from headgate.commands.query.clause.select_list import expand, resolve_unknown
@@ -45,8 +46,9 @@ def describe(
         number: (parameter_types[number - 1] if number <= len(parameter_types) else 0)
         for number in range(1, max(highest, len(parameter_types)) + 1)
     }
+    node = user_call.described(node, session, known)
     if node.DESCRIPTOR.name == "SelectStmt" and (answered := constant.answer(node, session)) is not None:
-        return Described(parameter_types, tuple(answered.columns))
+        return Described(_types(known), tuple(answered.columns))
     if node.DESCRIPTOR.name == "SelectStmt" and (found := single_table.columns(node, session, known)) is not None:
         return Described(_types(known), found)
     if node.DESCRIPTOR.name == "SelectStmt" and select.by_catalog(node, session, known):

@@ -15,6 +15,7 @@ from headgate.commands.copy import copy
 from headgate.commands.database import comment, database, maintenance, restore, schema
 from headgate.commands.describe import describe, returned_columns
 from headgate.commands.dml import delete, insert, merge, update
+from headgate.commands.function import call, definition, user_call
 from headgate.commands.publication import publication
 from headgate.commands.query import explain, select
 from headgate.commands.query.planner import Planner
@@ -25,6 +26,7 @@ from headgate.commands.session import Session
 from headgate.commands.subscription import subscription
 from headgate.commands.table import alter_table, create_table_as, index, policy, rename, table
 from headgate.commands.transaction import read_only
+from headgate.commands.trigger import definition as trigger
 from headgate.commands.type import composite_type, domain, user_type
 from headgate.commands.view import view
 from headgate.errors import PostgresError, not_supported
@@ -59,6 +61,7 @@ def execute(node: ParseNode, text: str, session: Session) -> Result:
 def run_one(node: ParseNode, session: Session) -> Result:
     """Runs one statement once, whatever is committed meanwhile."""
     kind = node.DESCRIPTOR.name
+    node = user_call.settled(node, session)
     read_only.check(node, session, lambda each: describe(each, "", session, tuple(given.type_oid for given in session.parameters)))
     by_object = BY_OBJECT.get(kind)
     if by_object is not None:
@@ -141,12 +144,18 @@ ACTIONS: dict[str, Action] = {
     "ConstraintsSetStmt": set_constraints.set_constraints,
     "DropOwnedStmt": ownership.drop_owned,
     "ReassignOwnedStmt": ownership.reassign_owned,
+    "CreateFunctionStmt": definition.create,
+    "AlterFunctionStmt": definition.alter,
+    "CreateTrigStmt": trigger.create,
+    "CallStmt": call.call,
+    "DoStmt": call.do,
     "CommentStmt": comment.comment,
     "VacuumStmt": maintenance.vacuum,
     "ReindexStmt": maintenance.reindex,
     "ExplainStmt": explain.explain,
 }
 
+_ROUTINES = (pb.OBJECT_FUNCTION, pb.OBJECT_PROCEDURE, pb.OBJECT_ROUTINE)
 BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
     "DropStmt": (
         "remove_type",
@@ -154,12 +163,14 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_TABLE: table.drop,
             pb.OBJECT_INDEX: index.drop,
             pb.OBJECT_POLICY: policy.drop,
+            pb.OBJECT_TRIGGER: trigger.drop,
             pb.OBJECT_VIEW: view.drop,
             pb.OBJECT_SCHEMA: schema.drop,
             pb.OBJECT_PUBLICATION: publication.drop,
             pb.OBJECT_SEQUENCE: sequence.drop_sequence,
             pb.OBJECT_TYPE: user_type.drop,
             pb.OBJECT_DOMAIN: user_type.drop,
+            **dict.fromkeys(_ROUTINES, definition.drop),
         },
     ),
     "RenameStmt": (
@@ -172,6 +183,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_COLUMN: rename.rename,
             pb.OBJECT_TABCONSTRAINT: rename.rename,
             pb.OBJECT_POLICY: policy.rename,
+            pb.OBJECT_TRIGGER: trigger.rename,
             pb.OBJECT_SCHEMA: schema.rename,
             pb.OBJECT_TYPE: user_type.rename,
             pb.OBJECT_DOMAIN: user_type.rename,
@@ -180,6 +192,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_ROLE: role.rename,
             pb.OBJECT_PUBLICATION: publication.rename,
             pb.OBJECT_SUBSCRIPTION: subscription.rename,
+            **dict.fromkeys(_ROUTINES, definition.rename),
         },
     ),
     "AlterOwnerStmt": (
@@ -191,6 +204,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_DATABASE: database.change_owner,
             pb.OBJECT_PUBLICATION: publication.change_owner,
             pb.OBJECT_SUBSCRIPTION: subscription.change_owner,
+            **dict.fromkeys(_ROUTINES, definition.change_owner),
         },
     ),
     "AlterObjectSchemaStmt": (
@@ -201,6 +215,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SEQUENCE: rename.set_schema,
             pb.OBJECT_TYPE: user_type.set_schema,
             pb.OBJECT_DOMAIN: user_type.set_schema,
+            **dict.fromkeys(_ROUTINES, definition.set_schema),
         },
     ),
     "AlterTableStmt": (

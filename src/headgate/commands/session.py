@@ -123,6 +123,14 @@ class Session(Protocol):
         """The values of the statement's parameters."""
         ...
 
+    def given(self, parameters: Sequence[Parameter]) -> AbstractContextManager[None]:
+        """While inside, statements have these parameters: what a function runs has its variables."""
+        ...
+
+    def set_within(self, settings: Mapping[str, str]) -> AbstractContextManager[None]:
+        """While inside, settings have these values: the SET clauses of a function."""
+        ...
+
     @property
     def dynamic(self) -> Mapping[str, Provider]:
         """The system relations that are computed when they are asked for."""

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from headgate.subscriber.apply.evolution import Evolved, Told
     from headgate.subscriber.apply.relation_map import Mapping as Mapped
     from headgate.subscriber.apply.row_completion import RowCompletion
+    from headgate.subscriber.apply.row_triggers import FiringTriggers
     from headgate.subscriber.synchronization.reconciliation import FoundDifference
     from headgate.types.resultset import ResultSet
     from headgate.walreceiver.connection import PublisherConnection as Reader
@@ -427,6 +428,12 @@ class Node:
         from headgate.commands.subscription.row_completion import applied_rows
 
         return applied_rows(self, transaction, subscription, relation, routed_from)
+
+    def applied_triggers(self, transaction: Transaction, subscription: Subscription, relation: Relation) -> FiringTriggers | None:
+        """The triggers of a table that fire for what a replication worker applies."""
+        from headgate.commands.subscription.applied_triggers import applied_triggers
+
+        return applied_triggers(self, transaction, subscription, relation)
 
     def applied_unique(self, transaction: Transaction, relation: Relation, index: Index) -> None:
         """Raises 23505 if a table has a key of a unique index twice (`commands.constraint.uniqueness`)."""

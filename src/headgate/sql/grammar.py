@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import postgast
+from postgast.errors import check_error
+from postgast.native import lib
 from postgast.pg_query_pb2 import ParseResult, ScanResult
 
 T = TypeVar("T")
@@ -52,6 +54,21 @@ def deparse(tree: Any) -> str:
 def scan(text: str) -> ScanResult:
     """The tokens of a text; raises postgast.PgQueryError."""
     return _called(postgast.scan, text)
+
+
+def parse_plpgsql(text: str) -> str:
+    """What libpg_query says of a CREATE FUNCTION in PL/pgSQL, as JSON that may be malformed; raises postgast.PgQueryError."""
+    return _called(_parse_plpgsql, text)
+
+
+def _parse_plpgsql(text: str) -> str:
+    """As `postgast.parse_plpgsql`, which cannot read the JSON of a trigger function."""
+    result = lib.pg_query_parse_plpgsql(text.encode())
+    try:
+        check_error(result)
+        return str(result.plpgsql_funcs.decode())
+    finally:
+        lib.pg_query_free_plpgsql_parse_result(result)
 
 
 def normalize(text: str) -> str:

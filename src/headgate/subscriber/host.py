@@ -22,6 +22,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.evolution import Evolved, Told
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import RowCompletion
+from headgate.subscriber.apply.row_triggers import FiringTriggers
 from headgate.subscriber.synchronization.reconciliation import FoundDifference
 from headgate.walreceiver.connection import PublisherConnection
 from headgate.walreceiver.definition import Definitions
@@ -98,6 +99,10 @@ class Host(Protocol):
         self, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
     ) -> RowCompletion:
         """What completes and checks the rows that a worker applies."""
+        ...
+
+    def applied_triggers(self, transaction: Transaction, subscription: Subscription, relation: Relation) -> FiringTriggers | None:
+        """The triggers of a table that fire for what a worker applies."""
         ...
 
     def applied_unique(self, transaction: Transaction, relation: Relation, index: Index) -> None:

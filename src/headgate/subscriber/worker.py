@@ -34,6 +34,7 @@ from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.evolution import Evolve, Evolved, Told
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.subscriber.apply.row_completion import Factory, RowCompletion
+from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggerFactory
 from headgate.subscriber.synchronization.reconciliation import FoundDifference, MadeDifference
 from headgate.types import text_column
 from headgate.walreceiver.answer import PublisherError
@@ -157,6 +158,15 @@ class Worker:
             return self.node.applied_rows(transaction, self.subscription, relation, routed_from)
 
         return rows
+
+    @property
+    def triggers(self) -> TriggerFactory:
+        """The triggers of tables that fire for what is applied."""
+
+        def triggers(transaction: Transaction, relation: Relation) -> FiringTriggers | None:
+            return self.node.applied_triggers(transaction, self.subscription, relation)
+
+        return triggers
 
     @property
     def rights(self) -> Callable[[CatalogCursor, Relation, set[str]], None]:

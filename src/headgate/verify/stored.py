@@ -74,5 +74,5 @@ class Stored:
     def frame(self, table: Compared, expressions: Sequence[str]) -> DataFrame:
         """The expressions over the table's rows: columns c0, c1…."""
         [statement] = parse(f"SELECT {', '.join(expressions)} {table.target}")
-        plan = Planner(self._session, self._transaction).select(statement.node, None)  # type: ignore[arg-type]
+        plan = Planner(self._session, self._transaction).select(statement.node, None)
         return plan.frame.select(*[col(each.key).alias(f"c{place}") for place, each in enumerate(plan.columns)])

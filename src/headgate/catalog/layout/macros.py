@@ -14,6 +14,7 @@ import re
 
 import pyarrow as pa
 
+from headgate.catalog.function import PLPGSQL
 from headgate.catalog.physical import EXTRA, Cursor, one, rows, run
 from headgate.catalog.relation import key_text
 from headgate.catalog.replication import slot, subscription_column
@@ -126,11 +127,28 @@ viewdef(o, pretty, db, p) AS (SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM hg.pg_n
     AND list_contains(p, _n.oid)) THEN coalesce(_w.ev_qualified, _w.ev_action)
     WHEN pretty THEN coalesce(_w.ev_pretty, _w.ev_action) ELSE _w.ev_action END || ';'
     FROM hg.pg_rewrite _w WHERE _w.ev_class = o AND _w.rulename = '_RETURN' AND _w.dbid IN (0, db))
-function_arguments(o, db, p) AS (SELECT coalesce(list_aggregate(list_transform(generate_series(1, len(coalesce(_f.proallargtypes, _f.proargtypes))),
+function_arguments(o, db, p) AS coalesce((SELECT coalesce(list_aggregate(list_transform(generate_series(1, len(coalesce(_f.proallargtypes, _f.proargtypes))),
     lambda i: CASE coalesce(_f.proargmodes[i], 'i') WHEN 'o' THEN 'OUT ' WHEN 'b' THEN 'INOUT ' WHEN 'v' THEN 'VARIADIC ' ELSE '' END ||
     CASE WHEN coalesce(_f.proargnames[i], '') = '' THEN '' ELSE hg.quote_ident(_f.proargnames[i]) || ' ' END ||
-    coalesce(_f.argtypenames[i], '???')), 'string_agg', ', '), '') FROM hg.function_type _f WHERE _f.oid = o)
-function_result(o, db, p) AS (SELECT _f.result FROM hg.function_type _f WHERE _f.oid = o)
+    coalesce(_f.argtypenames[i], '???')), 'string_agg', ', '), '') FROM hg.function_type _f WHERE _f.oid = o),
+    (SELECT _u.proargumentstext FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db))
+function_identity(o, db, p) AS coalesce((SELECT _u.proidentitytext FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db), hg.function_arguments(o, db, p))
+function_result(o, db, p) AS coalesce((SELECT _f.result FROM hg.function_type _f WHERE _f.oid = o),
+    (SELECT _u.proresulttext FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db))
+function_def(o, db) AS (SELECT _u.prodef FROM hg.pg_proc _u WHERE _u.oid = o AND _u.dbid = db)
+trigger_columns(relation, attnums, db) AS (SELECT string_agg(hg.quote_ident(_a.attname), ', ' ORDER BY list_position(attnums, _a.attnum))
+    FROM hg.pg_attribute _a WHERE _a.attrelid = relation AND _a.dbid = db AND list_contains(attnums, _a.attnum))
+trigger_def(o, pretty, db, p) AS (SELECT 'CREATE ' || CASE WHEN _g.tgconstraint <> 0 THEN 'CONSTRAINT ' ELSE '' END || 'TRIGGER ' || hg.quote_ident(_g.tgname) ||
+    CASE WHEN (_g.tgtype & 2) <> 0 THEN ' BEFORE ' WHEN (_g.tgtype & 64) <> 0 THEN ' INSTEAD OF ' ELSE ' AFTER ' END ||
+    array_to_string(list_filter([CASE WHEN (_g.tgtype & 4) <> 0 THEN 'INSERT' END, CASE WHEN (_g.tgtype & 8) <> 0 THEN 'DELETE' END,
+    CASE WHEN (_g.tgtype & 16) <> 0 THEN 'UPDATE' || coalesce(' OF ' || hg.trigger_columns(_g.tgrelid, _g.tgattr, db), '') END,
+    CASE WHEN (_g.tgtype & 32) <> 0 THEN 'TRUNCATE' END], lambda e: e IS NOT NULL), ' OR ') ||
+    ' ON ' || CASE WHEN pretty THEN hg.class_name(_g.tgrelid, db, p) ELSE hg.qualified_class(_g.tgrelid, db) END ||
+    CASE WHEN _g.tgconstraint <> 0 THEN ' NOT DEFERRABLE INITIALLY IMMEDIATE' ELSE '' END ||
+    CASE WHEN (_g.tgtype & 1) <> 0 THEN ' FOR EACH ROW ' ELSE ' FOR EACH STATEMENT ' END ||
+    coalesce('WHEN (' || CASE WHEN pretty THEN _g.tgqualpretty ELSE _g.tgqual END || ') ', '') ||
+    'EXECUTE FUNCTION ' || hg.regproc_out(_g.tgfoid, db, p) || '(' || coalesce(_g.tgargstext, '') || ')'
+    FROM hg.pg_trigger _g WHERE _g.oid = o AND _g.dbid = db)
 array_lower(l, zero) AS CASE WHEN len(l) > 0 THEN CASE WHEN zero THEN 0 ELSE 1 END END
 fitting(n, size, most) AS CASE WHEN size > most THEN CAST(error('headgate:54000:requested length too large') AS INTEGER)
     WHEN size > 131072 THEN CAST(error('headgate:53200:out of memory') AS INTEGER) ELSE n END
@@ -221,7 +239,7 @@ _INITIAL_CHECKS = {
 
 def install(cursor: Cursor) -> None:
     """Writes macros, views and the texts of types, unless the file has those of this version already."""
-    text = "\n".join(split_macros()) + _VIEWS
+    text = "\n".join(split_macros()) + _VIEWS + _PLPGSQL
     later = {**EXTRA, "replication_slot": slot.LATER_COLUMNS, "subscription_column": subscription_column.LATER_COLUMNS}
     version = int.from_bytes(hashlib.sha256((text + str(later)).encode()).digest()[:7], "big")
     if one(cursor, "SELECT 1 FROM hg.counter WHERE name = 'macros' AND value = ?", [version]):
@@ -239,6 +257,8 @@ def install(cursor: Cursor) -> None:
     cursor.register("hg_type_texts", pa.table(dict(zip(names, (list(each) for each in zip(*texts, strict=True)), strict=True))))
     run(cursor, "INSERT INTO hg.type_text SELECT * FROM hg_type_texts")
     cursor.unregister("hg_type_texts")
+    if not one(cursor, "SELECT 1 FROM hg.pg_language WHERE lanname = 'plpgsql'"):  # not among the rows that initdb begins with
+        run(cursor, _PLPGSQL)
     run(cursor, "DROP TABLE IF EXISTS hg.function_type")
     run(cursor, _FUNCTION_TYPE)
     for macro in split_macros():
@@ -270,6 +290,11 @@ def _write_initial_privileges(cursor: Cursor) -> None:
     public = "['pg_database_owner=UC/pg_database_owner', '=U/pg_database_owner']"
     run(cursor, f"{columns} VALUES (0, 2200, 2615, 0, 'i', {public})")
 
+
+_PLPGSQL = f"""
+INSERT INTO hg.pg_language (dbid, oid, lanname, lanowner, lanispl, lanpltrusted, lanplcallfoid, laninline, lanvalidator)
+    VALUES (0, {PLPGSQL}, 'plpgsql', 10, true, true, 0, 0, 0)
+"""
 
 _FUNCTION_TYPE = """
 CREATE TABLE hg.function_type AS SELECT f.oid, f.proargnames, f.proargmodes, f.proallargtypes, f.proargtypes,

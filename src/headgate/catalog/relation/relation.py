@@ -157,6 +157,8 @@ class Relation:
     force_row_security: bool = False
     options: tuple[str, ...] = ()
     """pg_class.reloptions: ``name=value``."""
+    has_triggers: bool = False
+    """Whether it may have triggers, or takes part in a foreign key."""
 
     @property
     def is_partitioned(self) -> bool:
@@ -303,7 +305,7 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     classes = rows(
         cursor,
         f"SELECT c.oid, c.relnamespace, n.nspname, c.relname, c.relkind, c.relowner, c.relpersistence, c.relreplident, c.relpartbound,"
-        f" i.inhparent, c.relrowsecurity, c.relforcerowsecurity, c.reloptions, p.partstrat, p.partattrs, p.partkeydef,"
+        f" i.inhparent, c.relrowsecurity, c.relforcerowsecurity, c.reloptions, c.relhastriggers, p.partstrat, p.partattrs, p.partkeydef,"
         f" p.partexprs, p.partclass, p.partcollation"
         f" FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace"
         f" AND n.{dbid} LEFT JOIN hg.pg_inherits i ON i.inhrelid = c.oid AND i.{dbid} LEFT JOIN hg.pg_partitioned_table p"
@@ -318,13 +320,29 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
         own.setdefault(each.relation, []).append(each)
         referenced.setdefault(each.target, []).append(each)
     found = {}
-    for oid, namespace, schema, name, kind, owner, persistence, identity, bound, parent, secured, forced, options, *key in classes:
+    for (
+        oid,
+        namespace,
+        schema,
+        name,
+        kind,
+        owner,
+        persistence,
+        identity,
+        bound,
+        parent,
+        secured,
+        forced,
+        options,
+        triggers,
+        *key,
+    ) in classes:
         found[oid] = Relation(
             oid, database, namespace, schema, name, RelationKind(kind), tuple(columns.get(oid, ())), owner, persistence,
             ReplicaIdentity(identity), tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parent or 0, bound,
             _partition_key(*key) if key[0] else None,
             tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda each: each.oid)), secured, forced,
-            tuple(options or ()),
+            tuple(options or ()), triggers,
         )  # fmt: skip
     return [found[oid] for oid in oids if oid in found]
 

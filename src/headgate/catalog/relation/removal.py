@@ -45,7 +45,8 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
             ("pg_inherits", "inhrelid"), ("pg_partitioned_table", "partrelid"), ("pg_sequence", "seqrelid"), ("pg_class", "oid"),
             ("pg_publication_rel", "prrelid"), ("pg_subscription_rel", "srrelid"), ("pg_description", "objoid"),
             ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
-            ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"), ("subscription_column", "relid"), ("subscription_resync", "relid"),
+            ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"), ("pg_trigger", "tgrelid"),
+            ("subscription_column", "relid"), ("subscription_resync", "relid"),
         ):  # fmt: skip
             run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, gone])
         run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, gone])

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
@@ -28,6 +29,7 @@ from headgate.commands.query.plan import Plan, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
+from headgate.commands.trigger import firing
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.node import ColumnRef, walk
@@ -282,7 +284,7 @@ def _copy_in(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyI
 
     def consume(pieces: Iterator[bytes]) -> None:
         writer = NewRows(planner, relation, violations=())
-        with rendering.running(session, transaction):
+        with rendering.running(session, transaction), firing.statement(planner, relation, (triggers.INSERT, None)):
             for table in CopyReader(relation, columns, options, session.context.forms).tables(pieces):
                 session.check_cancel()
                 kept = passing(writer.completed(table))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column as TableColumn
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure, stored_expression
@@ -29,13 +31,16 @@ from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, PlanColumn, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
+from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.node import Expression, SetToDefault, SubLink
 from headgate.sql.parser import ParseNode, position, unwrap, written
+from headgate.storage import row_store
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.partitioned import Fence
+from headgate.storage.spark import result_spool
 from headgate.storage.spark.column_name import quoted
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.spark.persisted import computed_once, persisted, places
@@ -196,6 +201,57 @@ def rewrite(
     """
     if relation.is_partitioned:
         return routed_rows.rewrite(planner, relation, changed, set_columns, violations, kept)
+    firing = Firing(planner.session, relation) if relation.has_triggers else None
+    if firing is not None and firing.has_rows(triggers.UPDATE):
+        write_part = functools.partial(_rewrite, planner, relation, set_columns=set_columns, violations=violations, later=later)
+        count, rows = _fired(planner, relation, changed, firing, set_columns, write_part)
+        return count, rows if kept is not None else None
+    return _rewrite(planner, relation, changed, set_columns=set_columns, violations=violations, kept=kept, later=later)
+
+
+def _fired(
+    planner: Planner, relation: Relation, changed: Rows, firing: Firing, set_columns: set[str] | None,
+    write_part: Callable[..., tuple[int, Rows | None]],
+) -> tuple[int, pa.Table]:  # fmt: skip
+    """Writes changes of a table with row triggers, part by part in the driver; `set_columns` None: they are deleted."""
+    count, written, spark = 0, [], planner.session_spark
+    for part in [changed] if isinstance(changed, pa.Table) else _parts(planner, relation, changed):
+        left = firing.before_delete(part) if set_columns is None else firing.before_update(part, set_columns)
+        if not left.num_rows:
+            continue
+        with ExitStack() as until:
+            passed = left if set_columns is None else local_frame(spark, left, _change_schema(relation, left))
+            done, rows = write_part(passed, kept=until)
+            count += done
+            found = rows.toArrow() if isinstance(rows, DataFrame) else rows
+            assert found is not None
+        written.append(found)
+        old = _flat(left["old"], relation)
+        event = triggers.DELETE if set_columns is None else triggers.UPDATE
+        planner.fires_later += firing.after(event, old, None if set_columns is None else found, set_columns)
+    if written:
+        return count, pa.concat_tables(written, promote_options="permissive")
+    return 0, arrow_row(relation).empty_table()
+
+
+def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator[pa.Table]:
+    """Changes as tables of which the driver may hold one at a time."""
+    batches = result_spool.batches(changed, planner.transaction.engine.exchange)
+    most = many_rows.chunk_rows(relation, planner.session, planner.transaction)
+    return row_store.tables(batches, most, many_rows.CHUNK_BYTES)
+
+
+def _change_schema(relation: Relation, part: pa.Table) -> StructType:
+    """The Spark schema of changes."""
+    row = spark_columns(relation)
+    kinds = {"old": row, "new": row, "file": StringType(), "row": LongType()}
+    return StructType([StructField(name, kinds[name]) for name in part.column_names if name in kinds])
+
+
+def _rewrite(
+    planner: Planner, relation: Relation, changed: DataFrame, *, set_columns: set[str], violations: Sequence[Violation],
+    kept: ExitStack | None = None, later: Later | None = None,
+) -> tuple[int, Rows | None]:  # fmt: skip
     transaction = planner.transaction
     referential_action.lock(transaction, relation)
     fence = _fence(transaction, relation, set_columns)
@@ -218,10 +274,16 @@ def rewrite_few(
     planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str], later: Later | None = None
 ) -> tuple[int, pa.Table]:
     """As `rewrite`, of rows of a plain table without row security that the driver has computed."""
+    firing = Firing(planner.session, relation) if relation.has_triggers else None
+    if firing is not None:
+        changed = firing.before_update(changed, set_columns)
     referential_action.lock(planner.transaction, relation)
     new = NewRows(planner, relation, violations=()).checked(_flat(changed["new"], relation))
     few = changed.set_column(changed.column_names.index("new"), "new", new.to_struct_array())
-    return _rewrite_few(planner, relation, few, set_columns, later), new
+    count = _rewrite_few(planner, relation, few, set_columns, later)
+    if firing is not None:
+        planner.fires_later += firing.after(triggers.UPDATE, _flat(changed["old"], relation), new, set_columns)
+    return count, new
 
 
 def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_columns: set[str], later: Later | None = None) -> int:
@@ -235,6 +297,14 @@ def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_column
 
 def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
     """Deletes rows (`old`, `new` NULL, `file`, `row`, and JOINED); their number, and the rows where there is `kept` (see `rewrite`)."""
+    firing = Firing(planner.session, relation) if relation.has_triggers and not relation.is_partitioned else None
+    if firing is not None and firing.has_rows(triggers.DELETE):
+        count, rows = _fired(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
+        return count, rows if kept is not None else None
+    return _remove(planner, relation, changed, kept)
+
+
+def _remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
     transaction = planner.transaction
     few = changed if isinstance(changed, pa.Table) else small(planner, relation, changed)
     if few is not None:

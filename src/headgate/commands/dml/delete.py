@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import functions as F
 
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml import assignment, current_row, driver_change, returning
@@ -19,6 +20,7 @@ from headgate.commands.query.plan import Source, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.trigger import firing
 from headgate.storage.delta.delta_table import FILE, ROW
 from headgate.storage.write import columns as spark_columns
 from headgate.types.resultset import ResultSet
@@ -29,7 +31,7 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "delete from", "DELETE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction), ExitStack() as kept:
+    with rendering.running(session, transaction), ExitStack() as kept, firing.statement(planner, relation, (triggers.DELETE, None)):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)

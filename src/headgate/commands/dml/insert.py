@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
 from headgate.commands import lookup, privilege, stored_expression, temporary_schema
@@ -28,6 +29,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.trigger import firing
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression import node as nodes
@@ -48,10 +50,18 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction):
+    with rendering.running(session, transaction), firing.statement(planner, relation, *_events(node)):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         return _insert(node, session, planner, relation)
+
+
+def _events(node: pb.InsertStmt) -> list[tuple[int, set[str] | None]]:
+    """The events of an INSERT for statement triggers."""
+    found: list[tuple[int, set[str] | None]] = [(triggers.INSERT, None)]
+    if node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE:
+        found.append((triggers.UPDATE, {unwrap(each).name for each in node.on_conflict_clause.target_list}))
+    return found
 
 
 def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: Relation) -> ResultSet | CommandResult:

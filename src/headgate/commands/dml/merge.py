@@ -15,6 +15,7 @@ from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege, stored_expression
 from headgate.commands.dml import assignment, column_reads, insert
@@ -27,6 +28,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.trigger import firing
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
@@ -39,6 +41,7 @@ from headgate.types.storage import NO_COLUMN, own_name
 
 _UPDATE, _DELETE, _INSERT = pb.CMD_UPDATE, pb.CMD_DELETE, pb.CMD_INSERT
 _RIGHTS = {_UPDATE: "UPDATE", _DELETE: "DELETE", _INSERT: "INSERT"}
+_EVENTS = {_UPDATE: triggers.UPDATE, _DELETE: triggers.DELETE, _INSERT: triggers.INSERT}
 _CLAUSE = own_name("_clause")
 
 
@@ -51,7 +54,9 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
     if relation.is_partitioned:
         raise not_supported("MERGE into a partitioned table is not supported")
     planner = Planner(session, transaction)
-    with rendering.running(session, transaction):
+    written = [each for each in clauses if each.command_type in _EVENTS]
+    events = [(_EVENTS[each.command_type], {unwrap(named).name for named in each.target_list}) for each in written]
+    with rendering.running(session, transaction), firing.statement(planner, relation, *events):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         return _Merge(planner, relation, node, clauses).run()

@@ -73,7 +73,7 @@ class Command:
         """Checks rows, inserts what does not conflict, updates what does; gives the rows that were inserted or updated, as they are now."""
         if writer.relation.is_partitioned:
             return routed_rows.insert(self, writer, rows)
-        return settle(self, writer, first_error.checked(rows, writer.checked))
+        return settle(self, writer, first_error.checked(writer.arriving(rows), writer.checked))
 
 
 def settle(command: Command, writer: NewRows, rows: pa.Table) -> pa.Table:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import privilege
 from headgate.commands.dml import assignment, column_reads, current_row, driver_change, partition_pruning, returning
@@ -26,6 +27,7 @@ from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Rows, RowSecurity, Statement
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
+from headgate.commands.trigger import firing
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import Scope
 from headgate.sql.parser import unwrap
@@ -40,7 +42,8 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
     transaction = session.begin_statement()
     relation = target(node.relation, session, "update", "UPDATE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction), ExitStack() as kept:
+    event = (triggers.UPDATE, {unwrap(each).name for each in node.target_list})
+    with rendering.running(session, transaction), ExitStack() as kept, firing.statement(planner, relation, event):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)

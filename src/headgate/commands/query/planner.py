@@ -12,7 +12,7 @@ Traced: ``SELECT b, count(*) FROM t WHERE a > 1 GROUP BY b ORDER BY 2`` reads t 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -89,6 +89,10 @@ class Planner:
         self.in_view = False
         self.in_order = False
         """Whether the rows of the table that is read next should come in the order in which they were written."""
+        self.fires_later: list[Callable[[], None]] = []
+        """What fires when the statement has written all its rows (`trigger.firing`)."""
+        self.is_firing = False
+        """Whether that is being done."""
         self.multiplies = False
         """Whether the FROM that is planned makes pairs of rows in a loop (`from_clause.multiplies`)."""
         self.only_where: ParseNode | None = None

@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import function as functions
+from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, insert, one, rows, run
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, TABLE_KINDS, RelationKind
 from headgate.catalog.security import acl
 from headgate.commands import lookup, privilege
+from headgate.commands.function import definition
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -23,7 +26,8 @@ from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
 
-_WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c": "column"}
+_WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c": "column", "f": "function"}
+_ROUTINES = {pb.OBJECT_FUNCTION: "function", pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ def grant(node: pb.GrantStmt, session: Session) -> CommandResult:
     tag = "GRANT" if node.is_grant else "REVOKE"
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n", pb.OBJECT_DATABASE: "d"}.get(node.objtype)
+    kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n", pb.OBJECT_DATABASE: "d",
+            **dict.fromkeys(_ROUTINES, "f")}.get(node.objtype)  # fmt: skip
     if kind is None:
         raise not_supported(f"{tag} on objects of this kind is not supported")
     if node.HasField("grantor"):
@@ -142,6 +147,13 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
             for name, letters in of_columns.items():
                 yield _column_target(cursor, relation, name), letters
         return
+    if kind == "f":
+        letters, columns = _letters(node, kind)
+        if columns:
+            raise PostgresError("0LP01", "column privileges are only valid for relations")
+        for function in _functions(node, session, cursor):
+            yield _function_target(cursor, database, function), letters
+        return
     catalog, acl_column, owner_column, name_column, word = {
         "n": ("pg_namespace", "nspacl", "nspowner", "nspname", "schema"),
         "d": ("pg_database", "datacl", "datdba", "datname", "database"),
@@ -156,6 +168,24 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
         if found is None:
             raise PostgresError("3D000" if kind == "d" else "3F000", f'{word} "{name}" does not exist')
         yield GrantObject(kind, name, word, (catalog, found[2]), found[0], found[1], catalog, acl_column, where, parameters), letters
+
+
+def _function_target(cursor: Cursor, database: int, function: UserFunction) -> GrantObject:
+    found = one(cursor, "SELECT proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
+    return GrantObject(
+        "f", function.name, "function", ("pg_proc", function.oid), function.owner, found[0] if found else None, "pg_proc", "proacl",
+        "dbid = ? AND oid = ?", (database, function.oid),
+    )  # fmt: skip
+
+
+def _functions(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[UserFunction]:
+    """The functions of users that GRANT names."""
+    word = _ROUTINES[node.objtype]
+    if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
+        schemas = [lookup.namespace(cursor, session.context.database, unwrap(item).sval) for item in node.objects]
+        return [each for schema in schemas for each in functions.in_schema(cursor, session.context.database, schema)]
+    found = [definition.named(unwrap(item), session, cursor, word) for item in node.objects]
+    return [each for each in found if each is not None]
 
 
 def _granted_columns(cursor: Cursor, relation: Relation) -> list[str]:

@@ -17,6 +17,7 @@ from headgate.catalog.user_type import KnownTypes
 from headgate.commands.session import NodeParts
 from headgate.commands.subscription import subscription_tables
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context
+from headgate.settings.session import SessionSettings
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.host import Jobs
 from headgate.walreceiver.connection import PublisherConnection
@@ -63,7 +64,7 @@ def acting(node: NodeParts, subscription: Subscription, stopping: Callable[[], N
     try:
         context = owners_context(node, transaction.cursor, subscription)
         with jobs() as group:
-            session = OwnerSession(node, context, transaction, settings=node.settings, job_group=group)
+            session = OwnerSession(node, context, transaction, settings=SessionSettings(node.settings), job_group=group)
             session.use_types()
             yield session
         transaction.commit()

@@ -6,7 +6,8 @@ to it. A worker acts as the subscription's owner with an empty search path, as P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.catalog import database as databases
@@ -21,11 +22,10 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter
-from headgate.errors import Notices
+from headgate.errors import Notices, PostgresError, not_supported
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings
 from headgate.settings.session import SessionSettings
-from headgate.settings.values import Values
 from headgate.storage.transaction.transaction import Transaction
 
 
@@ -36,7 +36,7 @@ class WorkerSession:
     node: NodeParts
     context: SessionContext
     transaction: Transaction
-    settings: Values
+    settings: SessionSettings
     notices: Notices = field(default_factory=Notices)
     parameters: Sequence[Parameter] = ()
     dynamic: Mapping[str, Provider] = field(default_factory=dict)
@@ -46,6 +46,29 @@ class WorkerSession:
     snapshot: Lsn | None = None
     read_only: bool = False
     deferral: Deferral = field(default_factory=Deferral)
+
+    @contextlib.contextmanager
+    def given(self, parameters: Sequence[Parameter]) -> Iterator[None]:
+        """While inside, statements have these parameters."""
+        before, self.parameters = self.parameters, parameters
+        try:
+            yield
+        finally:
+            self.parameters = before
+
+    @contextlib.contextmanager
+    def set_within(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """While inside, settings have these values."""
+        if not settings:
+            yield
+            return
+        state = self.settings.remember()
+        try:
+            for name, text in settings.items():
+                self.settings.set(name, text, local=True)
+            yield
+        finally:
+            self.settings.rollback_to(state)
 
     def begin_statement(self) -> Transaction:
         """The worker's transaction."""
@@ -72,6 +95,27 @@ class WorkerSession:
     def open_cursor(self, name: str) -> OpenCursor | None:
         """A worker has none."""
         return None
+
+    def check_cancel(self) -> None:
+        """Raises where the worker shall end."""
+        if self.transaction.cancelled is not None:
+            self.transaction.cancelled()
+
+    def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
+        """A worker's jobs are ended with those of its batch."""
+        return contextlib.nullcontext()
+
+    def prevent_in_block(self, command: str) -> None:
+        """25001: what is applied is part of a transaction."""
+        raise PostgresError("25001", f"{command} cannot be executed from a function")
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """0A000: nobody waits for a worker's commit."""
+        raise not_supported("this command is not supported in a function that a worker calls")
+
+    def after_rollback(self, action: Callable[[], None]) -> None:
+        """As `after_commit`."""
+        self.after_commit(action)
 
     def use_types(self) -> None:
         """The worker has put the types in force before the batch."""
@@ -101,4 +145,4 @@ def applied_rows(
 ) -> NewRows:
     """What completes and checks the rows of one table within a worker's transaction."""
     session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction, workers_settings(node.settings))
-    return NewRows(Planner(session, transaction), relation, violations=(), routed_from=routed_from)  # type: ignore[arg-type]
+    return NewRows(Planner(session, transaction), relation, violations=(), routed_from=routed_from)

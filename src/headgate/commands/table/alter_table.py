@@ -29,6 +29,7 @@ from headgate.commands.session import Session
 from headgate.commands.table import alter_column, alter_constraint, identity_column, storage_parameter
 from headgate.commands.table.alteration import Alteration
 from headgate.commands.table.rename import KINDS, WORDS
+from headgate.commands.trigger import definition as trigger
 from headgate.commands.view import view_option
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import unwrap
@@ -248,9 +249,8 @@ def set_logged(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def triggers(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ENABLE and DISABLE TRIGGER: there are none but those of foreign keys, which a node always has."""
-    if command.name:
-        raise PostgresError("42704", f'trigger "{command.name}" for table "{alteration.relation.name}" does not exist')
+    """ENABLE and DISABLE TRIGGER; those of foreign keys a node always has."""
+    trigger.enable(alteration.cursor, alteration.relation, command.name, trigger.ENABLED[command.subtype])
     if command.subtype == pb.AT_DisableTrigAll and (alteration.relation.foreign_keys or alteration.relation.referenced):
         raise not_supported(
             "disabling the triggers of foreign keys is not supported", hint="SET session_replication_role = replica does it."

@@ -13,6 +13,7 @@ from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import partition as catalog_partition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.relation import Column, Relation
@@ -27,6 +28,7 @@ from headgate.commands.sequence import sequence
 from headgate.commands.session import Session
 from headgate.commands.table import foreign_key, like, storage_parameter, table_definition
 from headgate.commands.table import temporary as temporary_tables
+from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import parse, position, unwrap
 from headgate.storage.transaction.transaction import Transaction
@@ -245,7 +247,12 @@ def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
     _truncate_referencing(found, session, transaction, cascade=cascade)
     for relation in found.values():
         session.deferral.refuse_waiting(cursor, relation, "TRUNCATE")
+    fired = [Firing(session, relation) for relation in found.values() if relation.has_triggers]
+    for firing in fired:
+        firing.statement(triggers.TRUNCATE, before=True)
     transaction.truncate(list(found.values()), restart_identity=node.restart_seqs, cascade=cascade)
+    for firing in fired:
+        firing.statement(triggers.TRUNCATE, before=False)
     if node.restart_seqs:
         for relation in found.values():
             sequences.restart_owned(cursor, context.database, relation.oid, transaction.lock_object)

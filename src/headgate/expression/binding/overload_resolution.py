@@ -151,6 +151,13 @@ def _known_function(schema: str | None, name: str, arguments: tuple[int, ...], v
     return _select(candidates, arguments, context)[0]
 
 
+def among(named: Sequence[Function], arguments: Sequence[int], context: BindContext, *, variadic: bool = False) -> Candidate | None:
+    """The function of these that a call with such arguments means; None where none or several fit."""
+    candidates = _prefer_plain([found for each in named if (found := _candidate(each, len(arguments), variadic)) is not None])
+    exact = next((each for each in candidates if each.arguments == tuple(arguments)), None)
+    return exact or _select(candidates, arguments, context)[0]
+
+
 def no_function(shown: str, context: BindContext, location: int) -> PostgresError:
     """42883 for a call, `shown` with its types."""
     return PostgresError("42883", f"function {shown} does not exist", hint=_FUNCTION_HINT, position=context.position(location))

@@ -15,7 +15,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -34,7 +34,7 @@ from headgate.server.protocol.connection import Connection, ConnectionBroken, Fr
 from headgate.server.protocol.extended_query import ExtendedQuery
 from headgate.server.protocol.failure import as_postgres_error
 from headgate.server.protocol.open_portals import OpenPortals
-from headgate.server.protocol.portal import BoundParameter, PreparedStatement, RowSource, send
+from headgate.server.protocol.portal import PreparedStatement, RowSource, send
 from headgate.server.protocol.simple_query import SimpleQuery
 from headgate.server.protocol.statement_memory import Kept, Share
 from headgate.server.session import cursor, session_role
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from headgate.catalog.system_view import Provider
     from headgate.commands.deferral import Deferral
     from headgate.commands.open_cursor import OpenCursor
+    from headgate.commands.session import Parameter
     from headgate.server.monitoring.activity import Backend
     from headgate.server.node import Node
     from headgate.settings import SessionSettings
@@ -85,7 +86,7 @@ class ClientSession:
         self.settings = settings
         self.interrupts: Interrupts = backend.interrupts
         self.notices = Notices()
-        self.parameters: tuple[BoundParameter, ...] = ()
+        self.parameters: tuple[Parameter, ...] = ()
         self.share = Share(node.statement_memory, node.running_memory)
         self.portals = OpenPortals(self.share)
         connection.room = node.message_memory
@@ -149,6 +150,29 @@ class ClientSession:
         self.backend.start(text)
         self.context.statement_start = datetime.fromtimestamp(self.backend.query_start or 0, UTC)
         self.context.transaction_start = datetime.fromtimestamp(self.backend.transaction_start or 0, UTC)
+
+    @contextlib.contextmanager
+    def given(self, parameters: Sequence[Parameter]) -> Iterator[None]:
+        """While inside, statements have these parameters."""
+        before, self.parameters = self.parameters, tuple(parameters)
+        try:
+            yield
+        finally:
+            self.parameters = before
+
+    @contextlib.contextmanager
+    def set_within(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """While inside, settings have these values."""
+        if not settings:
+            yield
+            return
+        state = self.settings.remember()
+        try:
+            for name, text in settings.items():
+                self.settings.set(name, text, local=True)
+            yield
+        finally:
+            self.settings.rollback_to(state)
 
     def show(self, tag: str) -> None:
         """What the session does, for the log."""

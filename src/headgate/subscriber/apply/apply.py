@@ -41,6 +41,7 @@ from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.evolution import Evolve, Evolved, Told
 from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
+from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.walreceiver.segment import Segment
 
@@ -92,6 +93,8 @@ class Applier:
     """Has tables follow what the publisher told of their columns (schema_evolution)."""
     unique: Callable[[Transaction, Relation, Index], None] | None = None
     """Raises 23505 if the table has a key of a unique index twice: for what `merge` cannot look up."""
+    triggers: TriggerFactory | None = None
+    """Gives the triggers of tables that fire for what is applied."""
     follow: bool = False
     """Whether tables follow whatever the publisher changes, not only columns that they lack."""
     join: Callable[[], bool] | None = None
@@ -409,6 +412,26 @@ class Applier:
         ops = _ops(frame)
         if self.rights is not None:
             self._check_rights(self.rights, transaction, relation, ops)
+        firing = self.fired(transaction, relation)
+        if firing is not None:
+            assert isinstance(frame, pa.Table), "the driver completes such a table's rows"
+            table = TriggeredTable(transaction, relation, key, firing, self.rows)
+            for part in table.parts(frame):
+                if part.frame.num_rows:
+                    self._merge_frame(transaction, relation, key, part.frame, later, cut=True, ops=ops)
+                for each in part.behind:
+                    each()
+            return
+        self._merge_frame(transaction, relation, key, frame, later, cut=cut, ops=ops)
+
+    def fired(self, transaction: Transaction, relation: Relation) -> FiringTriggers | None:
+        """The triggers of a table that fire; None: none do."""
+        return None if self.triggers is None else self.triggers(transaction, relation)
+
+    def _merge_frame(
+        self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame, later: Later,
+        *, cut: bool, ops: set[str],
+    ) -> None:  # fmt: skip
         if relation.parent:
             partitioned.refuse_outside(transaction, relation, frame)
         others = self._others(relation, key)

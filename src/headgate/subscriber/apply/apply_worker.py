@@ -57,6 +57,7 @@ class ApplyWorker(Worker):
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")
         stream = AppliedStream(subscription.oid, subscription.database, self.origin)
         self.applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
+        self.applier.triggers = self.triggers
         self.applier.follow = subscription.schema_evolution == "follow"
         self._account = self.launcher.ledger.of(subscription.oid)
         self.applier.left_out = self._tell_left_out

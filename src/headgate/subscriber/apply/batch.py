@@ -232,7 +232,9 @@ class Batch:
 
     def _is_filled(self, found: Mapping) -> bool:
         """Whether rows of a relation get defaults or generated columns, or are checked, by `row_completion`."""
-        return self.applier.rows is not None and row_completion.needed(found.local, found.sources)
+        if self.applier.rows is None:
+            return False
+        return row_completion.needed(found.local, found.sources) or self.applier.fired(self.transaction, found.local) is not None
 
     def _is_completed(self, found: Mapping) -> bool:
         """Whether rows of a relation are completed or checked in the driver: here, and those of UPDATEs by `updated_rows`."""
@@ -244,7 +246,10 @@ class Batch:
         if factory is None:
             return frame
         if self._is_filled(found):
-            frame = row_completion.complete(frame, found.local, found.sources, self.transaction, factory, self.applier.place)
+            fires = self.applier.fired(self.transaction, found.local) is not None
+            frame = row_completion.complete(
+                frame, found.local, found.sources, self.transaction, factory, self.applier.place, is_checked=not fires
+            )
         if leaf_constraints.further(self.transaction, found.local):
             new = buffers.whole(frame["new"]).filter(pc.equal(frame["op"], "I"))
             leaf_constraints.check_rows(row_completion.rows_of(new), found.local, self.transaction, factory)

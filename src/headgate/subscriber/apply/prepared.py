@@ -45,6 +45,7 @@ from headgate.subscriber.apply.apply import AppliedStream, Applier
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.row_completion import RowCompletion
+from headgate.subscriber.apply.row_triggers import FiringTriggers
 from headgate.types import text_column
 from headgate.walreceiver.segment import Segment, SegmentPiece
 
@@ -109,6 +110,9 @@ def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> Non
     def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
         return node.applied_rows(transaction, gone, relation, routed_from)
 
+    def triggers(transaction: Transaction, relation: Relation) -> FiringTriggers | None:
+        return node.applied_triggers(transaction, gone, relation)
+
     types = KnownTypes(node.catalog, database)
     stream = AppliedStream(subscription, database, f"pg_{subscription}", everything=True)
     applier = Applier(
@@ -118,6 +122,7 @@ def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> Non
         lambda: None,
         rows=rows,
         unique=node.applied_unique,
+        triggers=triggers,
     )
     segment = _load(node.data_dir / FOLDER, gid, m.CommitPrepared(INVALID, INVALID, now(), xid, gid))
     applier.finish(segment, lambda cursor: _forget(cursor, gid))

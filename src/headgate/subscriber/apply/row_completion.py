@@ -56,22 +56,26 @@ def needed(local: Relation, sources: tuple[int | None, ...]) -> bool:
     return bool(local.checks) or any(c.generated is not None or c.default is not None or c.identity for c in extra)
 
 
-def complete_inserts(rows: pa.Table, local: Relation, sources: tuple[int | None, ...], made: RowCompletion) -> pa.Table:
+def complete_inserts(
+    rows: pa.Table, local: Relation, sources: tuple[int | None, ...], made: RowCompletion, *, is_checked: bool = True
+) -> pa.Table:
     """New rows (all columns, NULL where nothing was sent) with defaults and generated columns, checked."""
     sent = [c.name for c, source in zip(local.columns, sources, strict=True) if source is not None or c.generated is not None]
-    return made.checked(made.completed(rows.select(sent)) if len(sent) < len(local.columns) else rows)
+    whole = made.completed(rows.select(sent)) if len(sent) < len(local.columns) else rows
+    return made.checked(whole) if is_checked else whole
 
 
 def complete(
-    frame: pa.Table, local: Relation, sources: tuple[int | None, ...], transaction: Transaction, factory: Factory, place: ApplyPlace
-) -> pa.Table:
-    """A changes frame with the rows of its INSERTs completed and checked."""
+    frame: pa.Table, local: Relation, sources: tuple[int | None, ...], transaction: Transaction, factory: Factory, place: ApplyPlace,
+    *, is_checked: bool = True,
+) -> pa.Table:  # fmt: skip
+    """A changes frame with the rows of its INSERTs completed and checked; not `is_checked`: triggers come before that."""
     inserts = np.flatnonzero(np.asarray(pc.equal(frame["op"], "I")))
     if not len(inserts):
         return frame
     place.message = MESSAGES["I"]
     rows = rows_of(buffers.whole(frame["new"]).take(pa.array(inserts)))
-    done = complete_inserts(rows, local, sources, factory(transaction, local))
+    done = complete_inserts(rows, local, sources, factory(transaction, local), is_checked=is_checked)
     row = row_type(local.columns)
     structs = pa.StructArray.from_arrays([buffers.whole(column) for column in done.cast(pa.schema(list(row))).columns], fields=list(row))
     at = np.full(frame.num_rows, -1, np.int64)

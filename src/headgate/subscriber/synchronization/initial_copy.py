@@ -30,6 +30,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import SubscriptionRel, SyncState
@@ -45,6 +46,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conflict, leaf_constraints, partitioned, row_completion
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.relation_map import check_kind, map_columns, shown
+from headgate.subscriber.apply.row_triggers import FiringTriggers
 from headgate.subscriber.synchronization import reconciliation
 from headgate.subscriber.synchronization.copy_target import BEGIN, PIECE, CopyTarget, CopyTask
 from headgate.walreceiver import answer
@@ -148,8 +150,13 @@ class InitialCopy:
         try:
             self.relation = self._as_it_is(transaction)
             with self.worker.jobs(), leaf_constraints.unique(transaction, self.relation, self.worker.unique):
+                firing = self.worker.triggers(transaction, self.relation)
+                if firing is not None:
+                    firing.statement(triggers.INSERT, before=True)
                 copied(created, reader, transaction, remote)
                 self._look_at_indexes(transaction)
+                if firing is not None:
+                    firing.statement(triggers.INSERT, before=False)
             self._commit(transaction, created.consistent_point)
         except BaseException as error:
             transaction.rollback()
@@ -257,10 +264,33 @@ class InitialCopy:
         """Adds the rows of a piece that begins with a line."""
         if not rows.num_rows:
             return
+        firing = self.worker.triggers(transaction, self.relation)
+        if firing is not None:
+            self._append_fired(transaction, target, rows, line, firing)
+            return
         try:
             rows = self.checked(transaction, target, rows)
         except _REFUSED as error:
             raise self._located(error, transaction, target, rows, line, piece) from error
+        self._add(transaction, target, rows, line)
+
+    def _append_fired(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, firing: FiringTriggers) -> None:
+        """The same of a table with triggers; those behind the rows fire when a piece has been added, not at the end of the copy."""
+        try:
+            made = self.worker.rows(transaction, target.local)
+            whole = row_completion.complete_inserts(rows, target.local, target.sources, made, is_checked=False)
+            arrived, _ = firing.before_insert(whole)
+            if arrived.num_rows:
+                arrived = made.checked(arrived)
+                self._add(transaction, target, arrived, line)
+            for call in firing.after(triggers.INSERT, None, arrived):
+                call()
+        except _REFUSED as error:
+            known = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
+            raise known.within(f"COPY {self.relation.name}, line {line}") from error
+
+    def _add(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int) -> None:
+        """Adds rows that are checked."""
         if not target.checked:
             transaction.append(self.relation, rows)
             return
@@ -332,7 +362,8 @@ class InitialCopy:
         target = self.target(transaction, remote)
         size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
         pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
-        if target.checked or target.completed or not remote.columns or self.relation.is_partitioned or self.relation.parent:
+        fires = self.worker.triggers(transaction, self.relation) is not None
+        if fires or target.checked or target.completed or not remote.columns or self.relation.is_partitioned or self.relation.parent:
             self._source = reader
             for piece in reader.copy_out(copy_command(remote), PIECE):
                 self.worker.check_stop()

@@ -110,8 +110,8 @@ class SyncWorker(Worker):
         stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation)
         follow = self.subscription.schema_evolution == "follow"
         applier = Applier(
-            self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique, follow,
-            jobs=self.jobs,
+            self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique,
+            triggers=self.triggers, follow=follow, jobs=self.jobs,
         )  # fmt: skip
         applier.synchronize_again = self._begin_again
         return applier

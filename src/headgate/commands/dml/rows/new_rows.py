@@ -7,7 +7,7 @@ generated columns) or as a Spark frame. Both have the table's columns by name, i
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,16 +19,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.catalog.relation import sequence as sequences
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Index, Relation
 from headgate.changes import lookup as key_lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import referential_action, row_constraint, uniqueness
-from headgate.commands.dml.rows import first_error, next_value, routed_rows
+from headgate.commands.dml.rows import first_error, many_rows, next_value, routed_rows
 from headgate.commands.dml.rows.next_value import Numbers
 from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
+from headgate.commands.trigger.firing import Firing
 from headgate.errors import PostgresError
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
@@ -69,6 +71,7 @@ class NewRows:
         self.violations = violations
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
         self.owed = OwedReferences(planner, relation)
+        self.firing = Firing(planner.session, relation) if relation.has_triggers else None
         self._later = False
         self._kept = ExitStack()
 
@@ -300,7 +303,11 @@ class NewRows:
         """Checks rows and adds them; gives them as they were stored."""
         if self.relation.is_partitioned:
             return routed_rows.append(self, rows)
-        return self.store(first_error.checked(rows, self.accepted))
+        return self.store(first_error.checked(self.arriving(rows), self.accepted))
+
+    def arriving(self, rows: pa.Table) -> pa.Table:
+        """Rows as BEFORE INSERT triggers make them."""
+        return rows if self.firing is None else self.firing.before_insert(rows)[0]
 
     def accepted(self, rows: pa.Table) -> pa.Table:
         """Rows with generated columns, after every check that stands before their storing; changes nothing."""
@@ -341,6 +348,8 @@ class NewRows:
                 self.transaction.append(self.relation, rows)
             self.owed.add(rows)
             self.put_off(rows)
+            if self.firing is not None:
+                self.planner.fires_later += self.firing.after(triggers.INSERT, None, rows)
         return rows
 
     def put_off(self, rows: pa.Table) -> None:
@@ -355,6 +364,9 @@ class NewRows:
         """Checks the rows of a frame and adds them; the number of rows."""
         if self.relation.is_partitioned:
             return routed_rows.append_frame(self, rows)
+        if self.firing is not None and self.firing.has_rows(triggers.INSERT):
+            with closing(many_rows.chunks(rows, self.relation, self.planner.session, self.transaction)) as chunks:
+                return sum(self.append(chunk).num_rows for chunk in chunks)
         if self.relation.unique_indexes or self.relation.foreign_keys:
             with ExitStack() as done:
                 return self.append_kept(rows, done)[0]

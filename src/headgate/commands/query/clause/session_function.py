@@ -7,6 +7,7 @@ query calls those as columns of their own, and refuses them elsewhere.
 
 from __future__ import annotations
 
+from headgate.catalog.physical import Cursor
 from headgate.commands.query.catalog import query
 from headgate.commands.query.catalog.session_call import STABLE
 from headgate.commands.session import Session
@@ -39,11 +40,10 @@ def blocking_pids(node: FuncExpr, session: Session, context: BindContext) -> Cas
     return Case(type=node.type, arg=None, conditions=(unknown, *same), results=(nothing, *found), default=nobody)
 
 
-def value(text: str, kind: TypeRef, session: Session) -> Const:
-    """The value of an expression of the session's functions; 0A000 for one that acts."""
+def value(text: str, kind: TypeRef, session: Session, cursor: Cursor | None = None) -> Const:
+    """The value of an expression of the session's functions; 0A000 for one that acts. `cursor`: another than the transaction's."""
     [statement] = parse(f"SELECT {text}")
     known = {name: each for name, each in session.functions.items() if name in STABLE}
-    cursor = session.begin_statement().cursor
-    result = query.answer(statement.node, session.context, cursor, session.dynamic, known)
+    result = query.answer(statement.node, session.context, cursor or session.begin_statement().cursor, session.dynamic, known)
     [batch] = result.batches
     return Const(type=kind, value=batch.column(0)[0].as_py())

@@ -1,0 +1,170 @@
+"""Functions and procedures that users made: rows of pg_proc (manual, 38).
+
+Written by `commands.function`, read by whoever calls one. A function's body is text; what it names is looked for when it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.catalog.cursor import Row
+from headgate.catalog.physical import Cursor, insert, one, rows, run
+from headgate.types import registry
+
+SQL, PLPGSQL = 14, 13563
+"""Oids of languages; that of PL/pgSQL is the one that PostgreSQL 15's initdb gives it."""
+LANGUAGES = {"sql": SQL, "plpgsql": PLPGSQL}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument. `mode`: ``i`` in, ``o`` out, ``b`` both, ``v`` variadic, ``t`` column of RETURNS TABLE. `default`: its text."""
+
+    mode: str
+    name: str
+    type_oid: int
+    default: str | None = None
+
+    @property
+    def is_input(self) -> bool:
+        """Whether a call gives it."""
+        return self.mode in "ibv"
+
+    @property
+    def is_output(self) -> bool:
+        """Whether the function gives it."""
+        return self.mode in "obt"
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A function (`kind` ``f``) or procedure (``p``). `volatility`: ``i``, ``s``, ``v``; `config`: its SETs, as ``name=value``."""
+
+    oid: int
+    schema: str
+    namespace: int
+    name: str
+    owner: int
+    language: int
+    kind: str
+    arguments: tuple[Argument, ...]
+    result: int
+    is_set: bool
+    body: str
+    strict: bool = False
+    security_definer: bool = False
+    volatility: str = "v"
+    leakproof: bool = False
+    parallel: str = "u"
+    cost: float = 100
+    rows: float = 0
+    config: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """What a call gives."""
+        return tuple(each for each in self.arguments if each.is_input)
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """What it gives, if by name."""
+        return tuple(each for each in self.arguments if each.is_output)
+
+    @property
+    def types(self) -> tuple[int, ...]:
+        """The types by which it is told from others of its name (proargtypes)."""
+        return tuple(each.type_oid for each in self.inputs)
+
+
+_COLUMNS = (
+    "p.oid, n.nspname, p.pronamespace, p.proname, p.proowner, p.prolang, p.prokind, p.proargtypes, p.proallargtypes, p.proargmodes,"
+    " p.proargnames, p.proargdefaults, p.prorettype, p.proretset, p.prosrc, p.proisstrict, p.prosecdef, p.provolatile, p.proleakproof,"
+    " p.proparallel, p.procost, p.prorows, p.proconfig"
+)
+_FROM = "FROM hg.pg_proc p JOIN hg.pg_namespace n ON n.oid = p.pronamespace AND n.dbid IN (0, p.dbid)"
+
+
+def named(cursor: Cursor, database: int, name: str) -> list[UserFunction]:
+    """The functions of a name, in any schema."""
+    return [
+        _read(row) for row in rows(cursor, f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.proname = ? ORDER BY p.oid", [database, name])
+    ]
+
+
+def in_schema(cursor: Cursor, database: int, namespace: int) -> list[UserFunction]:
+    """The functions in a schema."""
+    sql = f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.pronamespace = ? ORDER BY p.oid"
+    return [_read(row) for row in rows(cursor, sql, [database, namespace])]
+
+
+def find(cursor: Cursor, database: int, oid: int) -> UserFunction | None:
+    """A function by its oid."""
+    found = rows(cursor, f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.oid = ?", [database, oid])
+    return _read(found[0]) if found else None
+
+
+def _read(row: Row) -> UserFunction:
+    (oid, schema, namespace, name, owner, language, kind, types, every, modes, argument_names, defaults, result, is_set, body, strict,
+     definer, volatility, leakproof, parallel, cost, most, config) = row  # fmt: skip
+    kinds = list(every or types or ())
+    ways = list(modes or "i" * len(kinds))
+    known = list(argument_names or [""] * len(kinds))
+    texts = _defaults(defaults) if defaults else []
+    inputs = [place for place, way in enumerate(ways) if way in "ibv"]
+    by_place = dict(zip(inputs[len(inputs) - len(texts) :], texts, strict=True)) if texts else {}
+    described = enumerate(zip(ways, known, kinds, strict=True))
+    arguments = tuple(Argument(way, argument, oid_of, by_place.get(place)) for place, (way, argument, oid_of) in described)
+    return UserFunction(
+        oid, schema, namespace, name, owner, language, kind, arguments, result, is_set, body, strict, definer, volatility, leakproof,
+        parallel, cost, most, tuple(config or ()),
+    )  # fmt: skip
+
+
+_BETWEEN = "\x1f, "
+"""Between two defaults in the catalog: no text of an expression has the first character of it."""
+
+
+def _defaults(text: str) -> list[str]:
+    return text.split(_BETWEEN)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A function as pg_get_functiondef, pg_get_function_arguments, …identity_arguments and …result print it."""
+
+    definition: str
+    arguments: str
+    identity: str
+    result: str | None
+
+
+def write(cursor: Cursor, database: int, function: UserFunction, texts: Texts) -> None:
+    """Makes a function, in place of the one with its oid if there is one, whose ACL it keeps."""
+    before = one(cursor, "SELECT proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
+    run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
+    plain = all(each.mode == "i" for each in function.arguments)
+    given = [each.default for each in function.inputs if each.default is not None]
+    variadic = next((each.type_oid for each in function.arguments if each.mode == "v"), 0)
+    insert(
+        cursor, "pg_proc", dbid=database, oid=function.oid, proname=function.name, pronamespace=function.namespace, proowner=function.owner,
+        prolang=function.language, procost=function.cost, prorows=function.rows, provariadic=_element(variadic), prosupport=0,
+        prokind=function.kind, prosecdef=function.security_definer, proleakproof=function.leakproof, proisstrict=function.strict,
+        proretset=function.is_set, provolatile=function.volatility, proparallel=function.parallel, pronargs=len(function.inputs),
+        pronargdefaults=len(given), prorettype=function.result, proargtypes=list(function.types),
+        proallargtypes=None if plain else [each.type_oid for each in function.arguments],
+        proargmodes=None if plain else [each.mode for each in function.arguments],
+        proargnames=[each.name for each in function.arguments] if any(each.name for each in function.arguments) else None,
+        proargdefaults=_BETWEEN.join(given) if given else None, prosrc=function.body, proconfig=list(function.config) or None,
+        proacl=None if before is None else before[0], prodef=texts.definition, proargumentstext=texts.arguments,
+        proidentitytext=texts.identity, proresulttext=texts.result,
+    )  # fmt: skip
+
+
+def _element(array: int) -> int:
+    found = registry.known().find(array)
+    return 0 if found is None else found.element
+
+
+def drop(cursor: Cursor, database: int, oid: int) -> None:
+    """Removes a function."""
+    run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])

@@ -1,0 +1,88 @@
+"""The bodies of functions, taken apart once and kept: PL/pgSQL as a tree, SQL as statements.
+
+Called when a function is made, to check it, and when it is called. What is kept of one goes when it is made anew, and when a type or a
+table has changed that it may name.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from headgate.catalog.function import PLPGSQL, UserFunction
+from headgate.commands.function.host import Prepared, SessionHost
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression.node import TypeRef
+from headgate.plpgsql import compiler, tree
+from headgate.plpgsql.scope import Scope
+from headgate.sql.parser import parse
+from headgate.types import registry
+
+MOST_KEPT = 500
+"""Functions of which something is kept."""
+_MODES = {"i": "IN", "o": "OUT", "b": "INOUT", "v": "VARIADIC", "t": "OUT"}
+
+
+@dataclass(frozen=True)
+class Body:
+    """A function in PL/pgSQL, with what has been taken apart of its texts."""
+
+    function: tree.Function
+    prepared: Prepared
+
+
+_kept: OrderedDict[object, Body] = OrderedDict()
+_lock = threading.Lock()
+
+
+def of(function: UserFunction, session: Session, table: int = 0) -> Body:
+    """The tree of a function in PL/pgSQL. `table`: the table whose trigger calls it, as NEW and OLD are its rows."""
+    key = (id(session.node.catalog), function, table, session.node.catalog.type_changes)
+    with _lock:
+        found = _kept.get(key)
+        if found is not None:
+            _kept.move_to_end(key)
+            return found
+    made = Body(_compiled(function, session), Prepared())
+    with _lock:
+        _kept[key] = made
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+    return made
+
+
+def _compiled(function: UserFunction, session: Session) -> tree.Function:
+    host, scope = SessionHost(session, Prepared()), Scope()
+
+    def is_row(text: str) -> bool:
+        try:
+            return host.is_row(host.declared(text, scope))
+        except PostgresError:
+            return text.lower().rstrip().endswith("%rowtype")
+
+    arguments = [compiler.Argument(_MODES[each.mode], each.name, host.is_row(TypeRef(each.type_oid))) for each in function.arguments]
+    return compiler.compiled(function.body, function.name, arguments, _result(function, host), is_row)
+
+
+def _result(function: UserFunction, host: SessionHost) -> str:
+    if function.kind == "p":
+        return ""
+    if function.result in (registry.TRIGGER, registry.VOID):
+        return "trigger" if function.result == registry.TRIGGER else "void"
+    kind = "record" if len(function.outputs) > 1 or host.is_row(TypeRef(function.result)) else "text"
+    return f"SETOF {kind}" if function.is_set else kind
+
+
+def check(function: UserFunction, session: Session) -> None:
+    """42601 and its like for a body that is none (the languages' validators)."""
+    if function.language == PLPGSQL:
+        _compiled(function, session)
+        return
+    if function.result == registry.TRIGGER:
+        raise PostgresError("42P13", "SQL functions cannot return type trigger")
+    try:
+        parse(function.body)
+    except PostgresError as error:
+        raise error.within(f'SQL function "{function.name}"') from error

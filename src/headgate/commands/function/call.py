@@ -1,0 +1,211 @@
+"""Calls of functions that users made, CALL, and DO.
+
+A call acts as who calls, or as the function's owner where it is SECURITY DEFINER; its SETs hold while it runs. How deeply calls nest is
+bounded (54001).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import function as functions
+from headgate.catalog.function import PLPGSQL, UserFunction
+from headgate.commands import lookup, privilege
+from headgate.commands.function import body, definition
+from headgate.commands.function.host import Prepared, SessionHost
+from headgate.commands.function.permission import check_execute
+from headgate.commands.function.variable_reference import DEPTH
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+from headgate.expression.node import BOOLEAN, INTEGER, TypeRef
+from headgate.plpgsql import interpreter
+from headgate.plpgsql.interpreter import Execution, Rows
+from headgate.plpgsql.scope import Scope, Value, Variable
+from headgate.plpgsql.tree import Sql
+from headgate.sql import names
+from headgate.sql.parser import parse, position, unwrap
+from headgate.types import registry
+from headgate.types.resultset import ResultColumn, ResultSet, of_rows
+
+DEEPEST = 60
+"""How many calls of functions nest in one session: each takes some 25 frames of Python's stack."""
+INLINE = "inline_code_block"
+
+
+def do(node: pb.DoStmt, session: Session) -> CommandResult:
+    """DO: a body that is run once."""
+    session.begin_statement()
+    given = {unwrap(each).defname: unwrap(unwrap(each).arg).sval for each in node.args}
+    language = given.get("language", "plpgsql").lower()
+    if language != "plpgsql":
+        if language not in (*functions.LANGUAGES, "c", "internal"):
+            raise PostgresError("42704", f'language "{language}" does not exist')
+        raise PostgresError("0A000", f'language "{language}" does not support inline code execution')
+    if "as" not in given:
+        raise PostgresError("42601", "no inline code specified")
+    inline = UserFunction(0, "", 0, INLINE, 0, PLPGSQL, "f", (), registry.VOID, False, given["as"])
+    run(inline, (), session)
+    return CommandResult("DO")
+
+
+def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
+    """CALL: a procedure, whose OUT parameters are a row."""
+    cursor = session.begin_statement().cursor
+    written = node.funccall
+    host = SessionHost(session, Prepared())
+    scope = Scope()
+    for number, given in enumerate(session.parameters, 1):
+        scope.names[f"${number}"] = Variable(f"${number}", TypeRef(given.type_oid), Value(TypeRef(given.type_oid), given.text))
+    schema, name = names.split_name(written.funcname, session.context.database_name)
+    path = [schema] if schema else lookup.search_path(cursor, session.context)
+    candidates = [each for each in functions.named(cursor, session.context.database, name) if each.schema in path]
+    values = [host.evaluate_node(each, scope) for each in written.args]
+    found = [each for each in candidates if each.kind == "p" and len(each.arguments) == len(values)]
+    if not found:
+        shown = f"{name}({', '.join(registry.format_type(each.type.oid) for each in values)})"
+        if any(each.kind == "f" for each in candidates):
+            raise PostgresError(
+                "42809", f"{shown} is not a procedure", hint="To call a function, use SELECT.", position=position(written.location)
+            )
+        hint = "No procedure matches the given name and argument types. You might need to add explicit type casts."
+        raise PostgresError("42883", f"procedure {shown} does not exist", hint=hint, position=position(written.location))
+    procedure = found[0]
+    check_execute(session, procedure)
+    execution = run(procedure, [value for value, each in zip(values, procedure.arguments, strict=True) if each.is_input], session)
+    if not procedure.outputs:
+        return CommandResult("CALL")
+    row = execution.rows[0] if execution.rows else []
+    columns = [ResultColumn(each.name, each.type_oid) for each in procedure.outputs]
+    return of_rows(columns, [[each.text for each in row]], "CALL")
+
+
+def run(function: UserFunction, given: Sequence[Value], session: Session) -> Execution:
+    """Runs a function with the values of its input arguments; what it gives is in the execution (OUT parameters in its first row)."""
+    execution = Execution(
+        SessionHost(session, Prepared()),
+        shown(function, session),
+        is_set=function.is_set,
+        outputs=tuple(each.name for each in function.outputs),
+    )
+    if function.language != PLPGSQL:
+        with acting(function, session):
+            _run_sql(function, given, execution, session)
+        return execution
+    found = body.of(function, session)
+    host = execution.host = SessionHost(session, found.prepared)
+    execution.result_is_row = host.is_row(TypeRef(function.result))
+    scope = root_scope(function.name, session)
+    values = iter(given)
+    for number, argument in enumerate(function.arguments, 1):
+        kind = TypeRef(argument.type_oid, -1, _collation(argument.type_oid))
+        variable = Variable(argument.name or f"${number}", kind, None, host.is_row(kind))
+        if argument.is_input:
+            value = host.cast(next(values), kind)
+            variable.value = host.row_of(value) if variable.row else value
+        elif not variable.row:
+            variable.value = Value(kind, None)
+        scope.names[f"${number}"] = variable
+        if argument.name:
+            scope.names[argument.name] = variable
+    with acting(function, session):
+        interpreter.run(found.function, execution, scope)
+    if function.outputs and not function.is_set:
+        execution.rows.append(interpreter.output(execution, scope))
+    elif not execution.has_returned and function.kind == "f" and function.result != registry.VOID and not function.is_set:
+        raise PostgresError("2F005", "control reached end of function without RETURN", context=f"PL/pgSQL function {execution.shown}")
+    if isinstance(execution.result, Value) and not function.is_set and function.result != registry.VOID:
+        execution.result = host.cast(execution.result, TypeRef(function.result, -1, _collation(function.result)))
+    return execution
+
+
+def root_scope(label: str, session: Session) -> Scope:
+    """What every function knows: FOUND, and how many triggers it is in."""
+    scope = Scope(label)
+    scope.names["found"] = Variable("found", BOOLEAN, Value(BOOLEAN, "f"))
+    scope.names[DEPTH] = Variable(DEPTH, INTEGER, Value(INTEGER, str(session.context.trigger_depth)))
+    return scope
+
+
+def _run_sql(function: UserFunction, given: Sequence[Value], execution: Execution, session: Session) -> None:
+    """A function in SQL: its statements one after the other; the last one's rows are what it gives."""
+    scope = Scope(function.name)
+    values = iter(given)
+    for number, argument in enumerate(function.inputs, 1):
+        kind = TypeRef(argument.type_oid, -1, _collation(argument.type_oid))
+        variable = Variable(argument.name or f"${number}", kind, execution.host.cast(next(values), kind))
+        scope.names[f"${number}"] = variable
+        if argument.name:
+            scope.names[argument.name] = variable
+    done = None
+    statements = parse(function.body)
+    try:
+        for statement in statements:
+            done = execution.host.run(Sql(statement.source, is_statement=True), scope)
+            if done.rows is not None:
+                kept = list(done.rows.rows)
+                done.rows = Rows(done.rows.columns, iter(kept))
+    except PostgresError as error:
+        error.context = None if error.context is None else error.context.partition("\n")[2] or None
+        raise error.within(f'SQL function "{function.name}" statement {len(statements)}') from error
+    if done is None or done.rows is None:
+        if function.result != registry.VOID:
+            raise PostgresError("42P13", f"return type mismatch in function declared to return {registry.format_type(function.result)}")
+        return
+    found = [done.rows.values(row) for row in done.rows.rows]
+    if function.is_set:
+        execution.rows = list(found)
+    elif function.outputs:
+        execution.rows = list(found[:1])
+    elif found and function.result != registry.VOID:
+        target = TypeRef(function.result, -1, _collation(function.result))
+        execution.result = execution.host.cast(found[0][0], target) if len(found[0]) == 1 else Value(target, _row_text(found[0]))
+
+
+def _row_text(values: Sequence[Value]) -> str:
+    from headgate.types.text import record
+
+    return record.print_record([each.text for each in values])
+
+
+def shown(function: UserFunction, session: Session) -> str:
+    """A function as error contexts show it: with its schema where the search path does not find it (format_procedure)."""
+    if not function.oid:
+        return INLINE
+    visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
+    return definition.signature(function) if visible else f"{names.quote_ident(function.schema)}.{definition.signature(function)}"
+
+
+def _collation(oid: int) -> int:
+    known = registry.known().find(oid)
+    return 0 if known is None else known.collation
+
+
+@contextlib.contextmanager
+def acting(function: UserFunction, session: Session) -> Iterator[None]:
+    """Within it the session is the function's: its owner's where it is SECURITY DEFINER, with the function's SETs."""
+    context = session.context
+    depth = context.function_depth + 1
+    if depth > DEEPEST:
+        hint = "Functions call each other more deeply than a node allows."
+        raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
+    before = context.user, context.user_oid, context.superuser, context.search_path
+    context.function_depth = depth
+    try:
+        if function.security_definer:
+            cursor = session.begin_statement().cursor
+            context.user, context.user_oid = privilege.role_name(cursor, function.owner), function.owner
+            context.superuser = privilege.is_superuser(cursor, context.user)
+        given = {name: value for name, _, value in (each.partition("=") for each in function.config)}
+        if "search_path" in given:
+            context.search_path = names.split_identifiers(given.pop("search_path")) or []
+        session.use_types()
+        with session.set_within(given):
+            yield
+    finally:
+        context.function_depth = depth - 1
+        context.user, context.user_oid, context.superuser, context.search_path = before
+        session.use_types()

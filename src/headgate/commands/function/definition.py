@@ -1,0 +1,384 @@
+"""CREATE, ALTER and DROP of functions and procedures (manual, 38.3; PostgreSQL's functioncmds.c).
+
+A function in PL/pgSQL is taken apart when it is made (plpgsql_validator), one in SQL is parsed; what they name is looked for when they run.
+Languages that reach the host are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import function as functions
+from headgate.catalog.function import Argument, UserFunction
+from headgate.catalog.physical import Cursor, rows, run
+from headgate.commands import default_privilege, dependency, lookup, privilege
+from headgate.commands.function import body, definition_text
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.sql import grammar, names, setting
+from headgate.sql.options import Option, options
+from headgate.sql.parser import ParseNode, position, unwrap
+from headgate.types import registry
+
+_MODES = {pb.FUNC_PARAM_IN: "i", pb.FUNC_PARAM_OUT: "o", pb.FUNC_PARAM_INOUT: "b", pb.FUNC_PARAM_VARIADIC: "v", pb.FUNC_PARAM_TABLE: "t",
+          pb.FUNC_PARAM_DEFAULT: "i"}  # fmt: skip
+_VOLATILITY = {"immutable": "i", "stable": "s", "volatile": "v"}
+_PARALLEL = {"safe": "s", "restricted": "r", "unsafe": "u"}
+_PSEUDO = frozenset({registry.RECORD, registry.VOID, registry.TRIGGER})
+
+
+def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
+    """CREATE [OR REPLACE] FUNCTION, PROCEDURE."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    kind = "p" if node.is_procedure else "f"
+    schema, name = names.split_name(node.funcname, context.database_name)
+    namespace, schema = lookup.creation_schema(cursor, context, schema or "")
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    given = _unique(node.options)
+    language = _language(given, node)
+    arguments = _arguments(node.parameters, is_procedure=kind == "p")
+    result, is_set = _result(node, arguments, kind)
+    made = UserFunction(
+        0, schema, namespace, name, privilege.role_oid(cursor, context.user), language, kind, arguments, result, is_set,
+        _body(given, language), cost=100, rows=1000 if is_set else 0,
+    )  # fmt: skip
+    made = _with_options(made, given.values(), session)
+    before = next(
+        (each for each in functions.named(cursor, context.database, name) if each.namespace == namespace and each.types == made.types), None
+    )
+    if before is not None:
+        made = _replacing(made, before, session, replaces=node.replace)
+    else:
+        made = replace(made, oid=transaction.engine.catalog.next_oid())
+    if session.settings.text("check_function_bodies") != "off":
+        body.check(made, session)
+    _write(cursor, context.database, made)
+    acl = default_privilege.default_acl(cursor, context.database, context.user, namespace, "f") if before is None else None
+    if acl is not None:
+        run(cursor, "UPDATE hg.pg_proc SET proacl = ? WHERE dbid = ? AND oid = ?", [acl, context.database, made.oid])
+    return CommandResult("CREATE PROCEDURE" if kind == "p" else "CREATE FUNCTION")
+
+
+def _write(cursor: Cursor, database: int, function: UserFunction) -> None:
+    texts = functions.Texts(
+        definition_text.definition(function), definition_text.arguments(function), definition_text.arguments(function, defaults=False),
+        definition_text.result(function),
+    )  # fmt: skip
+    functions.write(cursor, database, function, texts)
+
+
+def _unique(nodes: Sequence[pb.Node]) -> dict[str, Option]:
+    found: dict[str, Option] = {}
+    for place, option in enumerate(_options(nodes)):
+        key = f"set {place}" if option.name == "set" else option.name
+        if key in found:
+            raise PostgresError("42601", "conflicting or redundant options", position=position(option.location))
+        found[key] = option
+    return found
+
+
+def _options(nodes: Iterable[pb.Node]) -> Iterator[Option]:
+    """The options; those of AS and SET have nodes of their own, and no text."""
+    for each in nodes:
+        element = unwrap(each)
+        if element.defname in ("as", "set"):
+            yield Option(element.defname, None, element.location, unwrap(element.arg))
+        else:
+            yield from options([each])
+
+
+def _language(given: dict[str, Option], node: ParseNode) -> int:
+    if "language" not in given:
+        if node.HasField("sql_body"):
+            raise not_supported("a function body in SQL syntax is not supported", hint="Write the body as a string: AS $$ … $$.")
+        raise PostgresError("42P13", "no language specified")
+    name = given.pop("language").text().lower()
+    if name in ("c", "internal"):
+        raise not_supported(f'language "{name}" is not supported', detail="No code of a client's runs on the node's machine.")
+    if name not in functions.LANGUAGES:
+        raise PostgresError("42704", f'language "{name}" does not exist')
+    if node.HasField("sql_body"):
+        raise not_supported("a function body in SQL syntax is not supported", hint="Write the body as a string: AS $$ … $$.")
+    return functions.LANGUAGES[name]
+
+
+def _body(given: dict[str, Option], language: int) -> str:
+    if "as" not in given:
+        raise PostgresError("42P13", "no function body specified")
+    node = given.pop("as").node
+    assert node is not None
+    texts = [unwrap(each).sval for each in node.items]
+    if len(texts) > 1:
+        named = next(name for name, oid in functions.LANGUAGES.items() if oid == language)
+        raise PostgresError("42P13", f'only one AS item needed for language "{named}"')
+    return str(texts[0])
+
+
+def _arguments(nodes: Sequence[pb.Node], *, is_procedure: bool) -> tuple[Argument, ...]:
+    found: list[Argument] = []
+    seen: set[tuple[str, str]] = set()
+    for item in nodes:
+        each = unwrap(item)
+        oid = _type(each.arg_type)
+        argument = Argument(_MODES[each.mode], each.name, oid, _default(each))
+        if found and found[-1].mode == "v" and argument.is_input:
+            raise PostgresError("42P13", "VARIADIC parameter must be the last input parameter")
+        if argument.mode == "v" and not registry.known().by_oid(oid).is_array:
+            raise PostgresError("42P13", "VARIADIC parameter must be an array")
+        if argument.is_input and argument.default is None and any(other.default is not None for other in found):
+            raise PostgresError("42P13", "input parameters after one with a default value must also have defaults")
+        if argument.default is not None and not argument.is_input:
+            raise PostgresError("42P13", "only input parameters can have default values")
+        sides = {("in", argument.name)} if argument.is_input else set()
+        sides |= {("out", argument.name)} if argument.is_output else set()
+        if argument.name and sides & seen:
+            raise PostgresError("42P13", f'parameter name "{argument.name}" used more than once')
+        seen |= sides
+        found.append(argument)
+    return tuple(found)
+
+
+def _default(node: ParseNode) -> str | None:
+    if not node.HasField("defexpr"):
+        return None
+    select = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE)
+    select.target_list.add().res_target.val.CopyFrom(node.defexpr)
+    tree = pb.ParseResult()
+    tree.stmts.add().stmt.select_stmt.CopyFrom(select)
+    return grammar.deparse(tree).removeprefix("SELECT ")
+
+
+def _type(node: pb.TypeName) -> int:
+    plain = pb.TypeName()
+    plain.CopyFrom(node)
+    plain.setof = False
+    written = names.strings(plain.names)[-1] if plain.names else ""
+    if written in ("anyelement", "anyarray", "anynonarray", "anyenum", "anyrange", "anycompatible", "anycompatiblearray"):
+        raise not_supported("polymorphic arguments and results are not supported")
+    return names.type_name(plain)[0]
+
+
+def _result(node: pb.CreateFunctionStmt, arguments: Sequence[Argument], kind: str) -> tuple[int, bool]:
+    """Return the type of the result, and whether it is a set."""
+    outputs = [each for each in arguments if each.is_output]
+    by_name = 0 if not outputs else outputs[0].type_oid if len(outputs) == 1 and kind == "f" else registry.RECORD
+    if kind == "p":
+        return (registry.RECORD if outputs else registry.VOID), False
+    if not node.HasField("return_type"):
+        if not outputs:
+            raise PostgresError("42P13", "function result type must be specified")
+        return by_name, False
+    if any(each.mode == "t" for each in outputs):
+        return by_name, True
+    oid = _type(node.return_type)
+    if outputs and oid != by_name:
+        raise PostgresError("42P13", f"function result type must be {registry.format_type(by_name)} because of OUT parameters")
+    return oid, node.return_type.setof
+
+
+def _with_options(made: UserFunction, given: Iterable[Option], session: Session) -> UserFunction:
+    for option in given:
+        if made.kind == "p" and option.name not in ("security", "set"):
+            raise PostgresError("42P13", "invalid attribute in procedure definition", position=position(option.location))
+        match option.name:
+            case "volatility":
+                made = replace(made, volatility=_VOLATILITY[option.text()])
+            case "strict":
+                made = replace(made, strict=option.boolean())
+            case "security":
+                made = replace(made, security_definer=option.boolean())
+            case "leakproof":
+                if option.boolean() and not session.context.superuser:
+                    raise PostgresError("42501", "only superuser can define a leakproof function")
+                made = replace(made, leakproof=option.boolean())
+            case "parallel":
+                if option.text() not in _PARALLEL:
+                    raise PostgresError("42601", 'parameter "parallel" must be SAFE, RESTRICTED, or UNSAFE')
+                made = replace(made, parallel=_PARALLEL[option.text()])
+            case "cost":
+                if float(option.text()) <= 0:
+                    raise PostgresError("22023", "COST must be positive")
+                made = replace(made, cost=float(option.text()))
+            case "rows":
+                if not made.is_set:
+                    raise PostgresError("22023", "ROWS is not applicable when function does not return a set")
+                made = replace(made, rows=float(option.text()))
+            case "set":
+                made = replace(made, config=_config(made.config, option, session))
+            case _:
+                raise not_supported(f"the function option {option.name.upper()} is not supported", position=position(option.location))
+    return made
+
+
+def _config(before: tuple[str, ...], option: Option, session: Session) -> tuple[str, ...]:
+    node = option.node
+    assert node is not None
+    kept = tuple(each for each in before if each.partition("=")[0] != node.name)
+    if node.kind in (pb.VAR_RESET, pb.VAR_SET_DEFAULT):
+        return kept
+    if node.kind == pb.VAR_RESET_ALL:
+        return ()
+    if node.kind == pb.VAR_SET_CURRENT:
+        return (*kept, f"{node.name}={session.settings.text(node.name)}")
+    texts = setting.values(node.args)
+    if node.name == "search_path":
+        texts = [names.quote_ident(each) for each in texts]
+    return (*kept, f"{node.name}={', '.join(texts)}")
+
+
+def _replacing(made: UserFunction, before: UserFunction, session: Session, *, replaces: bool) -> UserFunction:
+    """What CREATE OR REPLACE may change (ProcedureCreate)."""
+    if not replaces:
+        raise PostgresError("42723", f'function "{made.name}" already exists with same argument types')
+    privilege.check_owner(session.begin_statement().cursor, session.context.user, before.owner, _KINDS[before.kind], made.name)
+    if made.kind != before.kind:
+        raise PostgresError("42809", "cannot change routine kind", detail=f'"{made.name}" is a {_KINDS[before.kind]}.')
+    shown = signature(before)
+    hint = f"Use DROP {_KINDS[before.kind].upper()} {shown} first."
+    if (made.result, made.is_set) != (before.result, before.is_set):
+        raise PostgresError("42P13", "cannot change return type of existing function", hint=hint)
+    for old, new in zip(before.inputs, made.inputs, strict=True):
+        if old.name and old.name != new.name:
+            raise PostgresError("42P13", f'cannot change name of input parameter "{old.name}"', hint=hint)
+        if old.default is not None and new.default is None:
+            raise PostgresError("42P13", "cannot remove parameter defaults from existing function", hint=hint)
+    return replace(made, oid=before.oid, owner=before.owner)
+
+
+_KINDS = {"f": "function", "p": "procedure"}
+
+
+def signature(function: UserFunction) -> str:
+    """A function with the types of its arguments: ``f(integer,text)``."""
+    return f"{names.quote_ident(function.name)}({','.join(registry.format_type(each) for each in function.types)})"
+
+
+# ---- other statements ---------------------------------------------------------------------------------------
+
+
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
+    """DROP FUNCTION, PROCEDURE, ROUTINE."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    word = {pb.OBJECT_FUNCTION: "function", pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}[node.remove_type]
+    found: list[UserFunction] = []
+    for item in node.objects:
+        function = named(unwrap(item), session, cursor, word, missing_ok=node.missing_ok)
+        if function is None:
+            continue
+        privilege.check_owner(cursor, context.user, function.owner, word, function.name)
+        found.append(function)
+    dependants = [each for function in found for each in triggers_of(cursor, context.database, function)]
+    dependency.settle(
+        transaction,
+        dependants,
+        [f"function {signature(each)}" for each in found],
+        session.notices,
+        cascade=node.behavior == pb.DROP_CASCADE,
+    )
+    for function in found:
+        functions.drop(cursor, context.database, function.oid)
+    return CommandResult(f"DROP {word.upper()}")
+
+
+def triggers_of(cursor: Cursor, database: int, function: UserFunction) -> list[dependency.Dependant]:
+    """The triggers that call a function."""
+    made = []
+    for oid, name, table in rows(
+        cursor,
+        "SELECT t.oid, t.tgname, c.relname FROM hg.pg_trigger t JOIN hg.pg_class c ON c.oid = t.tgrelid AND c.dbid = t.dbid"
+        " WHERE t.dbid = ? AND t.tgfoid = ? ORDER BY t.oid",
+        [database, function.oid],
+    ):
+
+        def drop_trigger(oid: int = oid) -> None:
+            run(cursor, "DELETE FROM hg.pg_trigger WHERE dbid = ? AND oid = ?", [database, oid])
+
+        text = f"trigger {names.quote_ident(name)} on table {names.quote_ident(table)}"
+        made.append(dependency.Dependant((2620, oid), text, f"function {signature(function)}", drop_trigger))
+    return made
+
+
+def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missing_ok: bool = False) -> UserFunction | None:
+    """The function that an ObjectWithArgs names; 42883 where there is none, 42725 where there are several."""
+    context = session.context
+    schema, name = names.split_name(node.objname, context.database_name)
+    path = [schema] if schema else lookup.search_path(cursor, context)
+    candidates = [
+        each for each in functions.named(cursor, context.database, name)
+        if each.schema in path and (word == "routine" or each.kind == {"function": "f", "procedure": "p"}[word])
+    ]  # fmt: skip
+    if not node.args_unspecified:
+        types = tuple(_type(unwrap(each)) for each in node.objargs)
+        candidates = [each for each in candidates if each.types == types]
+    if len(candidates) == 1:
+        return candidates[0]
+    shown = name if node.args_unspecified else f"{name}({', '.join(registry.format_type(_type(unwrap(each))) for each in node.objargs)})"
+    if len(candidates) > 1:
+        hint = f"Specify the argument list to select the {word} unambiguously."
+        raise PostgresError("42725", f'{word} name "{name}" is not unique', hint=hint)
+    if missing_ok:
+        if not node.args_unspecified:
+            shown = f"{name}({','.join(names.shown_type(unwrap(each)) for each in node.objargs)})"
+        session.notices.notice(f"{word} {shown} does not exist, skipping")
+        return None
+    if node.args_unspecified:
+        raise PostgresError("42883", f'could not find a {word} named "{name}"')
+    raise PostgresError("42883", f"{word} {shown} does not exist")
+
+
+def alter(node: pb.AlterFunctionStmt, session: Session) -> CommandResult:
+    """ALTER FUNCTION: its options."""
+    word = {pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}.get(node.objtype, "function")
+    found = _owned(node.func, session, word)
+    cursor = session.begin_statement().cursor
+    _write(cursor, session.context.database, _with_options(found, _options(node.actions), session))
+    return CommandResult(f"ALTER {word.upper()}")
+
+
+def _owned(node: ParseNode, session: Session, word: str) -> UserFunction:
+    cursor = session.begin_statement().cursor
+    found = named(node, session, cursor, word)
+    assert found is not None
+    privilege.check_owner(cursor, session.context.user, found.owner, word, found.name)
+    return found
+
+
+def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
+    """ALTER FUNCTION … RENAME TO."""
+    word = {pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}.get(node.rename_type, "function")
+    return _moved(_owned(unwrap(node.object), session, word), session, word, name=node.newname)
+
+
+def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:
+    """ALTER FUNCTION … SET SCHEMA."""
+    word = {pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}.get(node.object_type, "function")
+    found = _owned(unwrap(node.object), session, word)
+    cursor, context = session.begin_statement().cursor, session.context
+    namespace = lookup.used_namespace(cursor, context.database, node.newschema)
+    privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
+    return _moved(found, session, word, namespace=namespace)
+
+
+def _moved(found: UserFunction, session: Session, word: str, **changes: object) -> CommandResult:
+    cursor, database = session.begin_statement().cursor, session.context.database
+    made = replace(found, **changes)  # type: ignore[arg-type]
+    if any(each.namespace == made.namespace and each.types == made.types for each in functions.named(cursor, database, made.name)):
+        raise PostgresError("42723", f'function "{made.name}" already exists in schema "{made.schema}"')
+    _write(cursor, database, made)
+    return CommandResult(f"ALTER {word.upper()}")
+
+
+def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
+    """ALTER FUNCTION … OWNER TO."""
+    word = {pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}.get(node.object_type, "function")
+    cursor, context = session.begin_statement().cursor, session.context
+    found = _owned(unwrap(node.object), session, word)
+    _, owner = privilege.new_owner(cursor, context, node.newowner)
+    _write(cursor, context.database, replace(found, owner=owner))
+    return CommandResult(f"ALTER {word.upper()}")

@@ -1,0 +1,57 @@
+"""Functions and triggers as pg_get_functiondef and its like print them (PostgreSQL's ruleutils.c); kept beside them in the catalog."""
+
+from __future__ import annotations
+
+from headgate.catalog import function as functions
+from headgate.catalog.function import Argument, UserFunction
+from headgate.sql import names
+from headgate.types import registry
+
+_MODES = {"i": "", "o": "OUT ", "b": "INOUT ", "v": "VARIADIC "}
+_VOLATILITY, _PARALLEL = {"i": " IMMUTABLE", "s": " STABLE"}, {"s": " PARALLEL SAFE", "r": " PARALLEL RESTRICTED"}
+_LISTS = frozenset({"search_path", "temp_tablespaces", "session_preload_libraries", "local_preload_libraries", "shared_preload_libraries"})
+_LANGUAGES = {oid: name for name, oid in functions.LANGUAGES.items()}
+
+
+def arguments(function: UserFunction, *, defaults: bool = True) -> str:
+    """pg_get_function_arguments, or without defaults pg_get_function_identity_arguments."""
+    listed = [each for each in function.arguments if each.mode != "t"]
+    return ", ".join(_argument(each, defaults=defaults) for each in listed)
+
+
+def _argument(argument: Argument, *, defaults: bool) -> str:
+    name = f"{names.quote_ident(argument.name)} " if argument.name else ""
+    default = f" DEFAULT {argument.default}" if defaults and argument.default is not None else ""
+    return f"{_MODES[argument.mode]}{name}{registry.format_type(argument.type_oid)}{default}"
+
+
+def result(function: UserFunction) -> str | None:
+    """pg_get_function_result; None for a procedure."""
+    if function.kind == "p":
+        return None
+    table = [each for each in function.arguments if each.mode == "t"]
+    if table:
+        return f"TABLE({', '.join(f'{names.quote_ident(each.name)} {registry.format_type(each.type_oid)}' for each in table)})"
+    return ("SETOF " if function.is_set else "") + registry.format_type(function.result)
+
+
+def definition(function: UserFunction) -> str:
+    """pg_get_functiondef."""
+    word = "PROCEDURE" if function.kind == "p" else "FUNCTION"
+    made = f"CREATE OR REPLACE {word} {names.qualified(function.schema, function.name)}({arguments(function)})\n"
+    if function.kind == "f":
+        made += f" RETURNS {result(function)}\n"
+    made += f" LANGUAGE {_LANGUAGES[function.language]}\n"
+    marks = _VOLATILITY.get(function.volatility, "") + _PARALLEL.get(function.parallel, "")
+    marks += " STRICT" * function.strict + " SECURITY DEFINER" * function.security_definer + " LEAKPROOF" * function.leakproof
+    marks += f" COST {function.cost:g}" if function.cost != 100 else ""
+    marks += f" ROWS {function.rows:g}" if function.rows not in (0, 1000) else ""
+    made += f"{marks}\n" if marks else ""
+    for each in function.config:
+        name, _, value = each.partition("=")
+        parts = (names.split_identifiers(value) or [value]) if name in _LISTS else [value]
+        made += f" SET {names.quote_ident(name)} TO {', '.join(names.quote_literal(part) for part in parts)}\n"
+    mark = f"${word.lower()}$"
+    while mark in function.body:
+        mark = mark[:-1] + "x$"
+    return f"{made}AS {mark}{function.body}{mark}\n"

@@ -1,0 +1,29 @@
+"""Who may call a function: EXECUTE, which PUBLIC has unless it is revoked (manual, 5.7)."""
+
+from __future__ import annotations
+
+from headgate.catalog.function import UserFunction
+from headgate.catalog.physical import Cursor, one
+from headgate.catalog.security import acl
+from headgate.commands import privilege
+from headgate.commands.session import Session
+from headgate.errors import PostgresError
+
+_KINDS = {"f": "function", "p": "procedure"}
+
+
+def may_execute(cursor: Cursor, user: str, database: int, oid: int) -> bool:
+    """Whether a role has EXECUTE on a function."""
+    found = one(cursor, "SELECT proowner, proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, oid])
+    if found is None or privilege.owns(cursor, user, found[0]):
+        return True
+    roles = {privilege.role_name(cursor, each) for each in privilege.roles_of(cursor, user)} | {user, ""}
+    items = acl.read(found[1], "f", privilege.role_name(cursor, found[0]))
+    return any("X" in each.rights for each in items if each.grantee in roles)
+
+
+def check_execute(session: Session, function: UserFunction) -> None:
+    """42501 without EXECUTE."""
+    cursor, context = session.begin_statement().cursor, session.context
+    if not may_execute(cursor, context.user, context.database, function.oid):
+        raise PostgresError("42501", f"permission denied for {_KINDS[function.kind]} {function.name}")

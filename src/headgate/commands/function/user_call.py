@@ -1,0 +1,318 @@
+"""Calls of functions that users made in a statement: each is called before the statement is planned, and its value stands there instead.
+
+Called by `execute` for the statements that may have such calls. So a function whose arguments name columns is not called for each row: that
+is refused (0A000), and so is one that is VOLATILE in a query that has rows of its own, or in what need not be computed. In FROM a
+function's rows stand as VALUES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import function as functions
+from headgate.catalog.function import UserFunction
+from headgate.catalog.physical import one
+from headgate.commands import lookup
+from headgate.commands.function import call
+from headgate.commands.function.host import Prepared, SessionHost
+from headgate.commands.function.permission import check_execute
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin
+from headgate.expression.binding import overload_resolution
+from headgate.expression.binding.context import BindContext
+from headgate.expression.builtin import Function
+from headgate.expression.node import TypeRef
+from headgate.plpgsql.interpreter import Execution
+from headgate.plpgsql.scope import Scope, Value, Variable
+from headgate.sql import names
+from headgate.sql.parser import ParseNode, position, unwrap, walk
+from headgate.sql.statement import type_name
+from headgate.types import registry
+
+KINDS = frozenset({"SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "CreateTableAsStmt", "ExplainStmt", "CopyStmt"})
+_DECIDING = frozenset({"CaseExpr", "CoalesceExpr", "BoolExpr", "MinMaxExpr"})
+
+
+def settled(node: ParseNode, session: Session) -> ParseNode:
+    """The statement with values in place of its calls of users' functions; the same node where it has none."""
+    return _settled(node, session, None)
+
+
+def described(node: ParseNode, session: Session, parameters: dict[int, int]) -> ParseNode:
+    """The same of a statement that is not run: NULLs of the right types stand there. `parameters` learns the types of those in calls."""
+    return _settled(node, session, parameters)
+
+
+def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | None) -> ParseNode:
+    if node.DESCRIPTOR.name not in KINDS:
+        return node
+    database = session.context.database
+    cursor = session.begin_statement().cursor
+    if one(cursor, "SELECT 1 FROM hg.pg_proc WHERE dbid = ? LIMIT 1", [database]) is None:
+        return node
+    calls = _Calls(session, parameters)
+    if not any(each.DESCRIPTOR.name == "FuncCall" and calls.named(each) for each in walk(node)):
+        return node
+    copied = type(node)()
+    copied.CopyFrom(node)
+    calls.replace(copied, _Place())
+    return copied
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a call stands: in a query that has rows of its own, in what need not be computed."""
+
+    has_rows: bool = False
+    may_not_run: bool = False
+
+
+class _Calls:
+    """The calls in one statement."""
+
+    def __init__(self, session: Session, described: dict[int, int] | None) -> None:
+        self._session, self._described, self._describing = session, described, described is not None
+        self._host = SessionHost(session, Prepared())
+        self._scope = Scope()
+        for number, given in enumerate(session.parameters, 1):
+            kind = TypeRef(given.type_oid)
+            self._scope.names[f"${number}"] = Variable(f"${number}", kind, Value(kind, given.text))
+
+    def named(self, node: pb.FuncCall) -> list[UserFunction]:
+        """The functions that a call may mean, none where a built-in one has the name."""
+        session = self._session
+        schema, name = names.split_name(node.funcname, session.context.database_name)
+        if schema in (None, "pg_catalog") and name in builtin.builtins().functions_named:
+            return []
+        cursor = session.begin_statement().cursor
+        path = [schema] if schema else lookup.search_path(cursor, session.context)
+        return [each for each in functions.named(cursor, session.context.database, name) if each.schema in path]
+
+    def replace(self, node: ParseNode, place: _Place) -> None:
+        """Replaces the calls inside of a node."""
+        kind = node.DESCRIPTOR.name
+        if kind in ("SelectStmt", "UpdateStmt", "DeleteStmt", "MergeStmt"):
+            has_rows = kind != "SelectStmt" or bool(node.from_clause)
+            place = _Place(has_rows or place.has_rows, place.may_not_run)
+        elif kind in _DECIDING:
+            place = _Place(place.has_rows, may_not_run=True)
+        if kind == "ResTarget" and not node.name and unwrap(node.val) is not None and unwrap(node.val).DESCRIPTOR.name == "FuncCall":
+            node.name = names.strings(unwrap(node.val).funcname)[-1]  # as the column would be called
+        for described, value in node.ListFields():
+            if described.message_type is None:
+                continue
+            for each in value if described.is_repeated else (value,):
+                self._visit(each, place)
+
+    def _visit(self, node: ParseNode, place: _Place) -> None:
+        inner = unwrap(node)
+        if inner is None:
+            return
+        kind = inner.DESCRIPTOR.name
+        if node.DESCRIPTOR.name != "Node" or kind not in ("FuncCall", "RangeFunction"):
+            self.replace(inner, place)
+        elif kind == "FuncCall":
+            candidates = self.named(inner)
+            if not candidates:
+                self.replace(inner, place)
+                return
+            function, given = self._chosen(inner, candidates)
+            if function.volatility == "v" and (place.has_rows or place.may_not_run) and not self._describing:
+                detail = "A node calls it once for a statement, before the statement runs."
+                raise not_supported(
+                    f"calling the volatile function {names.quote_ident(function.name)} for each row is not supported", detail=detail,
+                    position=position(inner.location),
+                )  # fmt: skip
+            if function.is_set:
+                raise not_supported("a set-returning function of one's own is only supported in FROM", position=position(inner.location))
+            self._put(node, self._value(function, given))
+        else:
+            self._scan(node, inner, place)
+
+    def _scan(self, node: ParseNode, scan: pb.RangeFunction, place: _Place) -> None:
+        called = unwrap(unwrap(scan.functions[0]).items[0])
+        candidates = self.named(called) if called.DESCRIPTOR.name == "FuncCall" and len(scan.functions) == 1 else []
+        if not candidates:
+            self.replace(scan, place)
+            return
+        if scan.ordinality or scan.is_rowsfrom:
+            raise not_supported("this form of function in FROM is not supported")
+        function, given = self._chosen(called, candidates)
+        columns, rows = self._rows(function, given, scan)
+        alias = scan.alias.aliasname or function.name
+        chosen = names.strings(scan.alias.colnames)
+        if len(columns) == 1 and scan.alias.aliasname and not chosen:
+            columns = [(alias, columns[0][1])]
+        node.Clear()
+        made = node.range_subselect
+        select = made.subquery.select_stmt
+        select.limit_option, select.op = pb.LIMIT_OPTION_DEFAULT, pb.SETOP_NONE
+        for row in rows or [[None] * len(columns)]:
+            items = select.values_lists.add().list.items
+            for (_, kind), text in zip(columns, row, strict=True):
+                _constant(items.add(), kind, text)
+        if not rows:
+            self._empty(select)
+        made.alias.aliasname = alias
+        shown = [*chosen, *(name for name, _ in columns[len(chosen) :])]
+        for each in shown:
+            made.alias.colnames.add().string.sval = each
+
+    @staticmethod
+    def _empty(select: pb.SelectStmt) -> None:
+        """No rows: those of VALUES with LIMIT 0."""
+        select.limit_option = pb.LIMIT_OPTION_COUNT
+        select.limit_count.a_const.ival.ival = 0
+
+    # ---- one call -----------------------------------------------------------------------------------------
+
+    def _chosen(self, node: pb.FuncCall, candidates: Sequence[UserFunction]) -> tuple[UserFunction, list[Value]]:
+        """The function that a call means, and its arguments."""
+        written = [unwrap(each) for each in node.args]
+        if any(each.DESCRIPTOR.name == "ColumnRef" for arg in node.args for each in walk(arg)):
+            detail = "A node calls it once for a statement, before the statement runs."
+            message = f"calling the function {names.strings(node.funcname)[-1]} with values of a row is not supported"
+            raise not_supported(message, detail=detail, position=position(node.location))
+        named = {each.name: each.arg for each in written if each.DESCRIPTOR.name == "NamedArgExpr"}
+        plain = [arg for arg, each in zip(node.args, written, strict=True) if each.DESCRIPTOR.name != "NamedArgExpr"]
+        values = [self._argument(each) for each in plain]
+        by_name = {name: self._argument(each) for name, each in named.items()}
+        if by_name:
+            found = [each for each in candidates if set(by_name) <= {argument.name for argument in each.inputs[len(values) :]}]
+            function = found[0] if found else None
+        else:
+            context = BindContext()
+            described = {each.oid: each for each in candidates}
+            chosen = overload_resolution.among(
+                [_described(each) for each in candidates], [each.type.oid for each in values], context, variadic=node.func_variadic
+            )
+            function = described[chosen.function.oid] if chosen is not None and chosen.function is not None else None
+        if function is not None and function.kind == "p":
+            shown = f"{function.name}({', '.join(registry.format_type(each) for each in function.types)})"
+            message, hint = f"{shown} is a procedure", "To call a procedure, use CALL."
+            raise PostgresError("42809", message, hint=hint, position=position(node.location))
+        if function is None:
+            shown = ", ".join(registry.format_type(each.type.oid) for each in [*values, *by_name.values()])
+            raise overload_resolution.no_function(f"{'.'.join(names.strings(node.funcname))}({shown})", BindContext(), node.location)
+        check_execute(self._session, function)
+        for argument, each in zip(function.inputs, written, strict=False):
+            if self._described is not None and each.DESCRIPTOR.name == "ParamRef" and not self._described.get(each.number):
+                self._described[each.number] = argument.type_oid
+        return function, self._completed(function, values, by_name, variadic=node.func_variadic)
+
+    def _argument(self, node: pb.Node) -> Value:
+        copied = pb.Node()
+        copied.CopyFrom(node)
+        self._visit(copied, _Place())
+        if self._described is not None:
+            try:
+                return self._host.described_node(copied, self._described)
+            except PostgresError:
+                return Value(TypeRef(registry.UNKNOWN), None)
+        return self._host.evaluate_node(copied, self._scope)
+
+    def _completed(self, function: UserFunction, values: list[Value], by_name: dict[str, Value], *, variadic: bool) -> list[Value]:
+        """The arguments with defaults for those that are left out, the last ones of a variadic function as an array."""
+        inputs = function.inputs
+        if inputs and inputs[-1].mode == "v" and not variadic:
+            fixed = len(inputs) - 1
+            rest = [self._host.cast(each, TypeRef(registry.known().by_oid(inputs[-1].type_oid).element)) for each in values[fixed:]]
+            values = [*values[:fixed], self._host.array_of(rest, inputs[-1].type_oid)]
+        done = list(values)
+        for argument in inputs[len(values) :]:
+            if argument.name in by_name:
+                done.append(by_name[argument.name])
+            elif argument.default is not None:
+                done.append(self._host.evaluate_text(argument.default))
+            else:
+                shown = f"{function.name}({', '.join(registry.format_type(each.type.oid) for each in values)})"
+                raise overload_resolution.no_function(shown, BindContext(), -1)
+        return done
+
+    def _run(self, function: UserFunction, given: Sequence[Value]) -> Execution | None:
+        """None for a STRICT function that gets a NULL, and where the statement is only described."""
+        if self._describing or (function.strict and any(each.text is None for each in given)):
+            return None
+        return call.run(function, given, self._session)
+
+    def _value(self, function: UserFunction, given: Sequence[Value]) -> tuple[int, str | None, list[tuple[int, str | None]] | None]:
+        """Type and text of the result; for a record of OUT parameters its fields."""
+        done = self._run(function, given)
+        if len(function.outputs) > 1:
+            if done is None or not done.rows:
+                return registry.RECORD, None, None
+            return registry.RECORD, "", [(each.type.oid, each.text) for each in done.rows[0]]
+        if function.outputs:
+            text = done.rows[0][0].text if done is not None and done.rows else None
+            return function.outputs[0].type_oid, text, None
+        if done is None or function.result == registry.VOID:
+            return function.result, None if done is None else "", None
+        result = self._host.as_value(done.result)
+        return function.result, None if result is None else result.text, None
+
+    @staticmethod
+    def _put(node: ParseNode, value: tuple[int, str | None, list[tuple[int, str | None]] | None]) -> None:
+        kind, text, fields = value
+        node.Clear()
+        if fields is not None:
+            node.row_expr.row_format = pb.COERCE_EXPLICIT_CALL
+            for oid, each in fields:
+                _constant(node.row_expr.args.add(), oid, each)
+        else:
+            _constant(node, registry.TEXT if kind in (registry.VOID, registry.RECORD) else kind, text)
+
+    def _rows(
+        self, function: UserFunction, given: Sequence[Value], scan: pb.RangeFunction
+    ) -> tuple[list[tuple[str, int]], list[list[str | None]]]:
+        """Names and types of the columns, and the rows as texts."""
+        columns = self._columns(function, scan)
+        done = self._run(function, given)
+        if done is None:
+            return columns, [] if function.is_set or self._describing else [[None] * len(columns)]
+        if function.is_set or function.outputs:
+            found = [[self._host.cast(each, TypeRef(kind)).text for each, (_, kind) in zip(row, columns, strict=True)] for row in done.rows]
+            return columns, found
+        result = self._host.as_value(done.result)
+        if self._host.is_row(TypeRef(function.result)):
+            row = None if result is None else self._host.row_of(result)
+            return columns, [[None] * len(columns) if row is None else [each.text for each in row.fields.values()]]
+        return columns, [[None if result is None else result.text]]
+
+    def _columns(self, function: UserFunction, scan: pb.RangeFunction) -> list[tuple[str, int]]:
+        if function.outputs:
+            return [(each.name or f"column{place}", each.type_oid) for place, each in enumerate(function.outputs, 1)]
+        if scan.coldeflist:
+            return [(unwrap(each).colname, names.type_name(unwrap(each).type_name)[0]) for each in scan.coldeflist]
+        kind = TypeRef(function.result)
+        if self._host.is_row(kind):
+            if function.result == registry.RECORD:
+                raise PostgresError("42601", 'a column definition list is required for functions returning "record"')
+            return [(name, each.oid) for name, each in self._host.fields(kind)]
+        return [(function.name, function.result)]
+
+
+def _described(function: UserFunction) -> Function:
+    """A function as overload resolution knows it."""
+    inputs = function.inputs
+    variadic = registry.known().by_oid(inputs[-1].type_oid).element if inputs and inputs[-1].mode == "v" else 0
+    defaults = sum(each.default is not None for each in inputs)
+    return Function(
+        function.oid, function.name, "f", function.types, function.result, function.volatility, function.strict, variadic,
+        function.is_set, defaults, function.name, function.schema,
+    )  # fmt: skip
+
+
+def _constant(node: ParseNode, kind: int, text: str | None) -> None:
+    """``'text'::type``."""
+    cast = node.type_cast
+    if text is None:
+        cast.arg.a_const.isnull = True
+    else:
+        cast.arg.a_const.sval.sval = text
+    found = registry.known().by_oid(kind)
+    cast.type_name.CopyFrom(type_name(found.schema, found.name))
+    cast.location = -1

@@ -1,0 +1,1 @@
+"""Triggers: CREATE, ALTER and DROP TRIGGER (`definition`), and their firing (`firing`)."""

@@ -1,0 +1,206 @@
+"""CREATE, ALTER and DROP TRIGGER, and ALTER TABLE … ENABLE and DISABLE TRIGGER (manual, 39; PostgreSQL's trigger.c)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog import function as functions
+from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
+from headgate.catalog.relation.trigger import Trigger
+from headgate.commands import lookup, privilege, stored_expression
+from headgate.commands.function.permission import may_execute
+from headgate.commands.result import CommandResult
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.binding import binder
+from headgate.expression.binding.scope import Scope
+from headgate.expression.deparsing.deparse import deparse
+from headgate.sql import names
+from headgate.sql.parser import ParseNode, position, unwrap, walk
+from headgate.types import registry
+
+_EVENTS = triggers.INSERT | triggers.DELETE | triggers.UPDATE | triggers.TRUNCATE
+
+
+def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
+    """CREATE [OR REPLACE] [CONSTRAINT] TRIGGER."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    relation = lookup.target(cursor, context, node.relation)
+    _check_kind(relation, node)
+    privilege.refuse_system(relation)
+    privilege.check_table(cursor, context.user, relation.database, relation.oid, relation.name, "TRIGGER")
+    transaction.own(relation)
+    kind = (triggers.ROW if node.row else 0) | int(node.timing) | int(node.events)
+    _check_shape(node, kind)
+    function = _function(node, session, cursor)
+    existing = next((each for each in triggers.of_relation(cursor, relation.database, relation.oid) if each.name == node.trigname), None)
+    if existing is not None and not node.replace:
+        raise PostgresError("42710", f'trigger "{node.trigname}" for relation "{relation.name}" already exists')
+    if existing is not None and (existing.is_constraint or node.isconstraint):
+        raise PostgresError("42710", f'trigger "{node.trigname}" for relation "{relation.name}" is a constraint trigger')
+    made = Trigger(
+        transaction.engine.catalog.next_oid() if existing is None else existing.oid, relation.oid, node.trigname, function, kind,
+        "O" if existing is None else existing.enabled, _columns(node, relation), tuple(unwrap(each).sval for each in node.args),
+        *_condition(node, relation, session), node.isconstraint,
+    )  # fmt: skip
+    triggers.write(cursor, relation.database, made)
+    transaction.catalog_changed()
+    return CommandResult("CREATE TRIGGER")
+
+
+def _check_kind(relation: Relation, node: pb.CreateTrigStmt) -> None:
+    """What a node has triggers on."""
+    if relation.kind == RelationKind.VIEW:
+        raise not_supported("triggers on views are not supported", hint="A view of a node cannot be written to.")
+    if relation.kind not in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE):
+        detail = f"This operation is not supported for {lookup.PLURALS[relation.kind]}."
+        raise PostgresError("42809", f'relation "{relation.name}" cannot have triggers', detail=detail)
+    if relation.is_partitioned or relation.parent:
+        raise not_supported("triggers on partitioned tables and on partitions are not supported")
+    if node.timing & triggers.INSTEAD:
+        raise PostgresError("42809", f'"{relation.name}" is a table', detail="Tables cannot have INSTEAD OF triggers.")
+
+
+def _check_shape(node: pb.CreateTrigStmt, kind: int) -> None:
+    if kind & triggers.TRUNCATE and node.row:
+        raise not_supported("TRUNCATE FOR EACH ROW triggers are not supported")
+    if node.transition_rels:
+        raise not_supported("REFERENCING is not supported", detail="Transition tables are not kept.")
+    if node.deferrable or node.initdeferred:
+        raise not_supported("deferrable constraint triggers are not supported")
+
+
+def _function(node: pb.CreateTrigStmt, session: Session, cursor: Cursor) -> int:
+    context = session.context
+    schema, name = names.split_name(node.funcname, context.database_name)
+    path = [schema] if schema else lookup.search_path(cursor, context)
+    candidates = [each for each in functions.named(cursor, context.database, name) if each.schema in path and not each.inputs]
+    if not candidates:
+        raise PostgresError("42883", f"function {name}() does not exist")
+    found = candidates[0]
+    if found.result != registry.TRIGGER:
+        raise PostgresError("42P17", f"function {name} must return type trigger")
+    if not may_execute(cursor, context.user, context.database, found.oid):
+        raise PostgresError("42501", f"permission denied for function {name}")
+    return found.oid
+
+
+def _columns(node: pb.CreateTrigStmt, relation: Relation) -> tuple[int, ...]:
+    found: list[int] = []
+    for item in node.columns:
+        name = unwrap(item).sval
+        column = relation.column(name)
+        if column is None:
+            raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
+        if column.attnum in found:
+            raise PostgresError("42701", f'column "{name}" specified more than once')
+        found.append(column.attnum)
+    return tuple(found)
+
+
+def _condition(node: pb.CreateTrigStmt, relation: Relation, session: Session) -> tuple[str | None, str | None]:
+    """WHEN as text, and as it is shown, checked for what it may name (CreateTriggerFiringOn)."""
+    if not node.HasField("when_clause"):
+        return None, None
+    for each in _references(node.when_clause):
+        parts = [unwrap(part) for part in each.fields]
+        side = parts[0].sval if parts[0].DESCRIPTOR.name == "String" else ""
+        where = position(each.location)
+        if side not in ("old", "new"):
+            raise PostgresError(
+                "42P01",
+                f'missing FROM-clause entry for table "{side}"' if len(parts) > 1 else f'column "{side}" does not exist',
+                position=where,
+            )
+        if not node.row:
+            raise PostgresError("42P17", "statement trigger's WHEN condition cannot reference column values", position=where)
+        if side == "old" and node.events & triggers.INSERT:
+            raise PostgresError("42P17", "INSERT trigger's WHEN condition cannot reference OLD values", position=where)
+        if side == "new" and node.events & triggers.DELETE:
+            raise PostgresError("42P17", "DELETE trigger's WHEN condition cannot reference NEW values", position=where)
+        name = parts[1].sval if len(parts) > 1 and parts[1].DESCRIPTOR.name == "String" else None
+        if name is not None and relation.column(name) is None:
+            raise PostgresError("42703", f"column {side}.{name} does not exist", position=where)
+    tables = [stored_expression.scope_of(relation.columns, side, None, relation.oid) for side in ("old", "new")]
+    scope = Scope(tuple(table for each in tables for table in each.tables), qualify=True)
+    bound = binder.bind_condition(node.when_clause, scope, "WHEN", context=stored_expression.context(session.context.forms))
+    return deparse(bound, types=registry.known()), deparse(bound, pretty=True, types=registry.known())
+
+
+def _references(node: ParseNode) -> list[ParseNode]:
+    if any(each.DESCRIPTOR.name == "SubLink" for each in walk(node)):
+        raise PostgresError("0A000", "cannot use subquery in trigger WHEN condition")
+    return [each for each in walk(node) if each.DESCRIPTOR.name == "ColumnRef"]
+
+
+# ---- other statements ---------------------------------------------------------------------------------------
+
+
+def _owned(cursor: Cursor, session: Session, node: pb.RangeVar) -> Relation:
+    relation = lookup.target(cursor, session.context, node)
+    privilege.check_owner(cursor, session.context.user, relation.owner, "table", relation.name)
+    privilege.refuse_system(relation)
+    session.begin_statement().own(relation)
+    return relation
+
+
+def _get(cursor: Cursor, relation: Relation, name: str) -> Trigger:
+    found = next((each for each in triggers.of_relation(cursor, relation.database, relation.oid) if each.name == name), None)
+    if found is None:
+        raise PostgresError("42704", f'trigger "{name}" for table "{relation.name}" does not exist')
+    return found
+
+
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
+    """DROP TRIGGER [IF EXISTS] name ON table."""
+    transaction = session.begin_statement()
+    cursor, context = transaction.cursor, session.context
+    for item in node.objects:
+        parts = list(unwrap(item).items)
+        schema, table = names.split_name(parts[:-1], context.database_name)
+        name = unwrap(parts[-1]).sval
+        target = pb.RangeVar(relname=table, schemaname=schema or "")
+        known = lookup.find(cursor, context, target) if node.missing_ok else None
+        if node.missing_ok and known is None:
+            session.notices.notice(f'relation "{table}" does not exist, skipping')
+            continue
+        if known is not None and all(each.name != name for each in triggers.of_relation(cursor, known.database, known.oid)):
+            session.notices.notice(f'trigger "{name}" for relation "{known.name}" does not exist, skipping')
+            continue
+        relation = _owned(cursor, session, target)
+        triggers.drop(cursor, relation.database, _get(cursor, relation, name).oid)
+    transaction.catalog_changed()
+    return CommandResult("DROP TRIGGER")
+
+
+def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
+    """ALTER TRIGGER … RENAME TO."""
+    transaction = session.begin_statement()
+    cursor = transaction.cursor
+    relation = _owned(cursor, session, node.relation)
+    found = _get(cursor, relation, node.subname)
+    if any(each.name == node.newname for each in triggers.of_relation(cursor, relation.database, relation.oid)):
+        raise PostgresError("42710", f'trigger "{node.newname}" for relation "{relation.name}" already exists')
+    triggers.write(cursor, relation.database, replace(found, name=node.newname))
+    transaction.catalog_changed()
+    return CommandResult("ALTER TRIGGER")
+
+
+ENABLED = {
+    pb.AT_EnableTrig: "O", pb.AT_EnableTrigAll: "O", pb.AT_EnableTrigUser: "O", pb.AT_EnableAlwaysTrig: "A", pb.AT_EnableReplicaTrig: "R",
+    pb.AT_DisableTrig: "D", pb.AT_DisableTrigAll: "D", pb.AT_DisableTrigUser: "D",
+}  # fmt: skip
+"""What each form of ALTER TABLE … TRIGGER makes of tgenabled."""
+
+
+def enable(cursor: Cursor, relation: Relation, name: str, state: str) -> None:
+    """ALTER TABLE … ENABLE or DISABLE TRIGGER; the empty name means all of them."""
+    found = [_get(cursor, relation, name)] if name else triggers.of_relation(cursor, relation.database, relation.oid)
+    for each in found:
+        triggers.write(cursor, relation.database, replace(each, enabled=state))

@@ -1,0 +1,738 @@
+"""Runs the tree of a PL/pgSQL function (manual, 43; PostgreSQL's pl_exec.c).
+
+`run` is called by `commands.function` for each call. Values are PostgreSQL's texts with their types (`scope.Value`); what SQL is to
+compute, the `Host` does. An EXCEPTION part is a subtransaction of the host's: what its block has written is undone before a handler runs.
+An error that leaves the function carries a line of context for it, as PostgreSQL's does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headgate.errors import PostgresError
+from headgate.expression.node import BOOLEAN, INTEGER, TEXT, TypeRef
+from headgate.plpgsql import condition, tree
+from headgate.plpgsql.scope import Row, Scope, Value, Variable
+from headgate.plpgsql.tree import Names, Sql
+from headgate.types import registry
+
+INT4_MAX = 2**31 - 1
+
+
+@dataclass
+class Rows:
+    """What a query gives: names and types of its columns, its rows as texts, read once."""
+
+    columns: tuple[tuple[str, TypeRef], ...]
+    rows: Iterator[Sequence[str | None]]
+
+    def values(self, row: Sequence[str | None]) -> list[Value]:
+        """The values of a row."""
+        return [Value(kind, text) for (_, kind), text in zip(self.columns, row, strict=True)]
+
+
+@dataclass
+class Outcome:
+    """What a statement did: the rows that it gives, if it gives any, and how many it has processed."""
+
+    rows: Rows | None
+    processed: int | None
+
+
+class Host(Protocol):
+    """What the interpreter asks of a session."""
+
+    def evaluate(self, sql: Sql, scope: Scope) -> Value:
+        """The value of an expression."""
+        ...
+
+    def run(self, sql: Sql, scope: Scope) -> Outcome:
+        """Runs a statement whose names may be those of variables."""
+        ...
+
+    def run_text(self, text: str, parameters: Sequence[Value]) -> Outcome:
+        """Runs the text of a statement (EXECUTE)."""
+        ...
+
+    def cast(self, value: Value, target: TypeRef) -> Value:
+        """A value as it enters a variable of a type (an assignment cast)."""
+        ...
+
+    def declared(self, text: str, scope: Scope) -> TypeRef:
+        """The type that a text means; that of RECORD for the empty text."""
+        ...
+
+    def is_row(self, kind: TypeRef) -> bool:
+        """Whether a type is a row type."""
+        ...
+
+    def fields(self, kind: TypeRef) -> Sequence[tuple[str, TypeRef]]:
+        """The fields of a row type."""
+        ...
+
+    def row_of(self, value: Value) -> Row | None:
+        """The fields of a value of a row type; None for NULL."""
+        ...
+
+    def value_of(self, row: Row) -> Value:
+        """A row as a value."""
+        ...
+
+    def elements(self, value: Value) -> Sequence[Value]:
+        """The elements of an array, of all its dimensions."""
+        ...
+
+    def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
+        """An array with one of its elements replaced; `element`: the target as it is written."""
+        ...
+
+    def subtransaction(self) -> AbstractContextManager[None]:
+        """What is written within is undone where it raises."""
+        ...
+
+    def end_transaction(self, *, commits: bool, chain: bool) -> None:
+        """COMMIT or ROLLBACK of a procedure."""
+        ...
+
+    def check(self) -> None:
+        """Raises 57014 where the client has asked to cancel, and the like."""
+        ...
+
+    def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
+        """Tells the client what RAISE says."""
+        ...
+
+    def open(self, name: str | None, outcome: Rows) -> str:
+        """Keeps a query's rows as a cursor; its name."""
+        ...
+
+    def fetch(self, name: str, direction: int, count: int) -> Rows:
+        """Rows of a cursor."""
+        ...
+
+    def close(self, name: str) -> None:
+        """Closes a cursor."""
+        ...
+
+
+class _LeaveError(Exception):
+    """EXIT and CONTINUE on their way to their loop or block."""
+
+    def __init__(self, label: str | None, *, is_exit: bool) -> None:
+        super().__init__()
+        self.label, self.is_exit = label, is_exit
+
+
+class _ReturnError(Exception):
+    """RETURN on its way out of the function."""
+
+
+@dataclass
+class Execution:
+    """One call of a function: what it gives, and what it is doing."""
+
+    host: Host
+    shown: str
+    """The function as error contexts show it: ``f(integer)``."""
+    is_set: bool = False
+    result_is_row: bool = False
+    outputs: tuple[str, ...] = ()
+    """The names of its OUT parameters."""
+    result: Value | Row | None = None
+    rows: list[Sequence[Value]] = field(default_factory=list)
+    """What RETURN NEXT and RETURN QUERY have given."""
+    processed: int = 0
+    doing: str = ""
+    line: int = 0
+    errors: list[PostgresError] = field(default_factory=list)
+    """The errors that are being handled, the innermost last."""
+    has_returned: bool = False
+
+
+def run(function: tree.Function, execution: Execution, scope: Scope) -> None:
+    """Runs a function's body; `scope` has its parameters. What it gives is in the execution afterwards. 2F005 where nothing is returned."""
+    try:
+        _block(function.block, execution, scope)
+    except _ReturnError:
+        execution.has_returned = True
+    except _LeaveError as left:
+        what = "EXIT" if left.is_exit else "CONTINUE"
+        raise PostgresError("2D000", f"{what} cannot be used outside a loop").within(context(execution)) from left
+    except PostgresError as error:
+        raise error.within(context(execution)) from error
+    except RecursionError as error:
+        raise PostgresError("54001", "stack depth limit exceeded").within(context(execution)) from error
+
+
+def context(execution: Execution) -> str:
+    """The line of context that says where the function is."""
+    if not execution.doing:
+        return f"PL/pgSQL function {execution.shown}"
+    if not execution.line:
+        return f"PL/pgSQL function {execution.shown} {execution.doing}"
+    return f"PL/pgSQL function {execution.shown} line {execution.line} {execution.doing}"
+
+
+def _statements(body: Sequence[tree.Statement], execution: Execution, scope: Scope) -> None:
+    for each in body:
+        action, doing = _ACTIONS[type(each)]
+        execution.line, execution.doing = each.line, f"at {doing(each)}"
+        execution.host.check()
+        action(each, execution, scope)
+
+
+# ---- blocks -----------------------------------------------------------------------------------------------
+
+
+def _block(block: tree.Block, execution: Execution, scope: Scope) -> None:
+    inner = Scope(block.label, scope)
+    for each in block.declarations:
+        execution.line, execution.doing = each.line, "during statement block local variable initialization"
+        _declare(each, execution, inner)
+    execution.line, execution.doing = block.line, "at statement block"
+    try:
+        if block.handlers:
+            _guarded(block, execution, inner)
+        else:
+            _statements(block.body, execution, inner)
+    except _LeaveError as left:
+        if not left.is_exit or left.label is None or left.label != block.label:
+            raise
+
+
+def _declare(declaration: tree.Declaration, execution: Execution, scope: Scope) -> None:
+    host = execution.host
+    if declaration.alias is not None:
+        found = scope.find((declaration.alias,))
+        if found is None:
+            raise PostgresError("42704", f'variable "{declaration.alias}" does not exist')
+        scope.names[declaration.name] = found[0]
+        return
+    kind = host.declared(declaration.type, scope)
+    made = Variable(declaration.name, kind, None, host.is_row(kind), declaration.constant, declaration.not_null, declaration.cursor)
+    given = None if declaration.default is None else host.evaluate(declaration.default, scope)
+    if given is not None or not made.row:
+        _store(made, None, given or Value(kind, None), execution, first=True)
+    elif kind.oid != registry.RECORD:
+        made.value = Row({name: Value(each, None) for name, each in host.fields(kind)}, kind.oid)
+    scope.names[declaration.name] = made
+
+
+def _guarded(block: tree.Block, execution: Execution, scope: Scope) -> None:
+    """A block with handlers: a subtransaction."""
+    try:
+        with execution.host.subtransaction():
+            _statements(block.body, execution, scope)
+    except PostgresError as error:
+        handler = next((each for each in block.handlers if any(condition.covers(name, error.sqlstate) for name in each.conditions)), None)
+        if handler is None or error.severity.value in ("FATAL", "PANIC"):
+            raise
+        error.within(context(execution))
+        inner = Scope(None, scope)
+        inner.names["sqlstate"] = Variable("sqlstate", TEXT, Value(TEXT, error.sqlstate), constant=True)
+        inner.names["sqlerrm"] = Variable("sqlerrm", TEXT, Value(TEXT, error.message), constant=True)
+        execution.errors.append(error)
+        try:
+            _statements(handler.body, execution, inner)
+        finally:
+            execution.errors.pop()
+
+
+# ---- variables --------------------------------------------------------------------------------------------
+
+
+def _target(names: Names, scope: Scope) -> tuple[Variable, str | None]:
+    found = scope.find(names)
+    if found is None:
+        raise PostgresError("42601", f'"{".".join(names)}" is not a known variable')
+    return found
+
+
+def assign(names: Names, value: Value, execution: Execution, scope: Scope) -> None:
+    """Gives a variable, or a field of a record, a value."""
+    variable, name = _target(names, scope)
+    _store(variable, name, value, execution)
+
+
+def _store(variable: Variable, name: str | None, value: Value, execution: Execution, *, first: bool = False) -> None:
+    host = execution.host
+    if variable.constant and not first:
+        raise PostgresError("22005", f'variable "{variable.name}" is declared CONSTANT')
+    if name is not None:
+        row = variable.value
+        if not isinstance(row, Row):
+            if variable.type.oid == registry.RECORD:
+                raise _unassigned(variable)
+            row = variable.value = Row({field: Value(kind, None) for field, kind in host.fields(variable.type)}, variable.type.oid)
+        if name not in row.fields:
+            raise PostgresError("42703", f'record "{variable.name}" has no field "{name}"')
+        # another object: who has taken the row before keeps it as it was
+        variable.value = Row({**row.fields, name: host.cast(value, row.fields[name].type)}, row.type)
+    elif variable.row:
+        variable.value = _fitting(variable, _row(value, execution), execution)
+    else:
+        if value.text is None and variable.not_null:
+            raise PostgresError("22004", f'null value cannot be assigned to variable "{variable.name}" declared NOT NULL')
+        variable.value = host.cast(value, variable.type)
+
+
+def _row(value: Value, execution: Execution) -> Row | None:
+    if value.text is None:
+        return None
+    if not execution.host.is_row(value.type):
+        raise PostgresError("42804", "cannot assign non-composite value to a record variable")
+    return execution.host.row_of(value)
+
+
+def _fitting(variable: Variable, row: Row | None, execution: Execution) -> Row | None:
+    """A row as a variable of a row type holds it: column by column, in their order."""
+    if variable.type.oid == registry.RECORD:
+        return row
+    columns = execution.host.fields(variable.type)
+    given = [] if row is None else list(row.fields.values())
+    filled = [execution.host.cast(given[at], kind) if at < len(given) else Value(kind, None) for at, (_, kind) in enumerate(columns)]
+    return Row({name: value for (name, _), value in zip(columns, filled, strict=True)}, variable.type.oid)
+
+
+def _unassigned(variable: Variable) -> PostgresError:
+    detail = "The tuple structure of a not-yet-assigned record is indeterminate."
+    return PostgresError("55000", f'record "{variable.name}" is not assigned yet', detail=detail)
+
+
+def _take(targets: Sequence[Names], rows: Rows, row: Sequence[str | None] | None, execution: Execution, scope: Scope) -> None:
+    """Puts a row of a query into the targets of INTO; None: all become NULL."""
+    values = [Value(kind, None) for _, kind in rows.columns] if row is None else rows.values(row)
+    if len(targets) == 1:
+        variable, name = _target(targets[0], scope)
+        if variable.row and name is None:
+            if len(values) == 1 and variable.type.oid != registry.RECORD and values[0].type.oid == variable.type.oid:
+                variable.value = execution.host.row_of(values[0]) if row is not None else None
+                return
+            named = Row({column: value for (column, _), value in zip(rows.columns, values, strict=True)})
+            variable.value = _fitting(variable, named, execution)
+            return
+    for place, names in enumerate(targets):
+        variable, name = _target(names, scope)
+        _store(variable, name, values[place] if place < len(values) else Value(variable.type, None), execution)
+
+
+def _found(execution: Execution, scope: Scope, *, is_found: bool) -> None:
+    variable = next(level.names["found"] for level in scope.levels() if level.outer is None)
+    variable.value = Value(BOOLEAN, "t" if is_found else "f")
+
+
+def _is_true(sql: Sql, execution: Execution, scope: Scope) -> bool:
+    value = execution.host.evaluate(sql, scope)
+    if value.type.oid != registry.BOOL:
+        value = execution.host.cast(value, BOOLEAN)
+    return value.text == "t"
+
+
+# ---- simple statements ------------------------------------------------------------------------------------
+
+
+def _assign(node: tree.Assign, execution: Execution, scope: Scope) -> None:
+    value = execution.host.evaluate(node.value, scope)
+    if node.element is not None:
+        variable, name = _target(node.target, scope)
+        before = variable.value
+        if isinstance(before, Row):
+            before = before.fields.get(name or "", Value(TEXT, None))
+        assert isinstance(before, Value)
+        value = execution.host.with_element(before, node.element, value, scope)
+    assign(node.target, value, execution, scope)
+
+
+def _perform(node: tree.Perform, execution: Execution, scope: Scope) -> None:
+    done = execution.host.run(node.query, scope)
+    count = sum(1 for _ in done.rows.rows) if done.rows is not None else 0
+    execution.processed = count
+    _found(execution, scope, is_found=count > 0)
+
+
+def _execute(node: tree.Execute, execution: Execution, scope: Scope) -> None:
+    done = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    if node.into is None:
+        if done.rows is not None and done.processed is None and not node.dynamic:
+            hint = "If you want to discard the results of a SELECT, use PERFORM instead."
+            raise PostgresError("42601", "query has no destination for result data", hint=hint)
+        count = sum(1 for _ in done.rows.rows) if done.rows is not None else 0
+        execution.processed = done.processed if done.processed is not None else count
+        if not node.dynamic:
+            _found(execution, scope, is_found=execution.processed > 0)
+        return
+    if done.rows is None:
+        raise PostgresError("42601", "INTO used with a command that cannot return data")
+    first, second = next(done.rows.rows, None), None
+    if first is not None and (node.strict or done.processed is not None):
+        second = next(done.rows.rows, None)
+    if node.strict and first is None:
+        raise PostgresError("P0002", "query returned no rows")
+    if second is not None:
+        hint = "Make sure the query returns a single row, or use LIMIT 1."
+        raise PostgresError("P0003", "query returned more than one row", hint=hint)
+    _take(node.into, done.rows, first, execution, scope)
+    execution.processed = 0 if first is None else 1
+    if not node.dynamic:
+        _found(execution, scope, is_found=first is not None)
+
+
+def _outcome(query: Sql, parameters: Sequence[Sql], execution: Execution, scope: Scope, *, dynamic: bool) -> Outcome:
+    """Runs a statement, or the text that an expression gives."""
+    if not dynamic:
+        return execution.host.run(query, scope)
+    text = execution.host.evaluate(query, scope).text
+    if text is None:
+        raise PostgresError("22004", "query string argument of EXECUTE is null")
+    return execution.host.run_text(text, [execution.host.evaluate(each, scope) for each in parameters])
+
+
+def _call(node: tree.Call, execution: Execution, scope: Scope) -> None:
+    execution.host.run(node.query, scope)
+
+
+def _get_diagnostics(node: tree.GetDiagnostics, execution: Execution, scope: Scope) -> None:
+    if node.stacked and not execution.errors:
+        raise PostgresError("0Z002", "GET STACKED DIAGNOSTICS cannot be used outside an exception handler")
+    for item, target in node.items:
+        if item is tree.Diagnostic.ROW_COUNT:
+            value = Value(TypeRef(registry.INT8), str(execution.processed))
+        elif item is tree.Diagnostic.CONTEXT:
+            value = Value(TEXT, context(execution))
+        else:
+            value = Value(TEXT, _diagnostic(execution.errors[-1], item))
+        assign(target, value, execution, scope)
+
+
+def _diagnostic(error: PostgresError, item: tree.Diagnostic) -> str:
+    found = {
+        tree.Diagnostic.ERROR_CONTEXT: error.context,
+        tree.Diagnostic.DETAIL: error.detail,
+        tree.Diagnostic.HINT: error.hint,
+        tree.Diagnostic.SQLSTATE: error.sqlstate,
+        tree.Diagnostic.COLUMN: error.column,
+        tree.Diagnostic.CONSTRAINT: error.constraint,
+        tree.Diagnostic.DATATYPE: error.datatype,
+        tree.Diagnostic.MESSAGE: error.message,
+        tree.Diagnostic.TABLE: error.table,
+        tree.Diagnostic.SCHEMA: error.schema,
+    }
+    return found[item] or ""
+
+
+# ---- control ----------------------------------------------------------------------------------------------
+
+
+def _if(node: tree.If, execution: Execution, scope: Scope) -> None:
+    for test, body in node.branches:
+        if _is_true(test, execution, scope):
+            _statements(body, execution, scope)
+            return
+    _statements(node.otherwise, execution, scope)
+
+
+def _case(node: tree.Case, execution: Execution, scope: Scope) -> None:
+    inner = scope
+    if node.operand is not None:
+        value = execution.host.evaluate(node.operand, scope)
+        inner = Scope(None, scope)
+        inner.names[node.variable] = Variable(node.variable, value.type, value)
+    for test, body in node.branches:
+        if _is_true(test, execution, inner):
+            _statements(body, execution, scope)
+            return
+    if node.otherwise is None:
+        raise PostgresError("20000", "case not found", hint="CASE statement is missing ELSE part.")
+    _statements(node.otherwise, execution, scope)
+
+
+def _turn(label: str | None, body: Sequence[tree.Statement], execution: Execution, scope: Scope) -> bool:
+    """Runs a loop's body once; whether the loop goes on."""
+    try:
+        _statements(body, execution, scope)
+    except _LeaveError as left:
+        if left.label is not None and left.label != label:
+            raise
+        return not left.is_exit
+    return True
+
+
+def _loop(node: tree.Loop, execution: Execution, scope: Scope) -> None:
+    while node.condition is None or _is_true(node.condition, execution, scope):
+        if not _turn(node.label, node.body, execution, scope):
+            return
+        execution.host.check()
+        execution.line, execution.doing = node.line, f"at {_loop_name(node)}"
+
+
+def _for_integer(node: tree.ForInteger, execution: Execution, scope: Scope) -> None:
+    bounds = {}
+    for what, sql in (("lower bound", node.lower), ("upper bound", node.upper), ("BY value", node.step)):
+        given = Value(INTEGER, "1") if sql is None else execution.host.cast(execution.host.evaluate(sql, scope), INTEGER)
+        if given.text is None:
+            raise PostgresError("22004", f"{what} of FOR loop cannot be null")
+        bounds[what] = int(given.text)
+    step = bounds["BY value"]
+    if step <= 0:
+        raise PostgresError("22023", "BY value of FOR loop must be greater than zero")
+    inner = Scope(node.label, scope)
+    at, last = bounds["lower bound"], bounds["upper bound"]
+    turned = False
+    while at >= last if node.reverse else at <= last:
+        turned = True
+        inner.names[node.variable] = Variable(node.variable, INTEGER, Value(INTEGER, str(at)))
+        if not _turn(node.label, node.body, execution, inner):
+            break
+        at += -step if node.reverse else step
+        if abs(at) > INT4_MAX:
+            break
+    _found(execution, scope, is_found=turned)
+
+
+def _for_query(node: tree.ForQuery, execution: Execution, scope: Scope) -> None:
+    inner = Scope(node.label, scope)
+    if node.cursor is not None:
+        rows = _bound_rows(node.cursor, node.query, execution, scope)
+        name = node.targets[0][0]
+        inner.names[name] = Variable(name, TypeRef(registry.RECORD), None, row=True)
+    else:
+        assert node.query is not None
+        done = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+        if done.rows is None:
+            raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
+        rows = done.rows
+    turned = False
+    for row in rows.rows:
+        turned = True
+        _take(node.targets, rows, row, execution, inner)
+        if not _turn(node.label, node.body, execution, inner):
+            break
+    if not turned and node.cursor is None:
+        _take(node.targets, rows, None, execution, inner)
+    _found(execution, scope, is_found=turned)
+
+
+def _for_each(node: tree.ForEach, execution: Execution, scope: Scope) -> None:
+    array = execution.host.evaluate(node.array, scope)
+    if array.text is None:
+        raise PostgresError("22004", "FOREACH expression must not be null")
+    if node.slice:
+        raise PostgresError("0A000", "FOREACH with SLICE is not supported")
+    turned = False
+    for element in execution.host.elements(array):
+        turned = True
+        assign(node.targets[0], element, execution, scope)
+        if not _turn(node.label, node.body, execution, scope):
+            break
+    _found(execution, scope, is_found=turned)
+
+
+def _exit(node: tree.Exit, execution: Execution, scope: Scope) -> None:
+    if node.condition is None or _is_true(node.condition, execution, scope):
+        raise _LeaveError(node.label, is_exit=node.is_exit)
+
+
+# ---- results ----------------------------------------------------------------------------------------------
+
+
+def _return(node: tree.Return, execution: Execution, scope: Scope) -> None:
+    if node.value is not None:
+        named = scope.find((node.value.text.strip("()").lower(),))
+        if named is not None and named[0].row and named[0].value is not None:
+            execution.result = named[0].value  # as it is, not as text
+        else:
+            execution.result = execution.host.evaluate(node.value, scope)
+    raise _ReturnError
+
+
+def output(execution: Execution, scope: Scope) -> list[Value]:
+    """The values of the OUT parameters."""
+    found = []
+    for name in execution.outputs:
+        variable, _ = _target((name,), scope)
+        held = variable.value
+        found.append(execution.host.value_of(held) if isinstance(held, Row) else held or Value(variable.type, None))
+    return found
+
+
+def _return_next(node: tree.ReturnNext, execution: Execution, scope: Scope) -> None:
+    if node.value is None:
+        execution.rows.append(output(execution, scope))
+        return
+    value = execution.host.evaluate(node.value, scope)
+    if execution.result_is_row:
+        row = execution.host.row_of(value)
+        execution.rows.append([] if row is None else list(row.fields.values()))
+    else:
+        execution.rows.append([value])
+
+
+def _return_query(node: tree.ReturnQuery, execution: Execution, scope: Scope) -> None:
+    done = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+    before = len(execution.rows)
+    if done.rows is not None:
+        execution.rows.extend(done.rows.values(row) for row in done.rows.rows)
+    execution.processed = len(execution.rows) - before
+    _found(execution, scope, is_found=execution.processed > 0)
+
+
+# ---- RAISE and ASSERT -------------------------------------------------------------------------------------
+
+
+def _raise(node: tree.Raise, execution: Execution, scope: Scope) -> None:
+    if node.condition is None and node.message is None and not node.options:
+        if not execution.errors:
+            raise PostgresError("0Z002", "RAISE without parameters cannot be used outside an exception handler")
+        raise execution.errors[-1]
+    sqlstate = condition.sqlstates(node.condition)[0] if node.condition else None
+    options: dict[str, str] = {}
+    for name, sql in node.options:
+        value = execution.host.evaluate(sql, scope).text
+        if value is None:
+            raise PostgresError("22004", "RAISE statement option cannot be null")
+        if name in options or (name == "MESSAGE" and node.message is not None) or (name == "ERRCODE" and sqlstate is not None):
+            raise PostgresError("42601", f"RAISE option already specified: {name}")
+        options[name] = value
+    if "ERRCODE" in options:
+        sqlstate = condition.sqlstates(options["ERRCODE"])[0]
+    message = _formatted(node, execution, scope) if node.message is not None else options.get("MESSAGE")
+    message = message if message is not None else node.condition or sqlstate or ""
+    if node.level == "ERROR":
+        raise PostgresError(
+            sqlstate or "P0001", message, detail=options.get("DETAIL"), hint=options.get("HINT"), column=options.get("COLUMN"),
+            constraint=options.get("CONSTRAINT"), datatype=options.get("DATATYPE"), table=options.get("TABLE"),
+            schema=options.get("SCHEMA"),
+        )  # fmt: skip
+    default = "01000" if node.level == "WARNING" else "00000"
+    execution.host.say(node.level, sqlstate or default, message, options.get("DETAIL"), options.get("HINT"))
+
+
+def _formatted(node: tree.Raise, execution: Execution, scope: Scope) -> str:
+    """The message with its parameters in place of ``%``."""
+    assert node.message is not None
+    parts, left = node.message.replace("%%", "\0").split("%"), list(node.parameters)
+    made = parts[0]
+    for part in parts[1:]:
+        value = execution.host.evaluate(left.pop(0), scope)
+        made += ("<NULL>" if value.text is None else value.text) + part
+    return made.replace("\0", "%")
+
+
+def _assert(node: tree.Assert, execution: Execution, scope: Scope) -> None:
+    if _is_true(node.condition, execution, scope):
+        return
+    message = None if node.message is None else execution.host.evaluate(node.message, scope).text
+    raise PostgresError("P0004", message if message is not None else "assertion failed")
+
+
+# ---- cursors ----------------------------------------------------------------------------------------------
+
+
+def _bound_rows(name: str, arguments: Sql | None, execution: Execution, scope: Scope) -> Rows:
+    variable, _ = _target((name,), scope)
+    bound = variable.cursor
+    if bound is None:
+        raise PostgresError("42601", "cursor FOR loop must use a bound cursor variable")
+    inner = Scope(None, scope)
+    if bound.arguments:
+        assert arguments is not None
+        done = execution.host.run(Sql(f"SELECT {arguments.text}", is_statement=True), scope)
+        assert done.rows is not None
+        given = done.rows.values(next(done.rows.rows))
+        for (argument, kind), value in zip(bound.arguments, given, strict=True):
+            declared = execution.host.declared(kind, scope)
+            inner.names[argument] = Variable(argument, declared, execution.host.cast(value, declared))
+    done = execution.host.run(bound.query, inner)
+    if done.rows is None:
+        raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
+    return done.rows
+
+
+def _open(node: tree.Open, execution: Execution, scope: Scope) -> None:
+    variable, _ = _target((node.cursor,), scope)
+    if node.query is None:
+        rows = _bound_rows(node.cursor, node.arguments, execution, scope)
+    else:
+        done = _outcome(node.query, node.parameters, execution, scope, dynamic=node.dynamic)
+        if done.rows is None:
+            raise PostgresError("42601", "cannot open a query that returns no rows as cursor")
+        rows = done.rows
+    held = variable.value
+    name = held.text if isinstance(held, Value) else None
+    opened = execution.host.open(name if name is not None or variable.cursor is None else variable.name, rows)
+    variable.value = Value(variable.type, opened)
+
+
+def _cursor(name: str, scope: Scope) -> str:
+    variable, _ = _target((name,), scope)
+    held = variable.value
+    if not isinstance(held, Value) or held.text is None:
+        raise PostgresError("22004", f'cursor variable "{name}" is null')
+    return held.text
+
+
+def _fetch(node: tree.Fetch, execution: Execution, scope: Scope) -> None:
+    count = node.count
+    if node.count_of is not None:
+        given = execution.host.cast(execution.host.evaluate(node.count_of, scope), INTEGER).text
+        if given is None:
+            raise PostgresError("22004", "relative or absolute cursor position is null")
+        count = int(given)
+    rows = execution.host.fetch(_cursor(node.cursor, scope), node.direction, count)
+    first = next(rows.rows, None)
+    moved = 0 if first is None else 1 + sum(1 for _ in rows.rows)
+    if not node.is_move:
+        _take(node.targets, rows, first, execution, scope)
+    execution.processed = moved
+    _found(execution, scope, is_found=moved > 0)
+
+
+def _close(node: tree.Close, execution: Execution, scope: Scope) -> None:
+    execution.host.close(_cursor(node.cursor, scope))
+
+
+def _end_transaction(node: tree.EndTransaction, execution: Execution, scope: Scope) -> None:
+    execution.host.end_transaction(commits=node.commits, chain=node.chain)
+
+
+def _loop_name(node: tree.Loop) -> str:
+    return "LOOP" if node.condition is None else "WHILE"
+
+
+def _for_name(node: tree.ForQuery) -> str:
+    if node.cursor is not None:
+        return "FOR over cursor"
+    return "FOR over EXECUTE statement" if node.dynamic else "FOR over SELECT rows"
+
+
+def _named(name: str) -> Callable[[object], str]:
+    return lambda _: name
+
+
+_ACTIONS: dict[type[tree.Statement], tuple[Callable[..., None], Callable[..., str]]] = {
+    tree.Block: (_block, _named("statement block")),
+    tree.Assign: (_assign, _named("assignment")),
+    tree.If: (_if, _named("IF")),
+    tree.Case: (_case, _named("CASE")),
+    tree.Loop: (_loop, _loop_name),
+    tree.ForInteger: (_for_integer, _named("FOR with integer loop variable")),
+    tree.ForQuery: (_for_query, _for_name),
+    tree.ForEach: (_for_each, _named("FOREACH over array")),
+    tree.Exit: (_exit, lambda node: "EXIT" if node.is_exit else "CONTINUE"),
+    tree.Return: (_return, _named("RETURN")),
+    tree.ReturnNext: (_return_next, _named("RETURN NEXT")),
+    tree.ReturnQuery: (_return_query, _named("RETURN QUERY")),
+    tree.Raise: (_raise, _named("RAISE")),
+    tree.Assert: (_assert, _named("ASSERT")),
+    tree.Perform: (_perform, _named("PERFORM")),
+    tree.Execute: (_execute, lambda node: "EXECUTE" if node.dynamic else "SQL statement"),
+    tree.Call: (_call, lambda node: "CALL" if node.query.text[:4].lower() == "call" else "DO"),
+    tree.GetDiagnostics: (_get_diagnostics, lambda node: "GET STACKED DIAGNOSTICS" if node.stacked else "GET DIAGNOSTICS"),
+    tree.Open: (_open, _named("OPEN")),
+    tree.Fetch: (_fetch, lambda node: "MOVE" if node.is_move else "FETCH"),
+    tree.Close: (_close, _named("CLOSE")),
+    tree.EndTransaction: (_end_transaction, lambda node: "COMMIT" if node.commits else "ROLLBACK"),
+}

@@ -1,0 +1,71 @@
+"""The variables of a running function, by name: blocks and loops open a scope, inner names hide outer ones (manual, 43.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headgate.expression.node import TypeRef
+from headgate.plpgsql.tree import Cursor, Names
+from headgate.types import registry
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of any type, in PostgreSQL's text form; None is NULL. Dates are in ISO, intervals in style postgres."""
+
+    type: TypeRef
+    text: str | None
+
+
+@dataclass
+class Row:
+    """The fields of a record, by name, in their order. `type` is RECORD's oid, or a row type's."""
+
+    fields: dict[str, Value]
+    type: int = registry.RECORD
+
+
+@dataclass
+class Variable:
+    """A variable. `row`: it is a record, whose `value` is a Row, or None before anything was assigned (and for NULL)."""
+
+    name: str
+    type: TypeRef
+    value: Value | Row | None
+    row: bool = False
+    constant: bool = False
+    not_null: bool = False
+    cursor: Cursor | None = None
+
+
+@dataclass
+class Scope:
+    """The names that a block, a loop or the function itself gives."""
+
+    label: str | None = None
+    outer: Scope | None = None
+    names: dict[str, Variable] = field(default_factory=dict)
+
+    def levels(self) -> Iterator[Scope]:
+        """This scope and those around it."""
+        level: Scope | None = self
+        while level is not None:
+            yield level
+            level = level.outer
+
+    def find(self, names: Names) -> tuple[Variable, str | None] | None:
+        """The variable that a name means, and the field of it: ``x``, ``record.field``, ``label.x``, ``label.record.field``."""
+        for level in self.levels():
+            found = level.names.get(names[0])
+            if found is not None and len(names) == 1:
+                return found, None
+            if found is not None and len(names) == 2 and found.row:
+                return found, names[1]
+            if level.label is not None and level.label == names[0] and len(names) > 1:
+                found = level.names.get(names[1])
+                if found is not None and len(names) == 2:
+                    return found, None
+                if found is not None and len(names) == 3 and found.row:
+                    return found, names[2]
+        return None

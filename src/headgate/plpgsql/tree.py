@@ -1,0 +1,294 @@
+"""The tree of a PL/pgSQL function (manual, 43): what `compiler` makes and `interpreter` runs.
+
+Lines count from 1 within the body, as error contexts show them. Texts of SQL are as the function's author wrote them.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sql:
+    """A text of SQL: an expression (`is_statement` False, what may stand behind SELECT) or a whole statement."""
+
+    text: str
+    is_statement: bool = False
+    assignment: str | None = None
+    """The whole assignment whose value it is, which errors cite."""
+
+
+Names = tuple[str, ...]
+"""A variable, or a field of a record: ``("new", "a")``."""
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """A variable of a DECLARE section. `type` is the text of its type, empty for RECORD's; `alias` names what it stands for."""
+
+    name: str
+    type: str
+    line: int
+    default: Sql | None = None
+    constant: bool = False
+    not_null: bool = False
+    alias: str | None = None
+    cursor: Cursor | None = None
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """The query of a bound cursor, with the names and types of its arguments."""
+
+    query: Sql
+    arguments: tuple[tuple[str, str], ...]
+    scroll: bool | None = None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Any statement."""
+
+    line: int
+
+
+@dataclass(frozen=True)
+class Handler:
+    """WHEN … THEN of an EXCEPTION part; conditions are names, or SQLSTATEs of five characters."""
+
+    conditions: tuple[str, ...]
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Block(Statement):
+    """[<<label>>] DECLARE … BEGIN … EXCEPTION … END."""
+
+    label: str | None
+    declarations: tuple[Declaration, ...]
+    body: tuple[Statement, ...]
+    handlers: tuple[Handler, ...] = ()
+
+
+@dataclass(frozen=True)
+class Assign(Statement):
+    """``target := value``; `element`: the target as written where it is a part of an array. `text`: the whole assignment."""
+
+    target: Names
+    element: str | None
+    value: Sql
+    text: str
+
+
+@dataclass(frozen=True)
+class If(Statement):
+    """IF with its ELSIFs as further branches."""
+
+    branches: tuple[tuple[Sql, tuple[Statement, ...]], ...]
+    otherwise: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Case(Statement):
+    """CASE; `operand` None: the searched form. The conditions of the simple form name the operand's value `variable`."""
+
+    operand: Sql | None
+    variable: str
+    branches: tuple[tuple[Sql, tuple[Statement, ...]], ...]
+    otherwise: tuple[Statement, ...] | None
+
+
+@dataclass(frozen=True)
+class Loop(Statement):
+    """LOOP, and WHILE where there is a condition."""
+
+    label: str | None
+    condition: Sql | None
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class ForInteger(Statement):
+    """FOR i IN [REVERSE] a..b [BY c]."""
+
+    label: str | None
+    variable: str
+    lower: Sql
+    upper: Sql
+    step: Sql | None
+    reverse: bool
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class ForQuery(Statement):
+    """FOR … IN query; `dynamic` with EXECUTE, whose USING values are `parameters`.
+
+    `cursor` names a bound cursor, whose arguments `query` then gives.
+    """
+
+    label: str | None
+    targets: tuple[Names, ...]
+    query: Sql | None
+    dynamic: bool
+    parameters: tuple[Sql, ...]
+    cursor: str | None
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class ForEach(Statement):
+    """FOREACH … [SLICE n] IN ARRAY."""
+
+    label: str | None
+    targets: tuple[Names, ...]
+    slice: int
+    array: Sql
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Exit(Statement):
+    """EXIT or CONTINUE [label] [WHEN condition]."""
+
+    is_exit: bool
+    label: str | None
+    condition: Sql | None
+
+
+@dataclass(frozen=True)
+class Return(Statement):
+    """RETURN [value]."""
+
+    value: Sql | None
+
+
+@dataclass(frozen=True)
+class ReturnNext(Statement):
+    """RETURN NEXT [value]."""
+
+    value: Sql | None
+
+
+@dataclass(frozen=True)
+class ReturnQuery(Statement):
+    """RETURN QUERY [EXECUTE]."""
+
+    query: Sql
+    dynamic: bool
+    parameters: tuple[Sql, ...]
+
+
+@dataclass(frozen=True)
+class Raise(Statement):
+    """RAISE. `level` as the log calls it; `condition` a name or a SQLSTATE; nothing at all: the error that is handled is raised again."""
+
+    level: str
+    condition: str | None
+    message: str | None
+    parameters: tuple[Sql, ...]
+    options: tuple[tuple[str, Sql], ...]
+
+
+@dataclass(frozen=True)
+class Assert(Statement):
+    """ASSERT condition [, message]."""
+
+    condition: Sql
+    message: Sql | None
+
+
+@dataclass(frozen=True)
+class Perform(Statement):
+    """PERFORM: a SELECT whose rows are not wanted."""
+
+    query: Sql
+
+
+@dataclass(frozen=True)
+class Execute(Statement):
+    """A statement of SQL, or EXECUTE of a text (`dynamic`), with INTO and USING."""
+
+    query: Sql
+    dynamic: bool
+    parameters: tuple[Sql, ...] = ()
+    into: tuple[Names, ...] | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Call(Statement):
+    """CALL of a procedure, DO."""
+
+    query: Sql
+
+
+class Diagnostic(enum.StrEnum):
+    """What GET DIAGNOSTICS gives, by libpg_query's names."""
+
+    ROW_COUNT = "ROW_COUNT"
+    CONTEXT = "PG_CONTEXT"
+    ERROR_CONTEXT = "PG_EXCEPTION_CONTEXT"
+    DETAIL = "PG_EXCEPTION_DETAIL"
+    HINT = "PG_EXCEPTION_HINT"
+    SQLSTATE = "RETURNED_SQLSTATE"
+    COLUMN = "COLUMN_NAME"
+    CONSTRAINT = "CONSTRAINT_NAME"
+    DATATYPE = "PG_DATATYPE_NAME"
+    MESSAGE = "MESSAGE_TEXT"
+    TABLE = "TABLE_NAME"
+    SCHEMA = "SCHEMA_NAME"
+
+
+@dataclass(frozen=True)
+class GetDiagnostics(Statement):
+    """GET [STACKED] DIAGNOSTICS."""
+
+    stacked: bool
+    items: tuple[tuple[Diagnostic, Names], ...]
+
+
+@dataclass(frozen=True)
+class Open(Statement):
+    """OPEN of a bound cursor (`arguments`), or of a query for an unbound one."""
+
+    cursor: str
+    query: Sql | None
+    dynamic: bool
+    parameters: tuple[Sql, ...]
+    arguments: Sql | None
+
+
+@dataclass(frozen=True)
+class Fetch(Statement):
+    """FETCH or MOVE. `direction` as libpg_query numbers it: 0 forward, 1 backward, 2 absolute, 3 relative."""
+
+    cursor: str
+    targets: tuple[Names, ...]
+    direction: int
+    count: int
+    count_of: Sql | None
+    is_move: bool
+
+
+@dataclass(frozen=True)
+class Close(Statement):
+    """CLOSE."""
+
+    cursor: str
+
+
+@dataclass(frozen=True)
+class EndTransaction(Statement):
+    """COMMIT or ROLLBACK of a procedure."""
+
+    commits: bool
+    chain: bool
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function's body."""
+
+    block: Block

@@ -1,0 +1,193 @@
+"""Changes of a table with triggers that are enabled as REPLICA or ALWAYS (manual, 31.9): each change, in its order, passes its triggers.
+
+Called by the applier. What is behind a change sees what came before it, so such a batch is not netted: a part of it holds one change, or
+several of one kind that name different rows where the triggers look at nothing but OLD and NEW. A part is to be merged, and what fires
+behind it called, before the next is taken. A change whose row is not there passes no trigger. Of statement triggers those of TRUNCATE fire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.catalog.relation import trigger as triggers
+from headgate.catalog.relation.relation import Relation
+from headgate.changes import lookup
+from headgate.changes.keyed_batch import KeyedBatch, in_order
+from headgate.changes.lookup import RowKey
+from headgate.storage.transaction.transaction import Transaction
+from headgate.subscriber.apply.row_completion import Factory, rows_of
+from headgate.types import buffers
+
+MOST_TOGETHER = 2_000
+"""Changes in a part."""
+_EVENTS = {"I": triggers.INSERT, "U": triggers.UPDATE, "D": triggers.DELETE}
+Calls = Sequence[Callable[[], None]]
+
+
+class FiringTriggers(Protocol):
+    """The triggers of a table that fire for a worker; made by the floor above."""
+
+    def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
+        """The rows as triggers make them, and which they are of those that came."""
+        ...
+
+    def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
+        """Changes (`old`, `new`, and others) as triggers make them, without those that they leave out."""
+        ...
+
+    def before_delete(self, changed: pa.Table) -> pa.Table:
+        """Changes without those that triggers leave out."""
+        ...
+
+    def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
+        """What is called when the rows are written."""
+        ...
+
+    def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
+        """Fires statement triggers."""
+        ...
+
+    def reads_rows_only(self, event: int) -> bool:
+        """Whether the triggers of an event look at nothing but OLD and NEW."""
+        ...
+
+
+class TriggerFactory(Protocol):
+    """Gives the triggers of a table that fire; None: none do."""
+
+    def __call__(self, transaction: Transaction, relation: Relation) -> FiringTriggers | None:
+        """See the class."""
+        ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """Changes to be merged, and what is to be called before and behind that."""
+
+    frame: pa.Table
+    behind: Calls
+
+
+@dataclass(frozen=True)
+class TriggeredTable:
+    """A table with triggers, inside a transaction of its applier."""
+
+    transaction: Transaction
+    relation: Relation
+    attnums: tuple[int, ...] | None
+    """Those of the key; None: all columns name a row."""
+    firing: FiringTriggers
+    rows: Factory | None
+
+    def parts(self, frame: pa.Table) -> Iterator[Part]:
+        """The changes in their order, behind their BEFORE triggers."""
+        self.transaction.lock(self.relation)
+        frame = in_order(frame)
+        whole = [column.attnum for column in self.relation.columns if column.generated is None]
+        key = lookup.key_of(self.relation, whole if self.attnums is None else self.attnums)
+        for first, end in self._runs(frame, key):
+            part = frame.slice(first, end - first).combine_chunks()
+            op = part["op"][0].as_py()
+            if op == "T":
+                self.firing.statement(triggers.TRUNCATE, before=True)
+                yield Part(part, [lambda: self.firing.statement(triggers.TRUNCATE, before=False)])
+            elif op == "I":
+                yield self._inserted(part)
+            else:
+                yield from self._changed(part, op, key)
+
+    def _runs(self, frame: pa.Table, key: RowKey) -> Iterator[tuple[int, int]]:
+        """Where parts begin and end."""
+        ops = frame["op"].to_pylist()
+        batch = KeyedBatch.of(self.relation, key, frame)
+        steps = [{each for each in (old, new) if each is not None} for _, old, new in batch.steps()]
+        together = {op: self.attnums is not None and self.firing.reads_rows_only(event) for op, event in _EVENTS.items()}
+        first, seen = 0, set[Hashable]()
+        for place, op in enumerate(ops):
+            alone = not together.get(op, False)
+            if place > first and (alone or op != ops[first] or place - first >= MOST_TOGETHER or seen & steps[place]):
+                yield first, place
+                first, seen = place, set[Hashable]()
+            seen |= steps[place]
+        if ops:
+            yield first, len(ops)
+
+    def _inserted(self, part: pa.Table) -> Part:
+        rows, kept = self.firing.before_insert(rows_of(buffers.whole(part["new"])))
+        if self.rows is not None and rows.num_rows:
+            rows = self.rows(self.transaction, self.relation).checked(rows)
+        return Part(_with_new(part.take(pa.array(kept, pa.int64())), rows), self.firing.after(triggers.INSERT, None, rows))
+
+    def _changed(self, part: pa.Table, op: str, key: RowKey) -> Iterator[Part]:
+        """UPDATEs or DELETEs: first those whose row is not there."""
+        batch = KeyedBatch.of(self.relation, key, part)
+        found = self._stored(batch, key)
+        lacking = [place for place in range(part.num_rows) if place not in found]
+        if lacking:
+            yield Part(part.take(pa.array(lacking)), [])
+        places = sorted(found)
+        if not places:
+            return
+        stored = pa.concat_tables([found[place] for place in places])
+        frame = part.take(pa.array(places)).combine_chunks()
+        changed = pa.table({"old": stored["old"], "place": pa.array(range(len(places)))})
+        if op == "D":
+            left = self.firing.before_delete(changed)
+            behind = self.firing.after(triggers.DELETE, rows_of(buffers.whole(left["old"])), None) if left.num_rows else []
+            yield Part(frame.take(left["place"]), behind)
+            return
+        new, unsent = self._whole(frame, buffers.whole(stored["old"]))
+        sent = {column.name for column in self.relation.columns} - unsent
+        left = self.firing.before_update(changed.append_column("new", new), sent)
+        rows = rows_of(buffers.whole(left["new"])) if left.num_rows else None
+        if rows is None:
+            return
+        behind = self.firing.after(triggers.UPDATE, rows_of(buffers.whole(left["old"])), rows, sent)
+        yield Part(_with_new(frame.take(left["place"]), rows), behind)
+
+    def _stored(self, batch: KeyedBatch, key: RowKey) -> dict[int, pa.Table]:
+        """The stored row of each change that has one, by the change's place."""
+        names = [f"k{place}" for place in range(len(key.names))]
+        had = batch.old.is_valid()
+        columns = [pc.if_else(had, old, new) for old, new in zip(batch.old_keys, batch.new_keys, strict=True)]
+        asked = pa.table([*columns, pa.array(range(len(batch.ops)))], names=[*names, "place"])
+        found: dict[int, pa.Table] = {}
+        if len(batch.ops) == 1:
+            rows = lookup.find(self.transaction, self.relation, key, asked.select(names))
+            return {0: rows.slice(0, 1)} if rows.num_rows else {}
+        rows = lookup.find(self.transaction, self.relation, key, asked.select(names))  # no two of the changes have one key
+        for at, place in enumerate(rows["i"].to_pylist()):
+            found[place] = rows.slice(at, 1)
+        return found
+
+    def _whole(self, frame: pa.Table, stored: pa.StructArray) -> tuple[pa.StructArray, set[str]]:
+        """The new rows with the stored values in the columns that were not sent, and the columns that no change sent."""
+        new = buffers.whole(frame["new"])
+        lists = frame["unchanged"].to_pylist() if "unchanged" in frame.column_names else [None] * frame.num_rows
+        held, fields, schema = {each.name for each in new.type}, [], stored.type
+        for field in schema:
+            if field.name not in held:
+                fields.append(stored.field(field.name))
+                continue
+            unsent = pa.array([field.name in (names or ()) for names in lists], pa.bool_())
+            value = new.field(field.name).cast(field.type)
+            fields.append(pc.if_else(unsent, stored.field(field.name), value) if pc.any(unsent).as_py() else value)
+        nowhere = set.intersection(*[set(names or ()) for names in lists]) if lists else set()
+        return pa.StructArray.from_arrays(fields, fields=list(schema)), nowhere
+
+
+def _with_new(frame: pa.Table, rows: pa.Table) -> pa.Table:
+    """A changes frame with other new rows, which are whole."""
+    kind = frame.schema.field("new").type
+    given = {name: buffers.whole(rows[name]) for name in rows.column_names}
+    structs = pa.StructArray.from_arrays([given[each.name].cast(each.type) for each in kind], fields=list(kind))
+    frame = frame.set_column(frame.column_names.index("new"), "new", structs)
+    if "unchanged" not in frame.column_names:
+        return frame
+    place = frame.column_names.index("unchanged")
+    return frame.set_column(place, "unchanged", pa.nulls(frame.num_rows, frame.schema.field(place).type))

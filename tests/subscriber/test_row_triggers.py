@@ -1,0 +1,98 @@
+"""Triggers of a subscriber fire for what is applied and copied as a PostgreSQL subscriber's do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.conftest import Server, until
+from tests.subscriber.conftest import READY, Publisher, Subscriber
+
+HERE = """
+    CREATE TABLE log (n serial PRIMARY KEY, op text, id int, was text, now_is text);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF TG_OP = 'DELETE' THEN INSERT INTO public.log (op, id, was) VALUES (TG_OP, OLD.id, OLD.v);
+        ELSIF TG_OP = 'UPDATE' THEN INSERT INTO public.log (op, id, was, now_is) VALUES (TG_OP, NEW.id, OLD.v, NEW.v || length(NEW.big));
+        ELSE INSERT INTO public.log (op, id, now_is) VALUES (TG_OP, NEW.id, NEW.v); END IF;
+        RETURN NULL;
+    END $$;
+    CREATE FUNCTION mend() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.v = 'skip' THEN RETURN NULL; END IF;
+        NEW.v := upper(NEW.v); NEW.extra := coalesce(NEW.extra, 0) + 1;
+        RETURN NEW;
+    END $$;
+    CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF EXISTS (SELECT FROM public.kept WHERE id = OLD.id) THEN RETURN NULL; END IF;
+        RETURN OLD;
+    END $$;
+    CREATE TABLE kept (id int); INSERT INTO kept VALUES (3);
+    CREATE TRIGGER a_mend BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION mend();
+    CREATE TRIGGER b_keep BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION keep();
+    CREATE TRIGGER c_note AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION note();
+    CREATE TRIGGER d_never AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION note();
+    ALTER TABLE t ENABLE ALWAYS TRIGGER a_mend;
+    ALTER TABLE t ENABLE REPLICA TRIGGER b_keep;
+    ALTER TABLE t ENABLE REPLICA TRIGGER c_note"""
+WORK = """
+    INSERT INTO t VALUES (2, 'two'), (3, 'three'), (4, 'skip'), (5, NULL);
+    BEGIN; UPDATE t SET v = 'again' WHERE id = 2; UPDATE t SET v = 'thrice' WHERE id = 2; UPDATE t SET id = 20 WHERE id = 2; COMMIT;
+    UPDATE t SET v = 'unsent' WHERE id = 1;
+    DELETE FROM t WHERE id IN (3, 5);
+    INSERT INTO t SELECT g, 'many' || g FROM generate_series(100, 120) g;
+    UPDATE t SET v = v || 'x' WHERE id > 100; UPDATE t SET v = 'skip' WHERE id = 100"""
+
+
+@pytest.fixture
+def mirror(postgres: Server, publisher: Publisher) -> Iterator[Publisher]:
+    """A database of the PostgreSQL server that subscribes beside the node; its slot is made first, as one server is both."""
+    made = Publisher(postgres)
+    yield made
+    made.sql("ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s")
+    made.close()
+
+
+@pytest.mark.parametrize("identity", ["key", pytest.param("full", marks=pytest.mark.slow)])
+def test_the_triggers_see_and_change_what_those_of_postgresql_do(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher, identity: str
+) -> None:
+    key = " PRIMARY KEY" if identity == "key" else ""
+    publisher.sql(f"CREATE TABLE t (id int{key}, v text, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
+    if identity == "full":
+        publisher.sql("ALTER TABLE t REPLICA IDENTITY FULL")
+    publisher.sql("INSERT INTO t VALUES (1, 'one', repeat('x', 9000)), (9, 'skip', ''); CREATE PUBLICATION p FOR ALL TABLES")
+    publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
+    for database in (subscriber, mirror):
+        database.sql(f"CREATE TABLE t (id int{key}, v text, big text, extra int)")
+        database.sql(HERE)
+    subscriber.sql(publisher.subscription(""))
+    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
+    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
+    for database in (subscriber, mirror):
+        until(lambda: database.sql(READY) == "t")  # noqa: B023
+    publisher.sql(WORK)
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    rows = "SELECT id, v, length(big), extra FROM t ORDER BY id, v"
+    assert subscriber.sql(rows) == mirror.sql(rows)
+    fired = "SELECT op, id, was, now_is FROM log ORDER BY n"
+    assert subscriber.sql(fired) == mirror.sql(fired)
+
+
+def test_a_trigger_that_raises_stops_the_worker_with_its_context(publisher: Publisher, subscriber: Subscriber) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    subscriber.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE most (n int); INSERT INTO most VALUES (10)")
+    subscriber.sql("""CREATE FUNCTION check_most() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        IF NEW.id > (SELECT n FROM public.most) THEN RAISE EXCEPTION 'too large: %', NEW.id USING ERRCODE = '23514'; END IF;
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER c BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION check_most(); ALTER TABLE t ENABLE ALWAYS TRIGGER c""")
+    subscriber.sql(publisher.subscription(""))
+    until(lambda: subscriber.sql(READY) == "t")
+    publisher.sql("INSERT INTO t VALUES (1); INSERT INTO t VALUES (11)")
+    error = subscriber.log.error("too large: 11")
+    assert "PL/pgSQL function public.check_most() line 2 at RAISE" in error.context
+    assert 'replication target relation "public.t"' in error.context
+    assert subscriber.sql("SELECT id FROM t") == "1"
+    subscriber.sql("UPDATE most SET n = 100")
+    publisher.wait_confirmed("s")
+    assert subscriber.sql("SELECT id FROM t ORDER BY id") == "1\n11"
