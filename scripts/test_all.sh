@@ -23,9 +23,23 @@ part() {
 
 tests() { .venv/bin/python -m pytest "${abreast[@]}" "$@"; }
 
+# Measures the branch coverage of the suite. The log ends with the coverage by package. `coverage html` shows the lines from the data that stays in
+# .setup/test-all/coverage.
+coverage() (
+    local coverage=.venv/bin/coverage result=0
+    export COVERAGE_FILE=$PWD/$logs/coverage/data PYTHONPATH=$PWD
+    rm -rf "$logs/coverage" && mkdir "$logs/coverage"
+    "$coverage" run -m pytest "${abreast[@]}" --timeout 900 || result=$?
+    "$coverage" combine --quiet
+    "$coverage" json --quiet -o "$logs/coverage/coverage.json"
+    .venv/bin/python -m tools.coverage_by_package "$logs/coverage/coverage.json"
+    exit "$result"
+)
+
 wanted=("$@")
 part check make --no-print-directory check
 part all tests --all --timeout 900
+part coverage coverage
 part tasks tests --on tasks --timeout 900 "${data_path[@]}" tests/rowfilter
 part cluster tests --on cluster --timeout 1800 "${data_path[@]}" tests/rowfilter
 part s3 tests --on s3 --timeout 900 "${data_path[@]}"
