@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 # a process for each of two cores; the tests of a file stay together (tests/conftest.py)
 ABREAST := -n 2 --dist loadfile --no-loadscope-reorder
 
+# Where this is set, as in many containers, each process would compile all modules: 6 s for pytest, 1 s for each start of a node.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-quick test-all soak check format lock wheel bench clean
 
@@ -29,11 +32,12 @@ test-all: setup  ## Everything at length, some hours: a line for each part with 
 soak: setup  ## A chain of servers under load and faults, compared at quiet points (MINUTES=120)
 	@$(BIN)/python -m tests.system.soak --minutes $(or $(MINUTES),5) $(SOAK)
 
-check: setup  ## Format, lint, types, floors
+check: setup  ## Format, lint, types, floors, tests that declare a long time and are not marked slow
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m pytest --collect-only -q >/dev/null
 
 format: setup  ## Format the code and mend what ruff can mend
 	@$(BIN)/ruff format .

@@ -54,6 +54,9 @@ HEADGATE = [sys.executable, "-m", "headgate.cli.main"]
 settings.register_profile("headgate", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("long", parent=settings.get_profile("headgate"), max_examples=2000, derandomize=False)
 
+DECLARED_SECONDS = 20
+"""A test with a longer ``timeout`` of its own must be marked slow. A test without one has the limit of pyproject.toml, for a machine that hangs."""
+
 SPARE = {"spare_node", "_farm"}
 """Fixtures of tests that stop and start servers."""
 SERVERS = {"_session_farm", "azure_storage", "google_storage", "object_store", "spark", "node", "recorded", "fresh_data", *SPARE}
@@ -75,6 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what this run does not want, and puts files together that need the same servers."""
+    if config.option.collectonly and (long := {name for item in items if (name := _declared_long(item))}):  # as `make check` does
+        raise pytest.UsageError("\n".join(f"{name} declares more than {DECLARED_SECONDS} s: mark it slow" for name in sorted(long)))
     unwanted = [item for item in items if _unwanted(config, item)]
     if unwanted:
         config.hook.pytest_deselected(items=unwanted)
@@ -83,6 +88,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         needed.setdefault(_file(item), set()).update(_fixtures(item))
     items.sort(key=lambda item: _place(needed[_file(item)]))
+
+
+def _declared_long(item: pytest.Item) -> str:
+    """Return the name of a test that has a ``timeout`` above the limit and is not marked slow, else an empty string."""
+    timeout = item.get_closest_marker("timeout")
+    is_long = timeout is not None and timeout.args[0] > DECLARED_SECONDS
+    return item.nodeid if is_long and not item.get_closest_marker("slow") else ""
 
 
 def _place(needed: set[str]) -> int:

@@ -27,7 +27,6 @@ TABLES = "CREATE TABLE a (id int PRIMARY KEY, v text); CREATE TABLE b (id int PR
 AGREE = "SELECT (SELECT array_agg(id::int8 ORDER BY id) FROM a) IS NOT DISTINCT FROM (SELECT array_agg(id::int8 ORDER BY id) FROM b)"
 PATIENCE = 240.0
 """Seconds; two starts and two first queries behind them fit in on a machine that has much else to do."""
-pytestmark = pytest.mark.timeout(900)
 
 LATER = 7000000
 """The key of rows that come behind the restart."""
@@ -440,7 +439,7 @@ def faults() -> Iterator[Any]:
                     continue
                 for work in WORK[each]:
                     named = (str(each), place, str(action), work.__name__)
-                    marks = [] if named in FEW else [pytest.mark.slow]
+                    marks = [] if named in FEW else [pytest.mark.slow, pytest.mark.timeout(900)]
                     yield pytest.param(f"{each} {place}", action, work, id=" ".join(named), marks=marks)
 
 

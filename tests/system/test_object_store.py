@@ -51,7 +51,6 @@ def subscribed(own_node: Callable[..., Server], store: ObjectStore, postgres: Se
     return node, source
 
 
-@pytest.mark.timeout(600)
 def test_a_node_keeps_its_tables_in_an_object_store(own_node: Callable[..., Server], object_store: ObjectStore, postgres: Server) -> None:
     node, _ = subscribed(own_node, object_store, postgres)
     assert list((node.data / "base").iterdir()) == []

@@ -165,7 +165,6 @@ def test_a_node_that_announces_15_does_not_know_them(node: Server) -> None:
         lake.sql("SELECT pubgencols FROM pg_publication")
 
 
-@pytest.mark.timeout(120)
 def test_lists_that_differ_are_an_error_of_the_function_that_reads_the_slot(node: Server) -> None:
     """It was none: the session looked for the cause of the error, which was the error itself, for ever."""
     lake = Database.new(node)
