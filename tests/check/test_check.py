@@ -38,7 +38,7 @@ def copy(original: tuple[NodeServer, str], spark: SparkSession, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "damages",
-    [pytest.param(damages, id=name, marks=[pytest.mark.slow] if place > 1 else []) for place, (name, damages) in enumerate(APART.items())],
+    [pytest.param(damages, id=name, marks=[pytest.mark.slow] if place else []) for place, (name, damages) in enumerate(APART.items())],
 )
 def test_the_check_names_each_damage_and_nothing_else(copy: Copy, damages: tuple[Damage, ...]) -> None:
     expected = [line for damage in damages for line in damage(copy)]

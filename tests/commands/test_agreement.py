@@ -464,7 +464,21 @@ NAMES = ["tables", "constraints", "references", "alone", "views", "queries", "va
 
 
 @pytest.mark.parametrize(
-    "script", [TABLES, CONSTRAINTS, REFERENCES, ALONE, VIEWS, QUERIES, VALUES, PUBLICATIONS, TYPES, SESSION, DEEP], ids=NAMES
+    "script",
+    [
+        TABLES,
+        CONSTRAINTS,
+        REFERENCES,
+        pytest.param(ALONE, marks=pytest.mark.slow),
+        VIEWS,
+        QUERIES,
+        pytest.param(VALUES, marks=pytest.mark.slow),
+        PUBLICATIONS,
+        TYPES,
+        SESSION,
+        pytest.param(DEEP, marks=pytest.mark.slow),
+    ],
+    ids=NAMES,
 )
 def test_statements_are_answered_as_postgresql_answers_them(node: Server, postgres: Server, script: str) -> None:
     different = differences(node, postgres, script.strip().split("\n"))

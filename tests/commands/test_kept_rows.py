@@ -68,6 +68,7 @@ def test_each_row_of_a_large_insert_takes_the_next_number_of_each_sequence(serve
     assert server.psql(database, "INSERT INTO numbered (v) VALUES (0) RETURNING id, other") == "50001|50001"
 
 
+@pytest.mark.slow
 def test_each_row_takes_a_number_of_its_own_in_an_added_column(server: Server) -> None:
     database = server.new_database()
     server.psql(database, MADE)

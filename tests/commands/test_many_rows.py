@@ -208,7 +208,7 @@ def lines(statements: str) -> list[str]:
     return (MANY + statements.strip()).split("\n")
 
 
-LONG = ("partitioned", "changed", "inserted")
+LONG = ("partitioned", "changed", "inserted", "references", "several statements")
 """Half a minute each."""
 
 
@@ -341,7 +341,8 @@ def test_the_memory_of_a_node_grew_with_what_its_statements_wrote_and_returned(o
             assert peak.bytes - before < 512 << 20, statement  # 280 to 390; the rows are 330 MB, and were held as text too
 
 
-@pytest.mark.parametrize("clash", ["299999", pytest.param("NULL", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("clash", ["299999", "NULL"])
 def test_a_key_among_many_that_is_taken_is_found(node: Server, clash: str) -> None:
     node.psql("postgres", "DROP TABLE IF EXISTS many_keys; CREATE TABLE many_keys (id int UNIQUE NULLS NOT DISTINCT, v text)")
     node.psql("postgres", f"INSERT INTO many_keys VALUES ({clash}, 'old')")
@@ -361,6 +362,7 @@ def test_a_key_among_many_that_is_taken_is_found(node: Server, clash: str) -> No
     node.psql("postgres", "DROP TABLE many_keys")
 
 
+@pytest.mark.slow
 def test_many_rows_were_compared_each_with_every_row_of_the_table_that_they_reference(node: Server) -> None:
     node.psql(
         "postgres", "DROP TABLE IF EXISTS many_children, many_parents; CREATE TABLE many_parents (k text PRIMARY KEY, n numeric UNIQUE)"

@@ -323,10 +323,10 @@ UPDATE s.r3 SET b = 1
     "script",
     [
         pytest.param(BOUNDS, id="bounds"),
-        pytest.param(TREES, id="trees"),
+        pytest.param(TREES, id="trees", marks=pytest.mark.slow),
         pytest.param(CHANGES, id="changes"),
         pytest.param(ROWS, id="rows", marks=pytest.mark.slow),
-        pytest.param(PRUNED, id="pruned"),
+        pytest.param(PRUNED, id="pruned", marks=pytest.mark.slow),
         pytest.param(UPSERTS, id="upserts"),
         pytest.param(DUTIES, id="duties"),
     ],

@@ -9,7 +9,10 @@ from tests.conftest import Server
 from tests.publisher.test_statements import shown
 
 SCRIPTS = sorted((Path(__file__).parent / "statements").glob("*.sql"))
-LONG = {"by_key", "by_key_of_each_type", "literals_of_set_operations", "reports", "terms_of_joins"}
+LONG = {
+    "aggregates_of_catalogs", "by_key", "by_key_of_each_type", "catalog_browsers", "composite_types", "errors_of_rows", "joins_in_a_loop",
+    "literals_of_set_operations", "numbers_of_updates", "reports", "terms_of_joins",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

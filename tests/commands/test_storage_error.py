@@ -28,10 +28,15 @@ def test_an_insert_names_the_table_and_the_column_that_cannot_hold_the_value(nod
     "statement",
     [
         "INSERT INTO narrow SELECT 1, 'NaN'::numeric, t FROM source",
-        "INSERT INTO narrow SELECT 1, 1, t + interval '2 years' FROM source",
-        "INSERT INTO narrow SELECT 1, 1, t + interval '2 years' FROM source RETURNING *",
-        "UPDATE narrow SET p = n FROM source",
-        "UPDATE narrow SET t = s.t + interval '2 years' FROM source s",
+        *(
+            pytest.param(statement, marks=pytest.mark.slow)
+            for statement in (
+                "INSERT INTO narrow SELECT 1, 1, t + interval '2 years' FROM source",
+                "INSERT INTO narrow SELECT 1, 1, t + interval '2 years' FROM source RETURNING *",
+                "UPDATE narrow SET p = n FROM source",
+                "UPDATE narrow SET t = s.t + interval '2 years' FROM source s",
+            )
+        ),
         "UPDATE leaves SET p = n FROM source",
     ],
 )

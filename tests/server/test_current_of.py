@@ -71,7 +71,9 @@ def told(play: Play) -> list[Any]:
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ"]
 SEEN = [
-    pytest.param(kind, level, marks=[pytest.mark.slow] if kind == "partitions" or level == "REPEATABLE READ" else [])
+    pytest.param(
+        kind, level, marks=[] if (kind, level) in (("a key", "READ COMMITTED"), ("no key", "READ COMMITTED")) else [pytest.mark.slow]
+    )
     for kind in TABLES
     for level in LEVELS
     if level == "READ COMMITTED" or "without vectors" not in kind
@@ -92,7 +94,7 @@ def test_what_others_have_done_with_the_row(plays: tuple[Play, Play], kind: str,
     assert on_node == on_postgres
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind == "a key" else pytest.mark.slow) for kind in TABLES])
 def test_another_is_about_to_change_the_row(plays: tuple[Play, Play], kind: str) -> None:
     for play, on_node in zip(plays, (True, False), strict=True):
         made(play, kind, on_node=on_node)
@@ -119,7 +121,7 @@ def most_rows(table: Path) -> int:
     return max(pq.read_metadata(file).num_rows for file in table.glob("part-*.parquet"))
 
 
-@pytest.mark.parametrize("kind", ["a key", "no key", "no key, without vectors"])
+@pytest.mark.parametrize("kind", ["no key", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("a key", "no key, without vectors"))])
 def test_files_are_put_together_while_the_cursor_is_open(node: Server, kind: str) -> None:
     """50 commits of others, of which each changes another row, and the compactions behind them."""
     database = node.new_database()

@@ -28,6 +28,7 @@ def test_a_cursor_without_scroll_keeps_few_rows_so_that_it_can_go_back_and_no_mo
             session.execute("FETCH PRIOR FROM wide")
 
 
+@pytest.mark.slow
 def test_a_large_cursor_with_hold_or_scroll_was_held_in_the_memory_of_the_node(node: Server) -> None:
     rows = "SELECT g, repeat('x', 2000) FROM generate_series(1, 30000) g"
     with psycopg.connect(node.conninfo(node.new_database())) as session:

@@ -134,7 +134,7 @@ def _shown(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("end", ["COMMIT", pytest.param("ROLLBACK", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 4 else []) for place, name in enumerate(PAIRS)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 8 else []) for place, name in enumerate(PAIRS)])
 def test_the_second_waits_for_the_first_and_sees_what_it_did(plays: tuple[Play, Play], name: str, end: str) -> None:
     on_node, on_postgres = (played(play, PAIRS[name], end) for play in plays)
     assert on_node == on_postgres

@@ -400,7 +400,7 @@ PLAYS: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 2 else []) for place, name in enumerate(PLAYS)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 4 else []) for place, name in enumerate(PLAYS)])
 def test_sessions_side_by_side(plays: tuple[Play, Play], name: str) -> None:
     steps = [("a", TABLE), *PLAYS[name], ("a", CONTENTS)]
     on_node, on_postgres = (_without_the_kind_of_change(play.run(steps)) for play in plays)

@@ -90,7 +90,7 @@ def test_what_is_too_large_is_refused_before_it_is_made(node: Server, database: 
 @pytest.mark.parametrize("how", ["cancel", pytest.param("terminate", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "which",
-    [pytest.param(each, marks=[] if each in ("a group", "pairs", "workers", "the planner") else pytest.mark.slow) for each in ENDLESS],
+    [pytest.param(each, marks=[] if each == "a group" else pytest.mark.slow) for each in ENDLESS],
 )
 def test_a_statement_without_an_end_is_ended_within_moments_and_nobody_waits(node: Server, database: str, which: str, how: str) -> None:
     with connected(node, database) as other, connected(node, database) as session:

@@ -117,7 +117,7 @@ PAIRS: dict[str, Pair] = {
 
 
 @pytest.mark.parametrize("end", ["COMMIT", pytest.param("ROLLBACK", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 4 else []) for place, name in enumerate(PAIRS)])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 8 else []) for place, name in enumerate(PAIRS)])
 def test_the_second_to_give_a_name_waits_for_the_first(plays: tuple[Play, Play], name: str, end: str) -> None:
     pair = PAIRS[name]
     steps: list[Step] = [

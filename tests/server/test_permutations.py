@@ -10,7 +10,7 @@ from tests.server.play import Play
 SPECS = {**specs_rows.SPECS, **specs_definitions.SPECS}
 SLICE = (
     "OTV, an observed transaction vanishes, read committed", "G2-item, write skew, serializable", "two add a key, repeatable read",
-    "cascading, read committed", "DROP COLUMN beside savepoint", "DROP TABLE beside SELECT", "DETACH beside two INSERTs", "ADD TABLE beside DROP TABLE", "prepared beside INSERT",
+    "DROP TABLE beside SELECT", "prepared beside INSERT",
 )  # fmt: skip
 """Of these one permutation is played in each run of the suite."""
 

@@ -217,6 +217,7 @@ def test_what_a_killed_checkpoint_had_left_in_a_log_stayed_for_ever(tmp_path: Pa
     assert sorted(each.name for each in log.iterdir()) == sorted(young)
 
 
+@pytest.mark.slow
 def test_what_trimmed_versions_had_removed_goes_when_it_is_old_enough(engine: Engine) -> None:
     made(engine, A, (0, "x"))
     add(engine, range(1, 100))  # each 32 of their files are put together

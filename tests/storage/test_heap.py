@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from py4j.finalizer import ThreadSafeFinalizer
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -43,6 +44,7 @@ def release(spark: SparkSession, held: list[Any]) -> None:
     spark.sparkContext._gateway.jvm.System.gc()
 
 
+@pytest.mark.slow
 def test_what_stays_when_statements_have_ended_made_every_statement_fail(spark: SparkSession) -> None:
     heap = Heap(spark)
     assert not heap.is_short()
@@ -74,6 +76,7 @@ def test_a_heap_in_use_with_room_was_collected_ten_times_a_second(spark: SparkSe
         release(spark, held)
 
 
+@pytest.mark.slow
 def test_what_spark_had_given_back_since_a_collection_was_taken_for_memory_of_nobodys(spark: SparkSession) -> None:
     jvm: Any = spark.sparkContext._gateway.jvm
     manager, heap = jvm.org.apache.spark.SparkEnv.get().memoryManager(), Heap(spark)

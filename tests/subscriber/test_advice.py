@@ -48,7 +48,11 @@ def failing(subscriber) -> dict[str, Any]:
     return until(lambda: behind(subscriber)["failing"] and behind(subscriber)["last_error"], "the subscription does not fail")
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+FEW = ("REVOKE SELECT ON invoice FROM {user}", "ALTER ROLE {user} NOLOGIN")
+"""Those of the suite: one of a table, one of the connection."""
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=() if fault in FEW else pytest.mark.slow) for fault in FAULTS])
 def test_the_action_names_the_publisher_and_its_statement_mends_the_fault(publisher, subscriber, reader: str, fault: str) -> None:
     action = FAULTS[fault].format(user=reader, database=publisher.name)
     administrator = Session(publisher.server.conninfo())

@@ -41,7 +41,7 @@ def place(subscriber, surroundings: Surroundings) -> Callable[..., DataPath]:
     return lambda table="t": surroundings.path(subscriber.sql(f"SELECT path FROM headgate.snapshot() WHERE name = '{table}'"))
 
 
-@pytest.mark.parametrize("count", [20, 3_000])
+@pytest.mark.parametrize("count", [20, pytest.param(3_000, marks=pytest.mark.slow)])
 def test_a_subscribed_table_of_lists_is_what_its_publisher_is(publisher, subscriber, place, count: int) -> None:
     publisher.sql(
         f"CREATE TABLE t ({COLUMNS}); INSERT INTO t SELECT i, {ROW} FROM generate_series(1, {count}) i; CREATE PUBLICATION p FOR TABLE t"

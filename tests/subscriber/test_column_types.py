@@ -93,6 +93,7 @@ def test_a_domain_over_bytea_with_a_check_is_copied_and_streamed_as_a_key_and_be
     assert subscriber.rows(shown) == publisher.rows(shown)
 
 
+@pytest.mark.slow
 def test_a_domain_that_refuses_one_of_many_rows_says_so(subscriber) -> None:
     subscriber.sql("CREATE DOMAIN hash AS bytea CHECK (octet_length(VALUE) = 4); CREATE TABLE t (id hash PRIMARY KEY, other hash)")
     refused = (

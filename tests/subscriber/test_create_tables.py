@@ -127,6 +127,7 @@ def test_a_publication_that_is_not_there_is_a_state(publisher, subscriber) -> No
     assert status(subscriber)["state"] == "streaming"
 
 
+@pytest.mark.slow
 def test_a_column_is_filled_for_the_rows_that_are_here_where_the_publisher_has_values(publisher, subscriber) -> None:
     publisher.sql("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1), (2); CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(publisher.subscription("create_tables = true, schema_evolution = add_columns"))

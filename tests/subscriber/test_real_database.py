@@ -59,6 +59,7 @@ def be_equal(publisher: Publisher, subscriber: Subscriber, publication: str) -> 
     assert different(publisher, subscriber, publication) == []
 
 
+@pytest.mark.slow
 def test_a_part_of_a_real_database_comes_in_and_follows(publisher, subscriber) -> None:
     publisher.server.psql(publisher.name, DATABASE)
     subscriber.sql(publisher.subscription(OPTIONS, publication="a_part"))
