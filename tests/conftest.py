@@ -52,6 +52,7 @@ PG_BIN = Path(os.environ.get("PG_BIN", "/usr/lib/postgresql/15/bin"))
 HEADGATE = [sys.executable, "-m", "headgate.cli.main"]
 
 settings.register_profile("headgate", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("quick", parent=settings.get_profile("headgate"), max_examples=15)
 settings.register_profile("long", parent=settings.get_profile("headgate"), max_examples=2000, derandomize=False)
 
 DECLARED_SECONDS = 20
@@ -72,8 +73,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Random examples: the same few ones in each run, or other and many."""
-    settings.load_profile("long" if config.getoption("--all") else "headgate")
+    """Draw few examples, the same ones in each run, or with ``--all`` many and other ones each time."""
+    settings.load_profile("long" if config.getoption("--all") else "quick" if config.getoption("--quick") else "headgate")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate.cli import main
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,10 +31,9 @@ def test_the_readmes_commands_are_targets_and_ci_runs_the_test_command() -> None
 
 
 @pytest.mark.parametrize("command", ["initdb", "start", "stop", "restart", "reload", "status", "check", "backup", "upgrade", "run", "demo"])
-def test_every_command_has_a_help(command: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "headgate.cli.main", command, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert f"headgate {command}" in done.stdout
+def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main._main([command, "--help"]) == 0
+    assert f"headgate {command}" in capsys.readouterr().out
 
 
 LOCKS = [path.name for path in sorted(ROOT.glob("requirements*.txt"))]
