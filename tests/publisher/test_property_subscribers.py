@@ -210,6 +210,7 @@ def pairs(postgres: Server, node: Server, _session_farm: _Farm) -> Iterator[list
     subscriber.stop("immediate")
 
 
+@pytest.mark.slow
 def test_pinned_workloads_leave_the_same(pairs: list[tuple[Chain, Chain]]) -> None:
     for start in range(0, len(PINNED), ABREAST):
         run(pairs, PINNED[start : start + ABREAST])

@@ -170,7 +170,7 @@ STRONGER: dict[str, tuple[Pair, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STRONGER)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 4 else []) for place, name in enumerate(STRONGER)])
 def test_the_second_waits_where_postgresql_leaves_an_object_without_what_it_names(node: Server, name: str) -> None:
     pair, told = STRONGER[name]
     play = Play(node)
@@ -207,7 +207,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("level", [pytest.param("READ COMMITTED", marks=pytest.mark.slow), "REPEATABLE READ"])
-@pytest.mark.parametrize("name", BESIDE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(BESIDE)])
 def test_those_who_use_an_object_do_not_disturb_each_other(plays: tuple[Play, Play], name: str, level: str) -> None:
     before, first, second = BESIDE[name]
     steps: list[Step] = [

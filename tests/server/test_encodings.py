@@ -161,7 +161,7 @@ def test_copy_is_in_the_clients_encoding_unless_it_says_otherwise(server: Server
             assert wrong.value.diag.context == "COPY t, line 2"
 
 
-@pytest.mark.parametrize("binary", ["false", "true"])
+@pytest.mark.parametrize("binary", ["false", pytest.param("true", marks=pytest.mark.slow)])
 def test_a_subscriber_whose_database_is_latin1_gets_names_and_values_in_latin1(node: NodeServer, postgres: Server, binary: str) -> None:
     here, there = node.new_database(), f"latin1_{binary}"
     postgres.psql("postgres", f"CREATE DATABASE {there} ENCODING 'LATIN1' TEMPLATE template0")

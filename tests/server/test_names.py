@@ -289,7 +289,7 @@ PLAYS: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLAYS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(PLAYS)])
 def test_names_side_by_side(plays: tuple[Play, Play], name: str) -> None:
     on_node, on_postgres = (_without_oids(play.run(PLAYS[name])) for play in plays)
     assert on_node == on_postgres

@@ -97,6 +97,7 @@ def test_a_parallel_copy_takes_what_has_no_binary_form_here_and_what_differs_as_
     assert contents(subscriber) == sorted(publisher.sql("SELECT id, a, j, i, n, c, k, b, p, t, e, o, m FROM t").split("\n"))
 
 
+@pytest.mark.slow
 def test_the_progress_of_a_parallel_copy_shows_after_each_range_and_not_at_its_end_alone(publisher, subscriber) -> None:
     table = "CREATE TABLE t(id int PRIMARY KEY, b text)"
     publisher.sql(f"{table} WITH (fillfactor = 10); INSERT INTO t SELECT i, repeat('x', 200) FROM generate_series(1, 40000) i")
