@@ -125,11 +125,13 @@ def test_a_copy_that_follows_the_change_feed_is_the_table(reader: Reader) -> Non
     batches = reader.folder / "orders-checkpoint" / "offsets"
     before = len(list(batches.glob("[0-9]*")))
     killed = reader.start(reader.program())
-    until(lambda: len(list(batches.glob("[0-9]*"))) > before or killed.poll() is not None, "no batch", 240)
-    killed.kill()
-    killed.communicate()
-    stopped.set()
-    writer.join()
+    try:
+        until(lambda: len(list(batches.glob("[0-9]*"))) > before or killed.poll() is not None, "no batch", 600)
+    finally:  # the writer needs the table, which goes with the test
+        killed.kill()
+        killed.communicate()
+        stopped.set()
+        writer.join()
     assert reader.run(reader.program()) == selected(reader)
     counted = reader.run(reader.program(lsn=True))
     assert counted["feed"] == counted["with"] > 0
