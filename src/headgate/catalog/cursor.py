@@ -11,7 +11,8 @@ look, at which DuckDB takes its snapshot. What must hold: every write to the fil
 
     asked in a transaction                                  given
     all tables known and not written by it                  what is kept of these versions for all, else asked and kept for all
-    some table unknown or written by it                     what itself has asked since it last wrote one of them, else asked and kept
+    some table unknown or written by it                     what itself has asked since it last wrote one of them, else asked and kept;
+                                                            kept for all at its COMMIT if no other transaction has written the tables
     outside of a transaction, tables settled                what is kept of the present versions, else asked; kept if they stay settled
     the query reads what has no version (`Answers.reads`)   asked
 """
@@ -159,8 +160,8 @@ class Answers:
             for table in tables:
                 self._unsettled[table] = self._unsettled.get(table, 0) + 1
 
-    def settle(self, tables: Collection[str]) -> None:
-        """It has ended, whatever became of it."""
+    def settle(self, tables: Collection[str]) -> Versions:
+        """Count the versions of the tables up, as a commit that writes them has ended, and return the versions after it."""
         with self._lock:
             self.moment += 1
             for table in tables:
@@ -171,6 +172,7 @@ class Answers:
             if EVERY in tables:
                 self._sources = None
                 self._reads.clear()
+            return Versions(dict(self._versions), frozenset(self._unsettled), self.moment)
 
     def kept(self, key: _Key) -> Rows | None:
         """What a query (with the versions of what it reads) has answered, if it is known."""
@@ -285,12 +287,15 @@ class CatalogCursor:
         return found
 
     def _own(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Sequence[object] | None) -> Rows:
-        stamp = (self._wrote.get(EVERY, 0), *(self._wrote.get(table, 0) for table in reads))
+        stamp = self._stamp(reads)
         known = self._asked.get(key)
         if known is not None and known[0] == stamp:
             return list(known[1])
         found = self._fetched(query, parameters)
-        if len(found) <= _MOST_ROWS and len(self._asked) < _MOST_ANSWERS:
+        self._asked.pop(key, None)
+        if len(found) <= _MOST_ROWS:
+            if len(self._asked) >= _MOST_ANSWERS:
+                del self._asked[next(iter(self._asked))]
             self._asked[key] = (stamp, found)
         return list(found)
 
@@ -340,11 +345,33 @@ class CatalogCursor:
 
     def _committing(self, tables: list[str], run: Callable[[], _T]) -> _T:
         self._answers.unsettle(tables)
+        done = False
         try:
-            return run()
+            result = run()
+            done = True
         finally:
-            self._answers.settle(tables)
+            now = self._answers.settle(tables)
+            if done and self._asked:
+                self._publish(now)
             self._forget()
+        return result
+
+    def _publish(self, now: Versions) -> None:
+        """Keep for all what this transaction, which has committed, has asked since its last write.
+
+        Its view was the committed state that follows if no other transaction has committed a change of these tables since its snapshot.
+        """
+        for key, (stamp, found) in self._asked.items():
+            reads = self._answers.reads(str(key[0])) or ()
+            before = None if self._seen is None or EVERY in self._wrote else self._seen.seen(reads)
+            if before is not None and stamp == self._stamp(reads):
+                after = (before[0], *(version + (table in self._wrote) for version, table in zip(before[1:], reads, strict=True)))
+                if after == now.seen(reads):
+                    self._answers.keep((*key, after), found)
+
+    def _stamp(self, reads: Iterable[str]) -> tuple[int, ...]:
+        """How often this transaction has written each of the tables."""
+        return (self._wrote.get(EVERY, 0), *(self._wrote.get(table, 0) for table in reads))
 
     def _forget(self, *, begun: bool = False) -> None:
         self._begun, self._seen, self._moment = begun, None, None

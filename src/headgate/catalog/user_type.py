@@ -31,6 +31,10 @@ NAME_LENGTH = 63
 
 def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> TypeRegistry:
     """The built-in types and those of a database; names of types outside of `path` (the schemas of a search path) show their schema."""
+    if not rows(cursor, "SELECT 1 FROM hg.pg_type WHERE dbid = ? AND typtype IN ('e', 'd') LIMIT 1", [database]) and not rows(
+        cursor, "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relkind = 'c' LIMIT 1", [database]
+    ):
+        return registry.builtin()
     found = rows(
         cursor,
         "SELECT t.oid, t.typname, n.nspname, t.typtype, t.typcategory, t.typlen, t.typbyval, t.typelem, t.typarray, t.typbasetype,"

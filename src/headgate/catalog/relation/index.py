@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headgate.catalog.physical import Cursor, Oids, insert, one, run
+from headgate.catalog.physical import Cursor, Oids, insert, one, run, update
 from headgate.catalog.relation import attribute, key_text
 from headgate.catalog.relation.object_name import choose_name, require_free
 from headgate.catalog.relation.pretty import pretty
@@ -72,11 +72,8 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
         relam=key.method, relfilenode=0 if partitioned else oid, relpersistence=relation.persistence, relkind="I" if partitioned else "i",
         relnatts=len(columns), relispopulated=True, relreplident="n",
     )  # fmt: skip
-    run(
-        cursor,
-        "UPDATE hg.pg_class SET relhasindex = true WHERE dbid = ? AND oid = ? AND NOT relhasindex",
-        [relation.database, relation.oid],
-    )
+    if not relation.indexes:
+        update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, relhasindex=True)
     plain = [Column(place, each.name, each.type_oid, each.typmod, collation=each.collation) for place, each in enumerate(columns, 1)]
     attribute.write_columns(cursor, oids, relation.database, oid, [(each, each.attnum) for each in plain])
     for column in columns:

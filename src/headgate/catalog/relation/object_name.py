@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from headgate.catalog.physical import Cursor, one
+from headgate.catalog.physical import Cursor, rows
 from headgate.errors import PostgresError
 
 NAME_LENGTH = 63
@@ -16,8 +16,12 @@ NAME_LENGTH = 63
 
 def choose_name(cursor: Cursor, database: int, namespace: int, name: str, middle: str | None, label: str) -> str:
     """PostgreSQL's ChooseRelationName: name_middle_label, cut to 63 bytes, with a number behind it if that is in use."""
-    sql = "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? AND relname = ?"
-    return _free(name, middle, label, lambda found: one(cursor, sql, [database, namespace, found]) is not None)
+    return _free(name, middle, label, lambda found: namespace in by_name(cursor, database, found))
+
+
+def by_name(cursor: Cursor, database: int, name: str) -> dict[int, int]:
+    """Return the oids of the relations of this name by the oids of their schemas."""
+    return dict(rows(cursor, "SELECT relnamespace, oid FROM hg.pg_class WHERE dbid IN (0, ?) AND relname = ?", [database, name]))
 
 
 def free_name(name: str, middle: str | None, label: str, taken: Iterable[str]) -> str:
@@ -49,6 +53,5 @@ def _object_name(name: str, middle: str | None, label: str) -> str:
 
 def require_free(cursor: Cursor, database: int, namespace: int, name: str) -> None:
     """42P07 if a relation of the schema has the name."""
-    sql = "SELECT 1 FROM hg.pg_class WHERE dbid IN (0, ?) AND relnamespace = ? AND relname = ?"
-    if one(cursor, sql, [database, namespace, name]):
+    if namespace in by_name(cursor, database, name):
         raise PostgresError("42P07", f'relation "{name}" already exists')

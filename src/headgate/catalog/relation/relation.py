@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.relation import object_name
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
@@ -251,19 +252,22 @@ def get(cursor: Cursor, database: int, oid: int) -> Relation:
 
 def find_oid(cursor: Cursor, database: int, schema: str | None, name: str, search_path: Iterable[str] = ()) -> int | None:
     """The oid that a name stands for. Without a schema the first match along `search_path` (pg_catalog first unless it is listed)."""
-    found = rows(
-        cursor,
-        "SELECT n.nspname, c.oid FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace AND n.dbid IN (0, ?)"
-        " WHERE c.dbid IN (0, ?) AND c.relname = ?",
-        [database, database, name],
-    )
-    by_schema = dict(found)
+    found = object_name.by_name(cursor, database, name)
+    if not found:
+        return None
+    schemas = _schemas(cursor, database)
+    by_schema = {schemas[namespace]: oid for namespace, oid in found.items() if namespace in schemas}
     if schema is not None:
         return by_schema.get(schema)
     path = list(search_path)
     if "pg_catalog" not in path:
         path.insert(0, "pg_catalog")
     return next((by_schema[each] for each in path if each in by_schema), None)
+
+
+def _schemas(cursor: Cursor, database: int) -> dict[int, str]:
+    """Return the names of the schemas by oid."""
+    return {oid: name for name, oid in rows(cursor, "SELECT nspname, oid FROM hg.pg_namespace WHERE dbid IN (0, ?)", [database])}
 
 
 def lookup(cursor: Cursor, database: int, schema: str | None, name: str, search_path: Iterable[str] = ()) -> Relation | None:
@@ -297,54 +301,61 @@ def descendants(cursor: Cursor, database: int, oid: int) -> list[int]:
 
 
 def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relation]:
-    """The relations with these oids that exist, in the order of `oids`: four queries however many they are."""
+    """Return the relations with these oids that exist, in the order of `oids`.
+
+    At most nine queries, regardless of the number of relations. Each reads a single table, because DuckDB plans a join of four tables in
+    four milliseconds and a query on one table in one.
+    """
     if not oids:
         return []
-    scope = f"IN ({', '.join(str(int(oid)) for oid in oids)})"
-    dbid = f"dbid IN (0, {int(database)})"
-    classes = rows(
-        cursor,
-        f"SELECT c.oid, c.relnamespace, n.nspname, c.relname, c.relkind, c.relowner, c.relpersistence, c.relreplident, c.relpartbound,"
-        f" i.inhparent, c.relrowsecurity, c.relforcerowsecurity, c.reloptions, c.relhastriggers, p.partstrat, p.partattrs, p.partkeydef,"
-        f" p.partexprs, p.partclass, p.partcollation"
-        f" FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace"
-        f" AND n.{dbid} LEFT JOIN hg.pg_inherits i ON i.inhrelid = c.oid AND i.{dbid} LEFT JOIN hg.pg_partitioned_table p"
-        f" ON p.partrelid = c.oid AND p.{dbid} WHERE c.oid {scope} AND c.{dbid}",
-    )
-    columns = _columns(cursor, scope, dbid)
-    indexes = _indexes(cursor, scope, dbid)
-    checks, foreign_keys = _constraints(cursor, scope, dbid)
-    own: dict[int, list[ForeignKey]] = {}
-    referenced: dict[int, list[ForeignKey]] = {}
-    for each in foreign_keys:
-        own.setdefault(each.relation, []).append(each)
-        referenced.setdefault(each.target, []).append(each)
+    reader = _Reader(cursor, database)
+    classes = reader.read(
+        "oid, relnamespace, relname, relkind, relowner, relpersistence, relreplident, relpartbound, relrowsecurity, relforcerowsecurity,"
+        " reloptions, relhastriggers, relhasindex, relispartition FROM hg.pg_class", ["oid"], oids,
+    )  # fmt: skip
+    schemas = _schemas(cursor, database)
+    classes = [row for row in classes if row[1] in schemas]  # outside of a transaction, each query has a snapshot of its own
+    present = [oid for oid, *_ in classes]
+    columns = _columns(reader, present)
+    constraints = reader.read(_CONSTRAINTS, ("conrelid", "confrelid"), present)
+    indexes = _indexes(reader, [oid for oid, *_, has_index, _ in classes if has_index], constraints)
+    checks, own, referenced = _constraints(constraints)
+    parents = dict(reader.read("inhrelid, inhparent FROM hg.pg_inherits", ["inhrelid"], [oid for oid, *_, inherits in classes if inherits]))
+    keys = _partition_keys(reader, [oid for oid, _, _, kind, *_ in classes if kind == RelationKind.PARTITIONED_TABLE])
     found = {}
-    for (
-        oid,
-        namespace,
-        schema,
-        name,
-        kind,
-        owner,
-        persistence,
-        identity,
-        bound,
-        parent,
-        secured,
-        forced,
-        options,
-        triggers,
-        *key,
-    ) in classes:
+    for oid, namespace, name, kind, owner, persistence, identity, bound, secured, forced, options, triggers, *_ in classes:
         found[oid] = Relation(
-            oid, database, namespace, schema, name, RelationKind(kind), tuple(columns.get(oid, ())), owner, persistence,
-            ReplicaIdentity(identity), tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parent or 0, bound,
-            _partition_key(*key) if key[0] else None,
-            tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda each: each.oid)), secured, forced,
+            oid, database, namespace, schemas[namespace], name, RelationKind(kind), tuple(columns.get(oid, ())), owner, persistence,
+            ReplicaIdentity(identity), tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parents.get(oid, 0), bound, keys.get(oid),
+            tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda key: key.oid)), secured, forced,
             tuple(options or ()), triggers,
         )  # fmt: skip
     return [found[oid] for oid in oids if oid in found]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads the rows of a catalog that belong to given relations of a database."""
+
+    cursor: Cursor
+    database: int
+
+    def read(self, select: str, columns: Sequence[str], oids: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Return the rows in which one of `columns` is one of these oids. Without oids, run no query."""
+        if not oids:
+            return []
+        alone = len(oids) == 1  # one text for any relation, so that the cursor analyses it once
+        scope = "= ?" if alone else f"IN ({', '.join(str(int(oid)) for oid in oids)})"
+        condition = " OR ".join(f"{column} {scope}" for column in columns)
+        values = [oids[0]] * len(columns) if alone else []
+        return rows(self.cursor, f"SELECT {select} WHERE ({condition}) AND dbid IN (0, ?)", [*values, self.database])
+
+
+def _partition_keys(reader: _Reader, oids: Sequence[int]) -> dict[int, PartitionKey]:
+    found = reader.read(
+        "partrelid, partstrat, partattrs, partkeydef, partexprs, partclass, partcollation FROM hg.pg_partitioned_table", ["partrelid"], oids
+    )
+    return {oid: _partition_key(*key) for oid, *key in found}
 
 
 def _partition_key(
@@ -359,68 +370,70 @@ def _partition_key(
     return PartitionKey(strategy, tuple(attnums), text, written, tuple(classes or ()), tuple(collations or ()))
 
 
-def _columns(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Column]]:
+def _columns(reader: _Reader, oids: Sequence[int]) -> dict[int, list[Column]]:
+    attributes = reader.read(
+        "attrelid, attnum, attname, atttypid, atttypmod, attnotnull, attgenerated, attidentity, attisdropped, attcollation, attndims,"
+        " atthasdef FROM hg.pg_attribute", ["attrelid"], oids,
+    )  # fmt: skip
+    with_default = list(dict.fromkeys(row[0] for row in attributes if row[-1]))
+    defaults = {
+        (oid, number): text for oid, number, text in reader.read("adrelid, adnum, adbin FROM hg.pg_attrdef", ["adrelid"], with_default)
+    }
     found: dict[int, list[Column]] = {}
-    for relation, attnum, name, type_oid, typmod, not_null, default, generated, identity, dropped, collation, dimensions in rows(
-        cursor,
-        f"SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull, d.adbin, a.attgenerated, a.attidentity,"
-        f" a.attisdropped, a.attcollation, a.attndims FROM hg.pg_attribute a LEFT JOIN hg.pg_attrdef d ON d.adrelid = a.attrelid"
-        f" AND d.adnum = a.attnum AND d.{dbid} WHERE a.attrelid {scope} AND a.attnum > 0 AND a.{dbid} ORDER BY a.attrelid, a.attnum",
-    ):
-        column = Column(attnum, name, type_oid, typmod, not_null, default, None, identity, dropped, collation, dimensions)
-        found.setdefault(relation, []).append(replace(column, default=None, generated=default) if generated else column)
+    for oid, number, name, type_oid, typmod, not_null, generated, identity, dropped, collation, dimensions, _ in sorted(attributes):
+        if number <= 0:
+            continue
+        text = defaults.get((oid, number))
+        default, expression = (None, text) if generated else (text, None)
+        column = Column(number, name, type_oid, typmod, not_null, default, expression, identity, dropped, collation, dimensions)
+        found.setdefault(oid, []).append(column)
     return found
 
 
-def _indexes(cursor: Cursor, scope: str, dbid: str) -> dict[int, list[Index]]:
+def _indexes(reader: _Reader, oids: Sequence[int], constraints: Iterable[tuple[Any, ...]]) -> dict[int, list[Index]]:
+    by_index = {row[12]: row for row in constraints if row[0] in ("p", "u")}
+    entries = reader.read(
+        "indexrelid, indrelid, indkey, indnkeyatts, indisunique, indisprimary, indisreplident, indimmediate, indexprlist, indpred,"
+        " indnullsnotdistinct FROM hg.pg_index", ["indrelid"], oids,
+    )  # fmt: skip
+    names = dict(reader.read("oid, relname FROM hg.pg_class", ["oid"], [row[0] for row in entries]))
     found: dict[int, list[Index]] = {}
-    for relation, name, oid, key, natts, unique, primary, replident, constraint, immediate, *more in rows(
-        cursor,
-        f"SELECT i.indrelid, c.relname, i.indexrelid, i.indkey, i.indnkeyatts, i.indisunique, i.indisprimary, i.indisreplident, k.oid,"
-        f" i.indimmediate, k.condeferrable, i.indexprlist, i.indpred, i.indnullsnotdistinct, k.condeferred"
-        f" FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid AND c.{dbid}"
-        f" LEFT JOIN hg.pg_constraint k ON k.conindid = i.indexrelid AND k.contype IN ('p', 'u') AND k.{dbid}"
-        f" WHERE i.indrelid {scope} AND i.{dbid} ORDER BY i.indexrelid",
-    ):
-        deferrable, texts, predicate, nulls, deferred = more
+    entries = sorted((row for row in entries if row[0] in names), key=lambda row: row[0])
+    for oid, relation, key, width, unique, primary, replident, immediate, texts, predicate, nulls in entries:
+        constraint = by_index.get(oid)
+        deferrable, deferred = constraint[13:15] if constraint is not None else (False, False)
         index = Index(
-            name, oid, tuple(key[:natts]), unique, primary, replident, constraint or 0, immediate, bool(deferrable),
-            tuple(key[natts:]), tuple(texts or ()), predicate, nulls, bool(deferred),
+            names[oid], oid, tuple(key[:width]), unique, primary, replident, constraint[3] if constraint is not None else 0, immediate,
+            bool(deferrable), tuple(key[width:]), tuple(texts or ()), predicate, nulls, bool(deferred),
         )  # fmt: skip
         found.setdefault(relation, []).append(index)
     return found
 
 
-def _constraints(cursor: Cursor, scope: str, dbid: str) -> tuple[dict[int, list[Check]], list[ForeignKey]]:
-    """The CHECK constraints of the relations, and the foreign keys that start or end at them."""
+_CONSTRAINTS = (
+    "contype, conrelid, conname, oid, conbin, conkey, confrelid, confkey, confupdtype, confdeltype, confmatchtype, confdelsetcols,"
+    " conindid, condeferrable, condeferred, convalidated FROM hg.pg_constraint"
+)
+
+
+def _constraints(
+    found: Iterable[tuple[Any, ...]],
+) -> tuple[dict[int, list[Check]], dict[int, list[ForeignKey]], dict[int, list[ForeignKey]]]:
+    """Return the CHECK constraints and the foreign keys by their relation, and the foreign keys by the relation to which they refer."""
     checks: dict[int, list[Check]] = {}
-    foreign_keys: list[ForeignKey] = []
-    for kind, relation, name, oid, expression, *rest in rows(
-        cursor,
-        f"SELECT contype, conrelid, conname, oid, conbin, conkey, confrelid, confkey, confupdtype, confdeltype, confmatchtype,"
-        f" confdelsetcols, conindid, condeferrable, condeferred, convalidated FROM hg.pg_constraint WHERE {dbid}"
-        f" AND (contype = 'c' AND conrelid {scope} OR contype = 'f' AND (conrelid {scope} OR confrelid {scope})) ORDER BY conname",
-    ):
+    own: dict[int, list[ForeignKey]] = {}
+    referenced: dict[int, list[ForeignKey]] = {}
+    for kind, relation, name, oid, expression, columns, target, target_columns, *rest in sorted(found, key=lambda row: row[2]):
+        on_update, on_delete, match, chosen, *flags = rest
         if kind == "c":
-            checks.setdefault(relation, []).append(Check(name, oid, expression, bool(rest[-1])))
-        else:
-            columns, target, target_columns, on_update, on_delete, match, chosen, *flags = rest
-            foreign_keys.append(
-                ForeignKey(
-                    name,
-                    oid,
-                    relation,
-                    tuple(columns),
-                    target,
-                    tuple(target_columns),
-                    on_update,
-                    on_delete,
-                    match,
-                    tuple(chosen or ()),
-                    *flags,
-                )
+            checks.setdefault(relation, []).append(Check(name, oid, expression, bool(flags[-1])))
+        elif kind == "f":
+            key = ForeignKey(
+                name, oid, relation, tuple(columns), target, tuple(target_columns), on_update, on_delete, match, tuple(chosen or ()), *flags
             )
-    return checks, foreign_keys
+            own.setdefault(relation, []).append(key)
+            referenced.setdefault(target, []).append(key)
+    return checks, own, referenced
 
 
 def to_json(relation: Relation) -> str:
