@@ -15,6 +15,8 @@ look, at which DuckDB takes its snapshot. What must hold: every write to the fil
                                                             kept for all at its COMMIT if no other transaction has written the tables
     outside of a transaction, tables settled                what is kept of the present versions, else asked; kept if they stay settled
     the query reads what has no version (`Answers.reads`)   asked
+
+Rows that a transaction inserts into the catalogs of relations are written later, many at once (`unwritten`).
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 import pyarrow as pa
 
+from headgate.catalog.unwritten import UnwrittenRows, to_arrow, to_insert
+
 if TYPE_CHECKING:
     from headgate.catalog.unique import CatalogKey
 
@@ -40,6 +44,7 @@ _Key = tuple[Hashable, ...]
 _T = TypeVar("_T")
 
 _READS = ("SELECT", "WITH", "FROM", "EXPLAIN", "DESCRIBE", "SHOW")
+_NO_ROWS = ("ROLLBACK", "SET")
 _WRITTEN = re.compile(r'\s*(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM)\s+hg\."?(\w+)', re.IGNORECASE)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NAMED = re.compile(r'\bhg\."?(\w+)')
@@ -91,6 +96,7 @@ class Answers:
         self._learning = threading.Lock()
         self._sources: dict[str, frozenset[str]] | None = None
         """What tables a table, view or macro reads; None when something may have been made since that was looked up."""
+        self._schemas: dict[str, pa.Schema] = {}
         self._unstable: set[str] = set()
         """Words that make an answer differ from one time to the next: names of functions and of what cursors have for themselves."""
 
@@ -142,11 +148,21 @@ class Answers:
             return found
 
     def _read(self, sql: str) -> tuple[str, ...] | None:
+        named = self.named(sql)
+        return None if not is_read(sql) or self._is_unstable(sql) or not named else tuple(sorted(named))
+
+    def named(self, sql: str) -> frozenset[str] | None:
+        """Return the tables that a statement names, also through views and macros; None if it names anything else."""
         sources = self._sources or self._learn()
         named = set(_NAMED.findall(sql))
-        if not is_read(sql) or self._is_unstable(sql) or not named or not named <= sources.keys():
-            return None
-        return tuple(sorted(frozenset[str]().union(*(sources[name] for name in named))))
+        return frozenset[str]().union(*(sources[name] for name in named)) if named <= sources.keys() else None
+
+    def schema(self, table: str) -> pa.Schema:
+        """Return the columns of a table as Arrow has them."""
+        if table not in self._schemas:
+            with contextlib.closing(self._connection.cursor()) as cursor:
+                self._schemas[table] = cursor.sql(f"SELECT * FROM hg.{table} LIMIT 0").to_arrow_table().schema
+        return self._schemas[table]
 
     def versions(self) -> Versions:
         """The versions now."""
@@ -172,6 +188,7 @@ class Answers:
             if EVERY in tables:
                 self._sources = None
                 self._reads.clear()
+                self._schemas = {}
             return Versions(dict(self._versions), frozenset(self._unsettled), self.moment)
 
     def kept(self, key: _Key) -> Rows | None:
@@ -218,6 +235,7 @@ class CatalogCursor:
         """When the transaction took its snapshot; None where that is not known, as a commit was under way."""
         self._wrote: dict[str, int] = {}
         self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
+        self._unwritten = UnwrittenRows()
 
     def newest(self, _sql: str) -> CatalogCursor:
         """Return a cursor that answers a query by all committed changes. A session's transaction overrides this (`storage.transaction`)."""
@@ -234,7 +252,9 @@ class CatalogCursor:
     def has_written(self, sql: str) -> bool:
         """Return whether this transaction may have written a table that a query reads."""
         reads = self._answers.reads(sql)
-        return bool(self._wrote) if reads is None else EVERY in self._wrote or any(table in self._wrote for table in reads)
+        if reads is None:
+            return bool(self._wrote) or bool(self._unwritten)
+        return EVERY in self._wrote or any(table in self._wrote or self._unwritten.has(table) for table in reads)
 
     @property
     def is_newest(self) -> bool:
@@ -242,11 +262,46 @@ class CatalogCursor:
         return self._moment is not None and self._moment == self._answers.moment
 
     def execute(self, query: str, parameters: Sequence[object] | None = None) -> Any:
-        """As DuckDB's."""
+        """As DuckDB's. A write of a transaction that DuckDB does not run now, or ever (`unwritten`), returns None."""
+        deleted = None
+        if self._begun and not is_read(query):
+            values = parameters or ()
+            table = self._unwritten.insert(query, values)
+            if table is not None and self._unwritten.is_full(table):
+                self._write([table])
+            deleted = self._unwritten.delete(query, values)
+            if table is not None or deleted or self._unwritten.update(query, values):
+                return None
+        if deleted is None:
+            self._write_for(query)
+        return self._executed(query, parameters)
+
+    def _executed(self, query: str, parameters: Sequence[object] | None) -> Any:
         return self._counted(query, lambda: self._cursor.execute(query, parameters) if parameters else self._cursor.execute(query))
+
+    def _write_for(self, query: str) -> None:
+        """Write the rows that a statement may read or change."""
+        if self._unwritten and not query.lstrip()[:8].upper().startswith(_NO_ROWS):
+            self._write(self._answers.named(query) or None)
+
+    def _write(self, tables: Collection[str] | None) -> None:
+        """Write the rows of these tables that have been inserted (None: of all)."""
+        for table, written in self._unwritten.take(tables):
+            statement = to_insert(table, written)
+            if statement is not None:
+                self._executed(*statement)
+                continue
+            found = to_arrow(written, self._answers.schema(table))
+            self._cursor.register("unwritten_rows", found)
+            try:
+                columns = ", ".join(found.column_names)
+                self._executed(f"INSERT INTO hg.{table} ({columns}) SELECT {columns} FROM unwritten_rows", None)
+            finally:
+                self._cursor.unregister("unwritten_rows")
 
     def executemany(self, query: str, parameters: Sequence[Sequence[object]]) -> duckdb.DuckDBPyConnection:
         """As DuckDB's."""
+        self._write_for(query)
         return self._counted(query, lambda: self._cursor.executemany(query, parameters))
 
     def register(self, name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
@@ -256,7 +311,17 @@ class CatalogCursor:
 
     def rows(self, query: str, parameters: Sequence[object] | None = None) -> Rows:
         """All rows of a query, of which is kept what it answers (see the module)."""
+        own = self._unwritten.select(query, parameters or ()) if self._begun and is_read(query) else None
+        if own is None:
+            return self._answered(query, parameters)
+        found, is_all = own
+        return found if is_all else [*self._answered(query, parameters, whole=False), *found]
+
+    def _answered(self, query: str, parameters: Sequence[object] | None, *, whole: bool = True) -> Rows:
+        """Return the rows of a query; if not `whole`, without those that are not written yet."""
         reads = self._answers.reads(query)
+        if whole:
+            self._write_for(query)
         if reads is None:
             return self._fetched(query, parameters)
         try:
@@ -300,7 +365,7 @@ class CatalogCursor:
         return list(found)
 
     def _fetched(self, query: str, parameters: Sequence[object] | None) -> Rows:
-        found: Rows = self.execute(query, parameters).fetchall()  # all of it: an unread result keeps its transaction open
+        found: Rows = self._executed(query, parameters).fetchall()  # all of it: an unread result keeps its transaction open
         return found
 
     def _counted(self, query: str, run: Callable[[], _T]) -> _T:
@@ -323,6 +388,7 @@ class CatalogCursor:
         if not self._begun:
             return self._committing([table], run)
         self._wrote[table] = self._wrote.get(table, 0) + 1
+        self._unwritten.wrote(None if table == EVERY else table)
         return self._looking(run)
 
     def _looking(self, run: Callable[[], _T]) -> _T:
@@ -376,6 +442,7 @@ class CatalogCursor:
     def _forget(self, *, begun: bool = False) -> None:
         self._begun, self._seen, self._moment = begun, None, None
         self._wrote, self._asked = {}, {}
+        self._unwritten = UnwrittenRows()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)

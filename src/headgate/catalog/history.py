@@ -106,18 +106,22 @@ def record(cursor: Cursor, database: int, lsn: int, seq: int, among: AbstractSet
     `among`: no relation but one of these (oids) has changed. `lsn` is `provisional` until the transaction's place is known; provisional
     rows of others (prepared ones) are not looked at.
     """
-    if among is not None and not rows(cursor, "SELECT 1 FROM hg.history WHERE dbid = ? LIMIT 1", [database]):
-        among = None
     some = "" if among is None else f" AND (kind <> 'relation' OR oid IN ({', '.join(map(str, [0, *sorted(among)]))}))"
     known = rows(cursor, _SEEN.format(some), [database, PROVISIONAL - 1, lsn, 2**31 - 1, lsn])
+    if not known and among is not None and not rows(cursor, "SELECT 1 FROM hg.history WHERE dbid = ? LIMIT 1", [database]):
+        among = None
     before = {(kind, oid): state for kind, oid, state in known}
     now = dict(_objects(current(cursor, database, among)))
     for key, state in now.items():
         if before.get(key) != state:
-            run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, ?)", [database, lsn, seq, *key, state])
+            _insert(cursor, database, lsn, seq, *key, state)
     for key, last in before.items():
         if last is not None and key not in now:
-            run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, NULL)", [database, lsn, seq, *key])
+            _insert(cursor, database, lsn, seq, *key, None)
+
+
+def _insert(cursor: Cursor, *row: object) -> None:
+    run(cursor, "INSERT INTO hg.history (dbid, lsn, seq, kind, oid, state) VALUES (?, ?, ?, ?, ?, ?)", row)
 
 
 def at(cursor: Cursor, database: int, lsn: int, seq: int) -> PublishedState:
@@ -157,7 +161,7 @@ def recorded(cursor: Cursor, database: int, xid: int) -> Rows:
 def repeat(cursor: Cursor, recorded: Rows) -> None:
     """Writes rows that `recorded` gave."""
     for row in recorded:
-        run(cursor, "INSERT INTO hg.history VALUES (?, ?, ?, ?, ?, ?)", list(row))
+        _insert(cursor, *row)
 
 
 def place_prepared(cursor: Cursor, database: int, xid: int, lsn: int) -> None:

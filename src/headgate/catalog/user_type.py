@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headgate.catalog import namespace
+from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, Oids, insert, one, rows, run, update
 from headgate.catalog.relation.pretty import pretty
 from headgate.errors import PostgresError
@@ -148,20 +149,25 @@ class Domain:
     checks: Sequence[tuple[str | None, str]] = ()
 
 
-_COLUMNS = "oid, typname, typnamespace, typowner, typtype, typarray, typrelid, dbid = 0"
+_COLUMNS = "oid, typname, typnamespace, typowner, typtype, typarray, typrelid, dbid"
 
 
 def lookup(cursor: Cursor, database: int, namespace_oid: int, name: str) -> TypeRow | None:
     """The type of this name in a schema, or None."""
     sql = f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid IN (0, ?) AND typnamespace = ? AND typname = ?"
     found = one(cursor, sql, [database, namespace_oid, name])
-    return None if found is None else TypeRow(*found)
+    return None if found is None else _type_row(found)
+
+
+def _type_row(found: Row) -> TypeRow:
+    oid, name, namespace_oid, owner, kind, array, relation, database = found
+    return TypeRow(oid, name, namespace_oid, owner, kind, array, relation, database == 0)
 
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> TypeRow | None:
     """The row type of a relation; None where it has none (an index, a sequence)."""
     found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid = ? AND typrelid = ?", [database, relation])
-    return None if found is None else TypeRow(*found)
+    return None if found is None else _type_row(found)
 
 
 def require_free(cursor: Cursor, database: int, namespace_oid: int, name: str) -> None:

@@ -48,8 +48,8 @@ class FollowedColumn:
 
 def of_table(cursor: Cursor, subscription: int, relation: int) -> list[FollowedColumn]:
     """The columns of one table, by their number."""
-    listed = f"SELECT {_FIELDS} FROM hg.subscription_column WHERE subid = ? AND relid = ? ORDER BY attnum"
-    return [_column(row) for row in rows(cursor, listed, [subscription, relation])]
+    listed = f"SELECT {_FIELDS} FROM hg.subscription_column WHERE subid = ? AND relid = ?"
+    return sorted((_column(row) for row in rows(cursor, listed, [subscription, relation])), key=lambda column: column.attnum)
 
 
 def of_subscription(cursor: Cursor, subscription: int) -> list[tuple[int, FollowedColumn]]:

@@ -6,9 +6,8 @@ repeats those before the savepoint; catalog transactions are a handful of small 
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from headgate.catalog.cursor import is_read
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
     from headgate.catalog.cursor import CatalogCursor
 
-_ONE_ROW = re.compile(r"INSERT INTO hg\.\w+ \([^()]*\) VALUES \(\?(?:, \?)*\)")
-_MOST_ROWS = 64
 _FEW = 1000
 """A transaction with fewer writes replays them for each statement behind which others have committed: some 0.2 s."""
 _PAUSE = 4
@@ -86,33 +83,12 @@ class RecordedCursor:
 
 
 def repeat(cursor: CatalogCursor, written: Iterable[tuple[str, str, Any]]) -> None:
-    """Run recorded statements on another cursor. Rows that INSERTs add one after the other are added together, table by table."""
-    for method, query, parameters in _together(written):
+    """Run recorded statements on another cursor."""
+    for method, query, parameters in written:
         if parameters is None:
             getattr(cursor, method)(query)
         else:
             getattr(cursor, method)(query, parameters)
-
-
-def _together(written: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[str, str, Any]]:
-    """Join the INSERTs between two other statements: the rows of one text become one statement of up to `_MOST_ROWS` rows."""
-    waiting: dict[str, list[Any]] = {}
-    for method, query, parameters in written:
-        if method == "execute" and parameters and _ONE_ROW.fullmatch(query):
-            waiting.setdefault(query, []).append(parameters)
-            continue
-        yield from _joined(waiting)
-        waiting.clear()
-        yield method, query, parameters
-    yield from _joined(waiting)
-
-
-def _joined(waiting: Mapping[str, list[Any]]) -> Iterator[tuple[str, str, Any]]:
-    for query, rows in waiting.items():
-        head, _, marks = query.partition(" VALUES ")
-        for start in range(0, len(rows), _MOST_ROWS):
-            chunk = rows[start : start + _MOST_ROWS]
-            yield "execute", f"{head} VALUES {', '.join([marks] * len(chunk))}", [value for row in chunk for value in row]
 
 
 class RecordedCatalog:

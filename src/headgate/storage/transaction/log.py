@@ -265,7 +265,7 @@ class TransactionLog:
                 )
         for relation, version in versions.items():
             cursor.execute(
-                "INSERT INTO hg.table_version VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO hg.table_version (dbid, relid, lsn, version, dropped) VALUES (?, ?, ?, ?, ?)",
                 [entry.database, relation, int(entry.end_lsn), version.version, version.dropped],
             )
 
