@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from tests.conftest import until
 from tests.subscriber.conftest import READY, Publisher, Subscriber
+from tests.system.proxy import Proxy
 
 DEFINITION = (
     "SELECT attname, format_type(atttypid, atttypmod), attnotnull FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0"
@@ -138,3 +139,28 @@ def test_a_column_is_nullable_for_the_rows_that_the_publisher_wrote_while_it_was
     subscriber.sql("ALTER SUBSCRIPTION s ENABLE")
     publisher.wait_confirmed()
     wait_equal(publisher, subscriber, 0)
+
+
+@pytest.mark.slow
+def test_a_table_that_is_altered_between_the_snapshot_of_its_sync_and_the_lock_is_synchronized_again(
+    publisher: Publisher, subscriber: Subscriber
+) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY, a int, b int); CREATE PUBLICATION p FOR TABLE t")
+    publisher.sql("INSERT INTO t SELECT i, i, -i FROM generate_series(1, 20) i")
+    swap = "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME x TO b"
+    alterations = [swap, "ALTER TABLE t RENAME b TO c; ALTER TABLE t ADD d text NOT NULL DEFAULT 'd'"]
+
+    def alter(sent: bytes) -> None:
+        if b"LIMIT 0" in sent and alterations:  # the sync has read the publisher's catalog, and now locks the table
+            with psycopg.connect(publisher.conninfo) as session:
+                session.execute(alterations.pop(0).encode())
+
+    with Proxy(publisher.server.port) as proxy:
+        proxy.before = alter
+        created = publisher.subscription("create_tables = true, schema_evolution = follow")
+        subscriber.sql(created.replace(f"port={publisher.server.port}", f"port={proxy.port}"))
+        subscriber.wait(READY, "t", seconds=180)
+        assert not alterations
+        assert len(subscriber.log.said('table "public.t" was altered after the slot')) == 2
+        wait_equal(publisher, subscriber, 0)
+        subscriber.unsubscribe()

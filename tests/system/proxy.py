@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Self
 
 
@@ -16,6 +17,8 @@ class Proxy:
         self.target = target
         self.rate: float | None = None
         self.stalled = False
+        self.before: Callable[[bytes], None] | None = None
+        """Called with bytes, in the thread of their connection, before they are passed on."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._open: set[socket.socket] = set()
@@ -60,6 +63,8 @@ class Proxy:
                     time.sleep(0.05)
                 if self.rate is not None:
                     time.sleep(len(data) / self.rate)
+                if self.before is not None:
+                    self.before(data)
                 sink.sendall(data)
         self._end(source, sink)
 
