@@ -44,13 +44,6 @@ def test_keys_of_several_columns_are_equal_only_in_all_of_them() -> None:
     assert named.distinct.slice(int(named.codes[2]), 1).to_pylist() == [{"k0": 2, "k1": "a"}]
 
 
-def test_an_update_that_changes_its_key_is_seen() -> None:
-    ops = np.array([ord("U"), ord("U")], np.uint8)
-    had = np.array([True, False])
-    assert columnar.has_moves(ops, had, [pa.array([1, None])], [pa.array([2, 5])])
-    assert not columnar.has_moves(ops, had, [pa.array([1, None])], [pa.array([1, 5])])
-
-
 @given(stored=st.sets(st.integers(0, 3)), changes=CHANGES, unsent=st.lists(st.booleans(), min_size=20, max_size=20))
 def test_a_value_that_was_not_sent_is_the_one_that_the_row_was_sent_last(
     stored: set[int], changes: list[tuple[str, int]], unsent: list[bool]

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from tests.storage.tables import DATABASE, INT4, INT8, TEXT, contents, made, relation
 
+from headgate.changes import lookup
 from headgate.changes import merge as merge_module
-from headgate.changes import net
 from headgate.changes.merge import FEW_CHANGES, merge
 from headgate.changes.merged import Merged, MergeStrategy
 from headgate.storage import feed, rows, write
@@ -47,8 +47,7 @@ def batch(*changes: tuple[Any, ...], table: Any = T) -> pa.Table:
 WAYS = [
     pytest.param({}, id="small"),
     pytest.param({"few": -1}, id="by column"),
-    pytest.param({"small": 0}, id="large"),
-    pytest.param({"small": 0, "broadcast": -1}, id="many keys", marks=pytest.mark.slow),
+    pytest.param({"by_tasks": True}, id="by tasks"),
 ]
 
 
@@ -59,7 +58,6 @@ def applied(
     transaction = engine.begin(DATABASE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
-        patch.setattr(net, "BROADCAST_KEYS", way.pop("broadcast", net.BROADCAST_KEYS))
         done = merge(transaction, table, key, changes, **way)
     found = contents(transaction, table)
     if commit and not done.conflict:
@@ -70,9 +68,10 @@ def applied(
 
 
 def feed_of(engine: Engine, transaction: Transaction) -> list[str]:
-    """The change rows of a transaction's writes, sorted."""
+    """The change rows of a transaction's writes, sorted; the log counts as many changes."""
     transaction._make_whole()
     found = feed.changes(engine, T, transaction._open.writes).select("op", "old", "new").toArrow().to_pylist()
+    assert sum(each.changes for each in transaction.logged_writes()) == len(found)
     return sorted(map(repr, found))
 
 
@@ -92,9 +91,18 @@ def test_a_swap_of_keys_and_a_move_keep_values_that_were_not_sent(engine: Engine
     assert found == [(1, "two", 20), (2, "one", 30), (4, "moved", 3), (5, "new", 7)]
 
 
+def test_spark_shows_what_a_job_of_a_batch_does(engine: Engine) -> None:
+    made(engine, T, (1, "one", 1))
+    applied(engine, batch((1, "U", None, row(1, "a"))), by_tasks=True)
+    context = engine.spark._jsparkSession.sparkContext()  # type: ignore[attr-defined]
+    context.listenerBus().waitUntilEmpty()
+    listed = context.statusStore().jobsList(None)
+    assert 'Some(merge into "t")' in [listed.apply(place).description().toString() for place in range(listed.size())]
+
+
 def test_what_a_batch_of_tasks_had_kept_stayed_in_sparks_memory_for_good(engine: Engine) -> None:
     made(engine, T, (1, "one", 1), (2, "two", 2))
-    applied(engine, batch((1, "U", None, row(1, "a")), (1, "U", row(2, None, None), row(3, "b"))), small=0)
+    applied(engine, batch((1, "U", None, row(1, "a")), (1, "U", row(2, None, None), row(3, "b"))), by_tasks=True)
     assert engine.spark._jsparkSession.sharedState().cacheManager().isEmpty()  # type: ignore[attr-defined]
 
 
@@ -108,7 +116,7 @@ def test_changes_of_rows_that_are_not_there_are_skipped_and_counted(engine: Engi
     assert (done.missing, found) == (3, [])
 
 
-@pytest.mark.parametrize("way", [pytest.param({}, id="small"), pytest.param({"small": 0}, id="large")])
+@pytest.mark.parametrize("way", [pytest.param({}, id="small"), pytest.param({"by_tasks": True}, id="by tasks")])
 def test_a_row_that_is_not_there_is_missed_by_each_change_under_whatever_key(engine: Engine, way: dict[str, Any]) -> None:
     made(engine, T, (1, "one", 1))
     changes = batch(
@@ -152,56 +160,52 @@ def test_inserts_outside_all_files_are_appended_without_a_look_up(engine: Engine
     made(engine, T, *[(i, "x", i) for i in range(100)])
     done, _ = applied(engine, batch((1, "I", None, row(100, "new"))))
     assert done.strategy is MergeStrategy.APPEND
-    done, _ = applied(engine, batch((1, "I", None, row(200, "new"))), small=0)
+    done, _ = applied(engine, batch((1, "I", None, row(200, "new"))), by_tasks=True)
     assert done.strategy is MergeStrategy.APPEND
 
 
-@pytest.mark.parametrize("key", [KEY, pytest.param(None, marks=pytest.mark.slow)], ids=["by key", "whole rows"])
-def test_the_driver_read_and_wrote_the_rows_of_batches_that_tasks_were_to_have(engine: Engine, monkeypatch: Any, key: Any) -> None:
+def test_the_driver_reads_and_writes_no_rows_of_a_batch_by_tasks(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     made(engine, T, (1, "one", 1), (2, "two", 2), (3, "three", 3))
     changes = batch((1, "U", row(1, "one", 1), row(1, "changed", 1)), (2, "D", row(2, "two", 2), None), (3, "I", None, row(4, "four", 4)))
     monkeypatch.setattr(engine, "settings", {**engine.settings, "small_batch_rows": "0"})
     transaction = engine.begin(DATABASE)
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((write, "_rewrite_small"), (write, "_append_small"), (rows, "read")):
+        for module, name in ((write, "write_changed"), (write, "append_rows"), (lookup, "find"), (rows, "read")):
             patch.setattr(module, name, lambda *_, name=name, **__: pytest.fail(f"{name} was called"))
-        assert merge(transaction, T, key, changes).conflict is None
+        assert merge(transaction, T, KEY, changes).conflict is None
     assert contents(transaction, T) == [(1, "changed", 1), (3, "three", 3), (4, "four", 4)]
     transaction.commit()
     assert contents(engine, T) == [(1, "changed", 1), (3, "three", 3), (4, "four", 4)]
 
 
-@pytest.mark.parametrize("way", [{"small": 20_000}, {"small": 0}, {"small": 0, "broadcast": -1}], ids=["small", "large", "many keys"])
-def test_without_a_key_each_change_takes_one_equal_row(engine: Engine, way: dict[str, Any]) -> None:
+def test_without_a_key_each_change_takes_one_equal_row(engine: Engine) -> None:
     made(engine, T, (1, None, 1), (1, None, 1), (2, "two", 2))
     changes = batch(
         (1, "D", row(1, None, 1), None),
         (2, "U", row(2, "two", 2), row(3, "three", 3)),
         (3, "I", None, row(3, "three", 3)),
-        (4, "D", row(8, "not there", 1), None) if way["small"] else (4, "I", None, row(1, None, None)),
+        (4, "D", row(8, "not there", 1), None),
     )
-    found = applied(engine, changes, key=None, **way)[1]
+    found = applied(engine, changes, key=None)[1]
     assert found[-2:] == [(3, "three", 3), (3, "three", 3)]
     assert found.count((1, None, 1)) == 1
 
 
-@pytest.mark.parametrize("small", [20_000, 0])
-def test_without_a_key_a_row_that_is_not_there_is_skipped_with_its_update(engine: Engine, small: int) -> None:
+def test_without_a_key_a_row_that_is_not_there_is_skipped_with_its_update(engine: Engine) -> None:
     made(engine, T, (1, "one", 1))
     changes = batch((1, "U", row(2, "two", 2), row(3, "three", 3)), (2, "D", row(5, "x", 1), None), (3, "I", None, row(5, "x", 1)))
-    assert applied(engine, changes, key=None, small=small)[1] == [(1, "one", 1), (5, "x", 1)]
+    assert applied(engine, changes, key=None)[1] == [(1, "one", 1), (5, "x", 1)]
 
 
-@pytest.mark.parametrize("small", [20_000, 0])
-def test_numbers_that_are_equal_name_one_row_whatever_their_scale(engine: Engine, small: int) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_numbers_that_are_equal_name_one_row_whatever_their_scale(engine: Engine, way: dict[str, Any]) -> None:
     numbers = relation(21001, "n", k=registry.NUMERIC, v=TEXT)
     made(engine, numbers, ("1.50", "a"), ("100", "b"))
     changes = batch((1, "U", None, {"k": "1.5", "v": "changed"}), (2, "D", {"k": "100.00", "v": None}, None), table=numbers)
-    assert applied(engine, changes, table=numbers, small=small)[1] == [("1.5", "changed")]
+    assert applied(engine, changes, table=numbers, **way)[1] == [("1.5", "changed")]
 
 
-@pytest.mark.parametrize("small", [20_000, 0])
-def test_without_a_key_new_rows_are_stored_as_they_were_sent(engine: Engine, small: int) -> None:
+def test_without_a_key_new_rows_are_stored_as_they_were_sent(engine: Engine) -> None:
     numbers = relation(21002, "m", n=registry.NUMERIC, f=registry.FLOAT8)
     made(engine, numbers, ("1.0", 0.0), ("2.0", 0.0))
     changes = batch(
@@ -211,7 +215,7 @@ def test_without_a_key_new_rows_are_stored_as_they_were_sent(engine: Engine, sma
         (3, "D", {"n": "3.00", "f": -0.0}, None),
         table=numbers,
     )
-    found = applied(engine, changes, key=None, table=numbers, small=small)[1]
+    found = applied(engine, changes, key=None, table=numbers)[1]
     assert sorted(map(repr, found)) == ["('1.000', -0.0)", "('2.0', 0.0)", "('2.00', -0.0)"]
 
 
@@ -258,9 +262,8 @@ def test_all_strategies_give_the_same_table_and_the_same_change_feed(engine: Eng
         changes, _ = stream(rng, list(current), 30, kinds)
         expected = _by_model(current, changes)
         feeds = []
-        for way in ({}, {"few": -1}, {"small": 0}, {"small": 0, "broadcast": -1}):
+        for way in ({}, {"few": -1}, {"by_tasks": True}):
             monkeypatch.setattr(merge_module, "FEW_CHANGES", way.pop("few", FEW_CHANGES))
-            monkeypatch.setattr(net, "BROADCAST_KEYS", way.pop("broadcast", net.BROADCAST_KEYS))
             transaction = engine.begin(DATABASE)
             done = merge(transaction, T, KEY, batch(*changes), **way)  # type: ignore[arg-type]
             assert done.conflict is None

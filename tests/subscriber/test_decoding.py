@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +23,7 @@ from headgate.pgoutput.write import write, write_frame
 from headgate.subscriber.apply import conversion, decoding
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
-from headgate.subscriber.apply.decoding import DecodeTask, TableChanges
+from headgate.subscriber.apply.decoding import SegmentSource, Slice, TableChanges
 from headgate.subscriber.apply.relation_map import Mapping
 from headgate.types import registry as r
 from headgate.walreceiver.segment import Segment, SegmentPiece, segment_of
@@ -103,10 +106,18 @@ def by_driver(whole: Segment, wanted: TableChanges) -> pa.Table:
 
 
 def by_tasks(whole: Segment, wanted: TableChanges, size: int) -> pa.Table:
-    task: DecodeTask = pickle.loads(pickle.dumps(DecodeTask(decoding.told([], whole), wanted, SESSION, completed=False)))
-    contents = [decoding.content_of(part, decoding.begun_before(whole, part)) for part in whole.parts(size)]
-    given_to_task = [pa.RecordBatch.from_pydict({"content": pa.array(contents, pa.binary())})]
-    return pa.Table.from_batches(task(given_to_task), FORM).sort_by("seq")
+    slices = tuple(Slice.of(whole, piece) for part in whole.parts(size) for piece in part.pieces)
+    source: SegmentSource = pickle.loads(pickle.dumps(SegmentSource(slices, decoding.told([], whole), (wanted,), SESSION)))
+    found = [frame for _, _, frame in source([pa.RecordBatch.from_pydict({"id": list(range(len(slices)))})])]
+    return pa.concat_tables([FORM.empty_table(), *found]).sort_by("seq")
+
+
+def in_file(whole: Segment, folder: Path) -> Segment:
+    """The segment as it lies in files of a spool, behind frames of another."""
+    [piece] = whole.pieces
+    (folder / "0.segment").write_bytes(b"others" + piece.read().tobytes())
+    (folder / "0.index").write_bytes(np.concatenate([[6], piece.lengths]).astype(np.uint32).tobytes())
+    return replace(whole, pieces=(replace(piece, data=None, path=str(folder / "0"), offset=6, index_offset=1),))
 
 
 @given(st.lists(changes, min_size=1, max_size=5), st.integers(1, 5), st.integers(0, 5), st.integers(-1, 30), st.integers(1, 2000))
@@ -118,6 +129,15 @@ def test_tasks_decode_what_the_driver_decodes_wherever_a_segment_is_cut(
     wanted = TableChanges((mapping(ONE), mapping(TURNED)), 1000 + applied_from, restarted)
     expected, found = by_driver(whole, wanted), by_tasks(whole, wanted, size)
     assert found.equals(expected)
+    with TemporaryDirectory() as folder:
+        assert by_tasks(in_file(whole, Path(folder)), wanted, size).equals(expected)
+
+
+def test_changes_before_a_truncate_are_dropped() -> None:
+    inserts = [("I", False, key, "a", 1) for key in range(4)]
+    whole = segment(messages([inserts], 1))
+    places = by_tasks(whole, TableChanges((mapping(ONE),), 0, -1), 1 << 20)["seq"].to_pylist()
+    assert by_tasks(whole, TableChanges((mapping(ONE),), 0, -1, truncated=places[1]), 1 << 20)["seq"].to_pylist() == places[2:]
 
 
 def test_a_survey_names_each_relation_as_it_was_described_with_the_number_of_its_changes() -> None:

@@ -1,8 +1,8 @@
-"""A batch without key-changing updates replayed column by column: the exact meaning of `replay`, without a step per change.
+"""Changes that give no row another key replayed column by column: the exact meaning of `replay`, without a step per change.
 
 Where no UPDATE changes a key, what becomes of one key depends on its own changes alone: the last INSERT or DELETE before a change
 says whether the row is there (none: whether it is stored), the last one of all whether it stays, the last INSERT or UPDATE what it
-is. So the changes are grouped by key with one stable sort and answered with running maxima. Called by `merge`.
+is. So the changes are grouped by key with one stable sort and answered with running maxima. Called by `net`.
 
 Traced: stored {1: a}; U 1→b, D 1, I 1→c, U 2→x: key 1 is stored, deleted, there again and ends as c: an UPDATE of the stored row;
 key 2 is not there: skipped.
@@ -48,21 +48,24 @@ class Outcome:
         return len(self.skipped)
 
 
-def is_comparable(kind: pa.DataType) -> bool:
-    """Whether equal values of a type are the same value to Arrow: not so for floating point (-0.0)."""
-    return not pa.types.is_floating(kind) and not pa.types.is_nested(kind)
-
-
 def keys_of(columns: Sequence[pa.Array]) -> KeyNumbers:
     """Numbers the keys of canonical key columns; there is at least one column."""
     codes = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
+        encoded = bits(column).dictionary_encode(null_encoding="encode")
         width = max(len(encoded.dictionary), 1)
         codes = np.unique(codes * width + encoded.indices.to_numpy(), return_inverse=True)[1]
     _, first = np.unique(codes, return_index=True)
     at = pa.array(first)
     return KeyNumbers(codes.astype(np.int64), pa.table([c.take(at) for c in columns], names=[f"k{i}" for i in range(len(columns))]))
+
+
+def bits(column: pa.Array) -> pa.Array:
+    """A canonical key column in a form whose values are the same to Arrow if they are equal: NaN is NaN, whatever its bits."""
+    if not pa.types.is_floating(column.type):
+        return column
+    one_nan = pc.if_else(pc.is_nan(column), pa.scalar(np.nan, column.type), column)
+    return one_nan.view(pa.int32() if column.type.bit_width == 32 else pa.int64())
 
 
 def replay(ops: npt.NDArray[np.uint8], codes: Numbers, stored_at: Numbers) -> Outcome:
@@ -104,12 +107,3 @@ def last_sent(ops: npt.NDArray[np.uint8], codes: Numbers, unsent: npt.NDArray[np
     sorted_at[order] = place
     at = sorted_at[np.maximum(latest, 0)]
     return np.where((latest >= 0) & (found[at] >= start[at]), order[np.maximum(found[at], 0)], -1)
-
-
-def has_moves(ops: npt.NDArray[np.uint8], had: npt.NDArray[np.bool_], old: Sequence[pa.Array], new: Sequence[pa.Array]) -> bool:
-    """Whether an UPDATE changes its key."""
-    at = np.flatnonzero((ops == UPDATE) & had)
-    if not len(at):
-        return False
-    places = pa.array(at)
-    return any(not pc.all(pc.fill_null(pc.equal(o.take(places), n.take(places)), False)).as_py() for o, n in zip(old, new, strict=True))

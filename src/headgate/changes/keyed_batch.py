@@ -64,9 +64,9 @@ def whole_rows(relation: Relation, rows: pa.StructArray) -> pa.StructArray:
 
 
 def in_order(changes: pa.Table) -> pa.Table:
-    """The changes in the order of the stream, in one chunk."""
-    places = [np.asarray(changes[name].to_numpy()) for name in ("commit_lsn", "seq")]
-    if all((np.diff(place) >= 0).all() for place in places) and (np.diff(places[1]) > 0).all():
+    """The changes in the order of the stream, in one chunk; those at one place as they are."""
+    lsn, seq, position = (np.diff(changes[name].to_numpy()) for name in ("commit_lsn", "seq", "position"))
+    if ((lsn > 0) | ((lsn == 0) & ((seq > 0) | ((seq == 0) & (position >= 0))))).all():
         return changes.combine_chunks()
     by = [("commit_lsn", "ascending"), ("seq", "ascending"), ("position", "ascending")]
     return changes.take(pc.sort_indices(changes, sort_keys=by)).combine_chunks()

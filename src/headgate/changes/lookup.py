@@ -23,20 +23,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import FunctionNullHandling, PythonUDFType
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType
+from numpy.typing import NDArray
 
 from headgate.catalog.relation.relation import Column as TableColumn
-from headgate.changes import held_file
-from headgate.expression.spark.value import arrow_function
+from headgate.changes import columnar, held_file
 from headgate.storage import rows as stored_rows
 from headgate.storage.delta import deletion_vector, file_statistics, parquet
-from headgate.storage.delta.delta_table import DeltaTable
+from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
 from headgate.storage.partitioned import ordered
-from headgate.storage.spark.column_name import quoted
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry, sortkey
@@ -61,11 +57,6 @@ class RowKey:
     exact: tuple[bool, ...]
     kinds: tuple[int, ...]
 
-    def value(self, side: str) -> Column:
-        """The key of the row in a struct column, as a struct that is equal exactly if the key is."""
-        parts = [canonical_column(F.col(f"{side}.{quoted(n)}"), kind) for n, kind in zip(self.names, self.kinds, strict=True)]
-        return F.struct(*[part.alias(f"k{i}") for i, part in enumerate(parts)])
-
     def arrays(self, rows: pa.StructArray) -> list[pa.Array]:
         """The key's columns of rows, canonical."""
         return [canonical_array(rows.field(n), kind) for n, kind in zip(self.names, self.kinds, strict=True)]
@@ -89,30 +80,6 @@ def _exact(column: TableColumn) -> bool:
     return sortkey.exact(column.type_oid, registry.known())
 
 
-def canonical_column(column: Column, kind: int) -> Column:
-    """A Spark column in the form that is equal for equal values."""
-    match kind:
-        case 0:
-            return column
-        case registry.BPCHAR:
-            return F.rtrim(column)
-        case registry.NUMERIC:
-            return F.regexp_replace(column, _TRAILING, "$1$2")
-        case registry.FLOAT4 | registry.FLOAT8:
-            return column + F.lit(0).cast("float" if kind == registry.FLOAT4 else "double")
-        case _:
-            return _key_column(column, kind)
-
-
-def _key_column(column: Column, kind: int) -> Column:
-    types = registry.known()
-
-    def equality_key(texts: pa.Array) -> pa.Array:
-        return sortkey.keys(texts, kind, types)
-
-    return arrow_function(equality_key, BinaryType())(column)
-
-
 def canonical_array(column: pa.Array, kind: int) -> pa.Array:
     """An Arrow column in the form that is equal for equal values."""
     match kind:
@@ -126,6 +93,15 @@ def canonical_array(column: pa.Array, kind: int) -> pa.Array:
             return pc.add(column, pa.scalar(0, column.type))  # -0 is 0
         case _:
             return sortkey.keys(column, kind, registry.known())
+
+
+def hashes(keys: Sequence[pa.Array]) -> NDArray[np.uint64]:
+    """A hash of each key (canonical columns, at least one), the same in every process."""
+    named = pa.table([columnar.bits(column) for column in keys], names=[f"k{place}" for place in range(len(keys))])
+    with _cursor() as cursor:
+        cursor.register("keys", named)
+        found = cursor.sql(f"SELECT hash({', '.join(named.column_names)}) AS h FROM keys").to_arrow_table()
+    return np.asarray(found["h"].to_numpy())
 
 
 def members(keys: pa.Table) -> frozenset[tuple[Hashable, ...]]:
@@ -205,14 +181,15 @@ def find(transaction: Transaction, relation: Relation, key: RowKey, wanted: pa.T
     """
     if relation.is_partitioned:
         return _find_in_leaves(transaction, relation, key, wanted)
-    return find_in(transaction, relation, transaction.newest(relation), key, wanted)
+    table = transaction.engine.table((relation.database, relation.oid))
+    return find_in(table, relation, transaction.newest(relation), key, wanted)
 
 
 def find_in(
-    transaction: Transaction, relation: Relation, state: TableState, key: RowKey, wanted: pa.Table, *, most: int | None = None
+    table: TableFolder, relation: Relation, state: TableState, key: RowKey, wanted: pa.Table, *, most: int | None = None
 ) -> pa.Table:
     """The same of a table that is not partitioned, in the files of one of its states; `most`: of so many rows, deleted ones too."""
-    table, row = transaction.engine.table((relation.database, relation.oid)), arrow_row(relation)
+    row = arrow_row(relation)
     files = _files(state, key, wanted)
     if not files or not wanted.num_rows:
         return _shape(row).empty_table()
@@ -245,7 +222,7 @@ def _files(state: TableState, key: RowKey, wanted: pa.Table) -> list[str]:
 
 
 def _query(
-    table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
+    table: TableFolder, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
 ) -> pa.Table:
     """Joins the wanted keys with the files: i, old, filename and row of each row that has one of the keys, deleted ones too."""
     held, left = _held(state, key, places, wanted)
@@ -278,7 +255,7 @@ def _in_held(state: TableState, row: pa.Schema, place: str, file: held_file.Held
 
 
 def _in_files(
-    table: DeltaTable, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
+    table: TableFolder, state: TableState, key: RowKey, row: pa.Schema, places: Mapping[str, str], wanted: pa.Table, most: int | None
 ) -> pa.Table:
     """What `_query` gives, of files that DuckDB reads."""
     paths = [*places]
@@ -336,7 +313,7 @@ def _cursor() -> contextlib.closing[duckdb.DuckDBPyConnection]:
         return contextlib.closing(_database().cursor())
 
 
-def _places(table: DeltaTable, state: TableState, files: list[str]) -> dict[str, str]:
+def _places(table: TableFolder, state: TableState, files: list[str]) -> dict[str, str]:
     """The files by the names that DuckDB gives them: local copies, but a large file in an object store is read there, column by column."""
     paths = {name: table.path / unquote(name) for name in files}
     far = {name: path for name, path in paths.items() if state.files[name]["size"] > FAR_BYTES and not data_location.is_near(path)}
@@ -347,7 +324,7 @@ def _places(table: DeltaTable, state: TableState, files: list[str]) -> dict[str,
     return {data_location.far_name(path) if name in far else str(data_location.local(path)): name for name, path in paths.items()}
 
 
-def _columns_of(table: DeltaTable, place: str, name: str) -> frozenset[str]:
+def _columns_of(table: TableFolder, place: str, name: str) -> frozenset[str]:
     """The columns that a file has; the pages of one that is read in parts only are the object store's to keep whole."""
     if data_location.is_local(table.path) or Path(place).is_absolute():
         return parquet.verify(place)
@@ -364,7 +341,7 @@ def _identifier(state: TableState, name: str) -> str:
     return '"' + state.physical.get(name, name).replace('"', '""') + '"'
 
 
-def _live(table: DeltaTable, state: TableState, named: Mapping[str, str], found: pa.Table) -> pa.Table:
+def _live(table: TableFolder, state: TableState, named: Mapping[str, str], found: pa.Table) -> pa.Table:
     """Without the deleted rows, with the files by URI; `named`: their names in the log by the place where they were looked at."""
     paths, rows = buffers.whole(found["filename"]).dictionary_encode(), found["row"].to_numpy()
     keep = np.ones(found.num_rows, bool)

@@ -1,215 +1,169 @@
-"""The net effect of a batch of changes on one table: the last state of each key, for batches of any size, on Spark.
+"""The net effect of a batch of changes on one table, column by column: the kernel that the driver and tasks run alike.
 
-Out of a changes frame comes one row per key that the batch names:
+    split_moves   an UPDATE that gives its row another key becomes a DELETE (`d`) and an INSERT (`i`), which may go to different partitions
+    partitions    the partition of each change, by a hash of its key: all changes of one key are in one
+    net           out of the changes of some keys, in order, and the stored rows with these keys: the rows that change
 
-    key      struct       the key, canonical (`lookup.RowKey`)
-    alive    boolean      whether a row has this key after the batch
-    origin   struct       key of the stored row that it comes from; NULL: an INSERT of the batch made it
-    new      struct       the row, where alive
-    unknown  array        columns of `new` whose TOAST value the batch never sent: the origin's stored value stays
-    fresh    boolean      the key's first change makes a row: a stored row with this key is a conflict
-    first    struct       (commit_lsn, seq, position) of the key's first change
-    clash    struct       the same of a change that makes a second row with this key inside the batch; NULL: none
+It depends on Arrow only, and on a function that finds stored rows by their keys (`lookup.find`, `lookup.find_in`). `net` gives None for a
+batch whose meaning depends on more than one key at a time: an UPDATE that moves a row does nothing if the row is not there, and a moved
+row keeps the values that were not sent. Such a batch is replayed change by change (`replay`), which only the driver does.
 
-Without key-changing UPDATEs one aggregation does it. With them, each key's changes are cut into segments, a segment being the time
-that one row spends under one key, and a segment that begins with an UPDATE continues the one that the same UPDATE ended:
-
-    stored 1, 2; U 1→9, U 2→1, U 9→2 (a swap)
-    key 1: [stored 1] ends at c1, [from 2] begins at c2      key 2: [stored 2] ends at c2, [from 9] begins at c3
-    key 9: [from 1] begins at c1, ends at c3                 so: 1 alive from 2, 2 alive from 9 from 1, 9 not alive
+Called by `merge` (driver) and `tasks` (Spark).
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from headgate.changes import columnar, lookup
+from headgate.changes.columnar import Numbers
+from headgate.changes.keyed_batch import has_unsent, whole_rows
 from headgate.changes.lookup import RowKey
-from headgate.storage.spark.column_name import quoted
-from headgate.storage.spark.persisted import persisted
-from headgate.storage.write import columns
+from headgate.types import buffers
 
 if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
-BROADCAST_KEYS = 200_000
-"""Up to so many keys go to all tasks that read the stored rows; they pass through the driver."""
-_MOST_STEPS = 64
+Find = Callable[[pa.Table], pa.Table | None]
+"""Gives the stored rows with some keys as `lookup.find` does; None if they are too many."""
+HALVES = {ord("d"): columnar.DELETE, ord("i"): columnar.INSERT}
+"""The operations of the two halves of an UPDATE that gives its row another key."""
+Ops = NDArray[np.uint8]
 
 
-def order() -> Column:
-    """The place of a change in the stream, as a struct that orders."""
-    return F.struct("commit_lsn", "seq", "position")
+@dataclass(frozen=True)
+class Netted:
+    """The rows that change, in the form of `Transaction.rewrite`; `skipped`: the places of changes whose row is not there.
 
-
-def moved(key: RowKey) -> Column:
-    """Whether a change is an UPDATE that changes the key."""
-    return (F.col("op") == "U") & F.col("old").isNotNull() & ~key.value("old").eqNullSafe(key.value("new"))
-
-
-def named(key: RowKey) -> Column:
-    """The key under which a change leaves its row, or finds the one that it deletes."""
-    return F.when(F.col("op") == "D", key.value("old")).otherwise(key.value("new"))
-
-
-def net(frame: DataFrame, relation: Relation, key: RowKey, behind: ExitStack, *, moves: bool, unsent: bool) -> DataFrame:
-    """The net effect of a changes frame without TRUNCATE. Good until `behind` ends.
-
-    `moves`: whether it has key-changing UPDATEs; `unsent`: whether it lacks TOAST values, which costs two aggregates for each column.
+    `conflict`: the place of the first change that makes a row whose key is there. Then nothing else is valid.
     """
-    frame, row = _with_unchanged(frame), columns(relation)
-    return _with_moves(frame, row, key, behind) if moves else _by_key(frame, row, key, unsent=unsent)
+
+    changed: pa.Table
+    skipped: Numbers
+    conflict: int | None = None
 
 
-def _with_unchanged(frame: DataFrame) -> DataFrame:
-    return frame if "unchanged" in frame.columns else frame.withColumn("unchanged", F.lit(None).cast("array<string>"))
+def ops_of(changes: pa.Table) -> Ops:
+    """The operations of changes as bytes."""
+    distinct = pc.unique(changes["op"])
+    codes = np.frombuffer("".join(distinct.to_pylist()).encode(), np.uint8)
+    return codes[buffers.whole(pc.index_in(changes["op"], distinct)).to_numpy()] if len(codes) else codes
 
 
-def missing(frame: DataFrame, relation: Relation, key: RowKey, absent: DataFrame) -> int:
-    """How many changes are of rows that are not there, under whatever key; `absent`: the keys under which they should be stored."""
-    row = columns(relation)
-    with persisted(_segments(_with_unchanged(frame), row, key)) as segments:
-        lost = _resolve(segments, row).join(absent.toDF("absent"), F.col("root") == F.col("absent"), "left_semi")
-        return int(lost.agg(F.coalesce(F.sum("changes"), F.lit(0)).alias("n")).toArrow()["n"][0].as_py())
+def split_moves(relation: Relation, key: RowKey, changes: pa.Table) -> pa.Table:
+    """Replace each UPDATE that changes its key by its halves, `d` directly before `i`."""
+    ops = ops_of(changes)
+    at = np.flatnonzero((ops == columnar.UPDATE) & np.asarray(changes["old"].is_valid()))
+    if not len(at):
+        return changes
+    updates = changes.take(pa.array(at))
+    old, new = _keys(relation, key, updates, "old"), _keys(relation, key, updates, "new")
+    same = np.logical_and.reduce([np.asarray(pc.fill_null(pc.equal(o, n), False)) for o, n in zip(old, new, strict=True)])
+    if same.all():
+        return changes
+    moved = np.zeros(len(ops), np.int64)
+    moved[at[~same]] = 1
+    index = np.repeat(np.arange(len(ops)), 1 + moved)
+    is_second = np.append(False, index[1:] == index[:-1])
+    is_first = np.append(is_second[1:], False)
+    codes = np.where(is_second, ord("i"), np.where(is_first, ord("d"), ops[index])).astype(np.uint8)
+    halves = changes.take(pa.array(index))
+    return halves.set_column(halves.column_names.index("op"), "op", pc.take(pa.array(["d", "i", "I", "U", "D"]), pa.array(_LETTERS[codes])))
 
 
-def _last_values(row: StructType, of: Column) -> list[Column]:
-    """Aggregates: of each column the last value that was sent (v0, v1…) and whether one was (s0, s1…)."""
-    found = []
-    for i, name in enumerate(row.fieldNames()):
-        sent = of & ~F.coalesce(F.array_contains("unchanged", name), F.lit(False))
-        found.append(F.max_by(F.col(f"new.{quoted(name)}"), F.when(sent, F.col("o"))).alias(f"v{i}"))
-        found.append(F.max(sent).alias(f"s{i}"))
+_LETTERS = np.zeros(256, np.int64)
+_LETTERS[[ord(letter) for letter in "diIUD"]] = range(5)
+
+
+def _keys(relation: Relation, key: RowKey, changes: pa.Table, side: str) -> list[pa.Array]:
+    return key.arrays(whole_rows(relation, buffers.whole(changes[side])))
+
+
+def named_keys(relation: Relation, key: RowKey, changes: pa.Table) -> list[pa.Array]:
+    """The key under which each change finds or leaves its row, canonical."""
+    deleted = pa.array(np.isin(ops_of(changes), (ord("d"), columnar.DELETE)))
+    old, new = _keys(relation, key, changes, "old"), _keys(relation, key, changes, "new")
+    return [pc.if_else(deleted, o, n) for o, n in zip(old, new, strict=True)]
+
+
+def partitions(relation: Relation, key: RowKey, changes: pa.Table, count: int) -> Numbers:
+    """The partition, of so many, of each change; moves are split."""
+    if count == 1 or not changes.num_rows:
+        return np.zeros(changes.num_rows, np.int64)
+    return (lookup.hashes(named_keys(relation, key, changes)) % np.uint64(count)).astype(np.int64)
+
+
+def net(relation: Relation, key: RowKey, changes: pa.Table, find: Find) -> Netted | None:
+    """Net changes that are in order, without TRUNCATE, with split moves. None if it needs more than the changes of single keys."""
+    codes = ops_of(changes)
+    halves = np.isin(codes, [*HALVES])
+    ops = codes.copy()
+    for half, op in HALVES.items():
+        ops[codes == half] = op
+    if not key.names or not set(np.unique(ops).tolist()) <= {columnar.INSERT, columnar.UPDATE, columnar.DELETE}:
+        return None
+    unsent = _unsent(changes["unchanged"]) if has_unsent(changes) else {}
+    if any((mask & (codes == ord("i"))).any() for mask in unsent.values()):
+        return None  # the values are those of the row under its other key
+    named = columnar.keys_of(named_keys(relation, key, changes))
+    found = find(named.distinct)
+    if found is None:
+        return None
+    at = found["i"].to_numpy()
+    stored_at = np.full(named.distinct.num_rows, -1, np.int64)
+    stored_at[at] = np.arange(len(at))
+    if int((stored_at >= 0).sum()) != len(at):  # several rows with one key
+        return None
+    done = columnar.replay(ops, named.codes, stored_at)
+    if halves.any() and (done.conflict is not None or halves[done.skipped].any()):
+        return None  # whether a row is there under one key depends on what is there under another
+    if done.conflict is not None:
+        return Netted(found.schema.empty_table(), done.skipped, done.conflict)
+    new = whole_rows(relation, buffers.whole(changes["new"]))
+    old_at, new_at = pa.array(done.stored, mask=done.stored < 0), pa.array(done.latest, mask=done.latest < 0)
+    held = {name: buffers.whole(found[name]).take(old_at) for name in ("old", "file", "row")}
+    last = new.take(new_at)
+    if unsent:
+        last = _with_unsent(last, new, held["old"], unsent, ops, named.codes, done)
+    return Netted(pa.table({"old": held["old"], "new": last, "file": held["file"], "row": held["row"]}), done.skipped)
+
+
+def _unsent(lists: pa.ChunkedArray) -> dict[str, NDArray[np.bool_]]:
+    """For each column that some change did not send, which changes did not."""
+    whole = buffers.whole(lists)
+    names, parents = whole.flatten(), pc.list_parent_indices(whole).to_numpy()
+    found = {}
+    for name in pc.unique(names).to_pylist():
+        mask = np.zeros(len(whole), np.bool_)
+        mask[parents[np.asarray(pc.equal(names, name))]] = True
+        found[name] = mask
     return found
 
 
-def _assembled(row: StructType) -> tuple[Column, Column]:
-    """`new` and `unknown` of these aggregates."""
-    new = F.struct(*[F.col(f"v{i}").alias(n) for i, n in enumerate(row.fieldNames())])
-    unknown = F.array_compact(F.array(*[F.when(~F.col(f"s{i}"), F.lit(n)) for i, n in enumerate(row.fieldNames())]))
-    return new, unknown
-
-
-def _by_key(frame: DataFrame, row: StructType, key: RowKey, *, unsent: bool) -> DataFrame:
-    keyed = frame.withColumns({"o": order(), "key": named(key)})
-    inserts, deletes = F.count_if(F.col("op") == "I"), F.count_if(F.col("op") == "D")
-    state = keyed.groupBy("key").agg(
-        F.max_by(F.struct("op", "new"), "o").alias("last"),
-        F.min_by(F.struct("op", "o"), "o").alias("first"),
-        inserts.alias("inserts"),
-        deletes.alias("deletes"),
-        F.max(F.when(F.col("op") == "I", F.col("o"))).alias("last_insert"),
-        *(_last_values(row, F.col("op") != "D") if unsent else ()),
-    )
-    new, unknown = _assembled(row) if unsent else (F.col("last.new"), F.lit(None).cast("array<string>"))
-    alive, fresh = F.col("last.op") != "D", F.col("first.op") == "I"
-    there = F.when(fresh, 0).otherwise(1)
-    return state.select(
-        "key",
-        alive.alias("alive"),
-        F.when(alive & (F.col("inserts") == 0), F.col("key")).alias("origin"),
-        F.when(alive, new).alias("new"),
-        F.when(alive, unknown).alias("unknown"),
-        fresh.alias("fresh"),
-        F.col("first.o").alias("first"),
-        F.when(there + F.col("inserts") - F.col("deletes") > 1, F.col("last_insert")).alias("clash"),
-    )
-
-
-def _with_moves(frame: DataFrame, row: StructType, key: RowKey, behind: ExitStack) -> DataFrame:
-    segments = behind.enter_context(persisted(_segments(frame, row, key)))
-    resolved = _resolve(segments, row)
-    last = Window.partitionBy("key").orderBy(F.col("segment").desc())
-    newest = resolved.withColumn("_n", F.row_number().over(last)).where("_n = 1").drop("clash", "begin", "start")
-    heads = segments.groupBy("key").agg(
-        F.min("begin").alias("first"), F.min_by("start", "begin").alias("first_start"), F.min("clash").alias("clash")
-    )
-    new, unknown = _assembled(row)
-    return newest.join(heads, "key").select(
-        "key",
-        "alive",
-        F.when(F.col("alive"), F.col("root")).alias("origin"),
-        F.when(F.col("alive"), new).alias("new"),
-        F.when(F.col("alive"), unknown).alias("unknown"),
-        (F.col("first_start") != "stored").alias("fresh"),
-        "first",
-        "clash",
-    )
-
-
-def _segments(frame: DataFrame, row: StructType, key: RowKey) -> DataFrame:
-    """One row per segment: key, segment, start (stored, insert, move), begin, finish (order of its end, NULL: alive), changes, values.
-
-    A change of the key is one of the changes of the segment that it ends.
-    """
-    old, new, is_move = key.value("old"), key.value("new"), moved(key)
-
-    def event(at: Column, leaves: bool, start: Column) -> Column:
-        return F.struct(at.alias("key"), F.lit(leaves).alias("leaves"), start.alias("start"))
-
-    nothing = F.lit(None).cast("string")
-    events = (
-        F.when(F.col("op") == "I", F.array(event(new, False, F.lit("insert"))))
-        .when(F.col("op") == "D", F.array(event(old, True, nothing)))
-        .when(is_move, F.array(event(old, True, nothing), event(new, False, F.lit("move"))))
-        .otherwise(F.array(event(new, False, nothing)))
-    )
-    exploded = frame.select(order().alias("o"), "new", "unchanged", F.explode(events).alias("e")).select("o", "new", "unchanged", "e.*")
-    by_key = Window.partitionBy("key").orderBy("o", F.col("leaves").desc())
-    marked = exploded.withColumns(
-        {
-            "segment": F.sum(F.when(F.col("start").isNotNull(), 1).otherwise(0)).over(by_key),
-            "before": F.lag("leaves").over(by_key),
-        }
-    )
-    return marked.groupBy("key", "segment").agg(
-        F.coalesce(F.max("start"), F.lit("stored")).alias("start"),
-        F.min("o").alias("begin"),
-        F.max(F.when(F.col("leaves"), F.col("o"))).alias("finish"),
-        F.count_if(F.col("start").isNull() | (F.col("start") != "move")).alias("changes"),
-        F.min(F.when(F.col("start").isNotNull() & ~F.col("before"), F.col("o"))).alias("clash"),
-        *_last_values(row, ~F.col("leaves")),
-    )
-
-
-def _resolve(segments: DataFrame, row: StructType) -> DataFrame:
-    """Follows the segments that began with a move to the row's origin: columns `root` (key of the stored row, NULL: inserted), `alive`."""
-    count = len(row.fields)
-    values = [name for i in range(count) for name in (f"v{i}", f"s{i}")]
-    parents = segments.where("finish IS NOT NULL").select(
-        F.col("finish").alias("p_finish"),
-        F.col("start").alias("p_start"),
-        F.col("begin").alias("p_begin"),
-        F.col("key").alias("p_key"),
-        *[F.col(v).alias(f"p_{v}") for v in values],
-    )
-    current = segments.withColumns(
-        {"link": F.when(F.col("start") == "move", F.col("begin")), "root": F.when(F.col("start") == "stored", F.col("key"))}
-    )
-    for _ in range(_MOST_STEPS):
-        if current.where("link IS NOT NULL").isEmpty():
-            break
-        stepped = current.join(parents, F.col("link") == F.col("p_finish"), "left")
-        taken = {}
-        for i in range(count):
-            taken[f"v{i}"] = F.when(F.col(f"s{i}"), F.col(f"v{i}")).otherwise(F.col(f"p_v{i}"))
-            taken[f"s{i}"] = F.col(f"s{i}") | F.coalesce(F.col(f"p_s{i}"), F.lit(False))
-        taken["root"] = F.when(F.col("p_start") == "stored", F.col("p_key")).otherwise(F.col("root"))
-        taken["link"] = F.when(F.col("p_start") == "move", F.col("p_begin"))
-        current = stepped.withColumns(taken).select(*segments.columns, "link", "root").localCheckpoint()
-    return current.withColumn("alive", F.col("finish").isNull())
-
-
-def widened(frame: DataFrame, row: StructType) -> DataFrame:
-    """The frame with `old` and `new` as structs of all columns of the relation."""
-
-    def whole(side: str) -> Column:
-        held = set(frame.schema[side].dataType.fieldNames())  # type: ignore[attr-defined]
-        values = [(F.col(f"{side}.{quoted(f.name)}") if f.name in held else F.lit(None)).cast(f.dataType).alias(f.name) for f in row.fields]
-        return F.when(F.col(side).isNotNull(), F.struct(*values)).cast(row)
-
-    return frame.withColumns({"old": whole("old"), "new": whole("new")})
+def _with_unsent(
+    last: pa.StructArray,
+    new: pa.StructArray,
+    stored: pa.StructArray,
+    unsent: dict[str, NDArray[np.bool_]],
+    ops: Ops,
+    codes: Numbers,
+    done: columnar.Outcome,
+) -> pa.StructArray:
+    """The last states with the values that their change did not send: those that the row was sent before, else the stored ones."""
+    fields = []
+    for column in last.type:
+        mask = unsent.get(column.name)
+        if mask is None:
+            fields.append(last.field(column.name))
+            continue
+        at = columnar.last_sent(ops, codes, mask, done.latest)
+        sent = new.field(column.name).take(pa.array(at, mask=at < 0))
+        fields.append(pc.if_else(pa.array(at >= 0), sent, stored.field(column.name).cast(column.type)))
+    return pa.StructArray.from_arrays(fields, fields=list(last.type), mask=last.is_null())

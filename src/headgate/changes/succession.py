@@ -118,7 +118,8 @@ def having(transaction: Transaction, relation: Relation, state: TableState, key:
     unique = not any(column.null_count for column in wanted.columns) and any(
         {column.name for column in relation.columns if column.attnum in attnums} == {*key.names} for attnums in _unique(relation)
     )
-    found = lookup.find_in(transaction, relation, state, key, wanted, most=None if unique else MOST)
+    table = transaction.engine.table((relation.database, relation.oid))
+    found = lookup.find_in(table, relation, state, key, wanted, most=None if unique else MOST)
     if not unique and found.num_rows >= MOST:
         raise ambiguous(relation)
     old, files, rows = buffers.whole(found["old"]), found["file"].to_pylist(), found["row"].to_pylist()

@@ -27,6 +27,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import partition
+from headgate.catalog.relation.partition import Branch
 from headgate.catalog.relation.relation import Relation
 from headgate.storage.delta.delta_table import PLACE, RESIDENT_ROWS
 from headgate.storage.routing import NOWHERE, Router, outside, outside_each
@@ -49,16 +50,72 @@ _DIRECTORY = re.compile(r".*/\d+/(\d+)/")
 _DIRECTORY_SQL = r".*/\d+/(\d+)/"
 
 
-class PartitionedTable:
-    """See the module. `leaves` are numbered by `router`."""
+class LeafPlaces:
+    """In which leaf of a partitioned table rows are and belong; can be pickled. `leaves` are numbered by `router`."""
+
+    def __init__(self, branch: Branch) -> None:
+        self.router = Router(branch)
+        self.leaves = self.router.leaves
+        self.numbers = {leaf.oid: number for number, leaf in enumerate(self.leaves)}
+
+    def places(self, rows: pa.Table) -> Places:
+        """The leaf of each row; 23514 for a row that has none."""
+        named = {name: buffers.whole(rows[name]) for name in self.router.key_names()}
+        found, homeless = self.router.route(named, rows.num_rows)
+        if homeless is not None:
+            raise self.router.refused(homeless, named)
+        return found
+
+    def sources(self, files: pa.ChunkedArray | pa.Array) -> Places:
+        """The leaf in which each row is, by the URI of its file; NOWHERE for NULL (a new row)."""
+        whole = buffers.whole(files).dictionary_encode()
+        numbers = [self._number_of(uri) for uri in whole.dictionary.to_pylist()]
+        table = np.array([*numbers, NOWHERE], np.int32)
+        found: Places = table[np.asarray(pc.fill_null(whole.indices.cast(pa.int64()), len(numbers)))]
+        return found
+
+    def _number_of(self, uri: str) -> int:
+        found = _DIRECTORY.match(uri)
+        return self.numbers[int(found[1])] if found else NOWHERE
+
+    def flows(self, changed: pa.Table) -> tuple[list[tuple[int, pa.Table]], list[tuple[int, pa.Table]]]:
+        """Changed rows (as for `Transaction.rewrite`) by leaf: changes to the rows of each, and the rows that are new in each.
+
+        A row that goes to another leaf is deleted from its own.
+        """
+        new, here = buffers.whole(changed["new"]), self.sources(changed["file"])
+        there = np.full(len(here), NOWHERE, np.int32)
+        if len(alive := np.flatnonzero(np.asarray(new.is_valid()))):
+            there[alive] = self.places(_rows(new.take(pa.array(alive))))
+        changing = []
+        for leaf, at in self.parts(here):
+            mine, number = changed.take(at), self.numbers[leaf.oid]
+            stays = pa.array(there[at.to_numpy()] == number)
+            kept = pc.if_else(stays, buffers.whole(mine["new"]), pa.scalar(None, new.type))
+            changing.append((number, mine.set_column(mine.column_names.index("new"), "new", kept)))
+        arriving = self.parts(np.where(there == here, NOWHERE, there))
+        return changing, [(self.numbers[leaf.oid], of_leaf(leaf, _rows(new.take(at)))) for leaf, at in arriving]
+
+    def parts(self, places: Places) -> Iterator[tuple[Relation, pa.Array]]:
+        """Each leaf that gets rows, and which."""
+        for number in np.unique(places):
+            if number != NOWHERE:
+                yield self.leaves[number], pa.array(np.flatnonzero(places == number))
+
+
+class PartitionedTable(LeafPlaces):
+    """See the module."""
 
     def __init__(self, transaction: Transaction, root: Relation) -> None:
         self.transaction = transaction
         self.root = root
         self.branch = partition.load(transaction.cursor, root.database, root.oid)
-        self.router = Router(self.branch)
-        self.leaves = self.router.leaves
-        self._numbers = {leaf.oid: number for number, leaf in enumerate(self.leaves)}
+        super().__init__(self.branch)
+
+    @property
+    def leaf_places(self) -> LeafPlaces:
+        """The same without what only the driver has."""
+        return LeafPlaces(self.branch)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
@@ -78,11 +135,11 @@ class PartitionedTable:
 
         return self._union(chosen, held, frame, [StructField(name, LongType()) for name in tag])
 
-    def positions(self, leaves: Sequence[Relation] | None = None, *, keeps_keys: bool = False, by_tasks: bool = False) -> DataFrame:
+    def positions(self, leaves: Sequence[Relation] | None = None, *, keeps_keys: bool = False) -> DataFrame:
         """The same with their positions, of some leaves if these are given; takes the leaves' write locks (`Transaction.positions`)."""
         chosen = self.leaves if leaves is None else leaves
-        held = None if by_tasks else functools.partial(self.transaction.held_positions, keeps_keys=keeps_keys)
-        placed = functools.partial(self.transaction.positions, keeps_keys=keeps_keys, by_tasks=by_tasks)
+        held = functools.partial(self.transaction.held_positions, keeps_keys=keeps_keys)
+        placed = functools.partial(self.transaction.positions, keeps_keys=keeps_keys)
         return self._union(chosen, held, placed, PLACE.fields)
 
     def _union(
@@ -98,14 +155,6 @@ class PartitionedTable:
         return functools.reduce(DataFrame.unionAll, [frame(each).select(*names) for each in leaves])
 
     # ---- where rows belong -----------------------------------------------------------------------------------------
-
-    def places(self, rows: pa.Table) -> Places:
-        """The leaf of each row; 23514 for a row that has none."""
-        named = {name: buffers.whole(rows[name]) for name in self.router.key_names()}
-        found, homeless = self.router.route(named, rows.num_rows)
-        if homeless is not None:
-            raise self.router.refused(homeless, named)
-        return found
 
     def place_column(self, prefix: str = "") -> Column:
         """The leaf of each row of a frame as a column, NOWHERE for one that has none; `prefix`: of the struct that holds the row."""
@@ -126,23 +175,11 @@ class PartitionedTable:
             kinds = {column.name: arrow_type(column.type_oid, column.typmod) for column in self.root.columns}
             self.places(pa.table({name: lost[name].cast(kinds[name]) for name in lost.column_names}))
 
-    def sources(self, files: pa.ChunkedArray | pa.Array) -> Places:
-        """The leaf in which each row is, by the URI of its file; NOWHERE for NULL (a new row)."""
-        whole = buffers.whole(files).dictionary_encode()
-        numbers = [self._number_of(uri) for uri in whole.dictionary.to_pylist()]
-        table = np.array([*numbers, NOWHERE], np.int32)
-        found: Places = table[np.asarray(pc.fill_null(whole.indices.cast(pa.int64()), len(numbers)))]
-        return found
-
-    def _number_of(self, uri: str) -> int:
-        found = _DIRECTORY.match(uri)
-        return self._numbers[int(found[1])] if found else NOWHERE
-
     def source_column(self) -> Column:
         """The same as a column over `file`."""
         oid = F.regexp_extract("file", _DIRECTORY_SQL, 1)
         numbers = F.lit(None).cast("int")
-        for leaf, number in self._numbers.items():
+        for leaf, number in self.numbers.items():
             numbers = F.when(oid == str(leaf), number).otherwise(numbers)
         return F.coalesce(F.when(F.col("file").isNotNull(), numbers), F.lit(NOWHERE))
 
@@ -154,13 +191,7 @@ class PartitionedTable:
 
     def number(self, leaf: Relation) -> int:
         """The number of a leaf."""
-        return self._numbers[leaf.oid]
-
-    def parts(self, places: Places) -> Iterator[tuple[Relation, pa.Array]]:
-        """Each leaf that gets rows, and which."""
-        for number in np.unique(places):
-            if number != NOWHERE:
-                yield self.leaves[number], pa.array(np.flatnonzero(places == number))
+        return self.numbers[leaf.oid]
 
     def append(self, rows: DataFrame | pa.Table) -> int:
         """`Transaction.append`."""
@@ -173,23 +204,16 @@ class PartitionedTable:
                 self.refuse_homeless(held, TO)
             return sum(self.transaction.append(self.leaves[number], held.where(F.col(TO) == number).drop(TO)) for number in numbers)
 
-    def rewrite(self, changed: DataFrame | pa.Table, *, by_tasks: bool = False) -> int:
+    def rewrite(self, changed: DataFrame | pa.Table) -> int:
         """`Transaction.rewrite`."""
-        return self._rewrite_small(changed) if isinstance(changed, pa.Table) else self._rewrite_large(changed, by_tasks=by_tasks)
+        return self._rewrite_small(changed) if isinstance(changed, pa.Table) else self._rewrite_large(changed)
 
     def _rewrite_small(self, changed: pa.Table) -> int:
-        new, here = buffers.whole(changed["new"]), self.sources(changed["file"])
-        there = np.full(len(here), NOWHERE, np.int32)
-        if len(alive := np.flatnonzero(np.asarray(new.is_valid()))):
-            there[alive] = self.places(_rows(new.take(pa.array(alive))))
-        for leaf, at in self.parts(here):
-            mine = changed.take(at)
-            stays = pa.array(there[at.to_numpy()] == self._numbers[leaf.oid])
-            kept = pc.if_else(stays, buffers.whole(mine["new"]), pa.scalar(None, new.type))
-            self.transaction.rewrite(leaf, mine.set_column(mine.column_names.index("new"), "new", kept))
-        arriving = np.where(there == here, NOWHERE, there)
-        for leaf, at in self.parts(arriving):
-            self.transaction.append(leaf, of_leaf(leaf, _rows(new.take(at))))
+        changing, arriving = self.flows(changed)
+        for number, part in changing:
+            self.transaction.rewrite(self.leaves[number], part)
+        for number, rows in arriving:
+            self.transaction.append(self.leaves[number], rows)
         return int(changed.num_rows)
 
     def tagged(self, changed: DataFrame, *, moves: bool = True) -> DataFrame:
@@ -201,13 +225,13 @@ class PartitionedTable:
         there = self.place_column("new.") if moves else F.col(FROM)
         return placed.withColumn(TO, F.when(F.col("new").isNotNull(), there).otherwise(F.lit(NOWHERE)))
 
-    def _rewrite_large(self, changed: DataFrame, *, by_tasks: bool) -> int:
+    def _rewrite_large(self, changed: DataFrame) -> int:
         with persisted(self.tagged(changed)) as held:
             flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
             if any(each[TO] == NOWHERE for each in flows):
                 self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
             for number in sorted({each[FROM] for each in flows} - {NOWHERE}):
-                self.transaction.rewrite(self.leaves[number], self.leaving(held, number), by_tasks=by_tasks, is_kept=True)
+                self.transaction.rewrite(self.leaves[number], self.leaving(held, number), is_kept=True)
             for number in sorted({each[TO] for each in flows if each[FROM] != each[TO]} - {NOWHERE}):
                 self.transaction.append(self.leaves[number], self.arriving(held, number))
             return sum(each["n"] for each in flows)

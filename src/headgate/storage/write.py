@@ -7,7 +7,7 @@ one that computes the rows), others by one Spark job. Called by `transaction` un
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
@@ -26,6 +25,7 @@ from headgate.storage.delta import array_column, copy_on_write, deletion_vector,
 from headgate.storage.delta.delta_log import PLACEHOLDER
 from headgate.storage.delta.delta_table import FILE, ROW, DeltaTable
 from headgate.storage.delta.file_action import Action
+from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
@@ -46,6 +46,9 @@ CHANGES_BYTES = 16 << 20
 """Bytes of changed rows that are put into the change file at a time."""
 FILE_BYTES = 64 << 20
 """Rows of this size (in Arrow's form) make a file where the driver writes."""
+
+Positions = Mapping[str, deletion_vector.Rows]
+"""Numbers of rows by the path of their file in the log."""
 
 
 @dataclass(frozen=True)
@@ -83,28 +86,29 @@ def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataF
         if known is not None and known <= SMALL_ROWS:
             rows = rows.toArrow()
     if isinstance(rows, pa.Table):
-        return _append_small(table, relation, state, rows, kept)
+        return append_rows(table, relation, state, rows, kept=kept)
     frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns] or [F.col(PLACEHOLDER)])
     actions = table.write(state, frame)
     return Written(actions, sum(file_action.records(a["add"]) for a in actions if "add" in a))
 
 
-def _append_small(table: DeltaTable, relation: Relation, state: TableState, rows: pa.Table, kept: int) -> Written:
+def append_rows(table: TableFolder, relation: Relation, state: TableState, rows: pa.Table, *, kept: int = 0, number: int = 0) -> Written:
+    """Write new rows; runs in the driver and in tasks. `number`, `kept`: as for `write_changed`."""
     if not rows.num_rows:
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
     stored = _stored(relation, state, rows)
     actions: list[Action] = []
     with _whole(table, actions):
-        for number, start in enumerate(range(0, rows.num_rows, size)):
-            actions.append(parquet.write(table.path, stored.slice(start, size), state.physical, number))
+        for file, start in enumerate(range(0, rows.num_rows, size), number):
+            actions.append(parquet.write(table.path, stored.slice(start, size), state.physical, file))
     if rows.nbytes > kept:
         return Written(actions, rows.num_rows)
     return Written(actions, rows.num_rows, stored.append_column(CHANGE, pa.array(["insert"] * rows.num_rows, pa.string())))
 
 
 @contextlib.contextmanager
-def _whole(table: DeltaTable, actions: list[Action]) -> Iterator[None]:
+def _whole(table: TableFolder, actions: Sequence[Action]) -> Iterator[None]:
     """What a write has made before it failed is removed: nobody else knows of it, and a full disk needs the room."""
     try:
         yield
@@ -136,14 +140,13 @@ def rewrite(
     *,
     seen: TableState | None = None,
     kept: int = 0,
-    by_tasks: bool = False,
     is_kept: bool = False,
 ) -> Written:
     """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
     `kept`: up to how many bytes of change rows are given back, for the caller to write, instead of a change file.
-    `by_tasks`: the rows of a frame are written by tasks, however few they are. `is_kept`: Spark keeps the frame's rows, or makes them of
-    some that it keeps; otherwise they are kept here, since they are read three times.
+    `is_kept`: Spark keeps the frame's rows, or makes them of some that it keeps; otherwise they are kept here, since they are read three
+    times.
     `seen`: the table as a transaction sees it that reads as of its begin, where others have changed it since. 40001 for a row that they
     have changed or that it does not see (ON CONFLICT, a cascade), which only the driver's way tells row by row, and where there are many.
     """
@@ -156,7 +159,7 @@ def rewrite(
         count, files = counted["changes"][0].as_py(), counted["files"][0].as_py()
         if not count:
             return Written([], 0)
-        if not by_tasks and count <= small_enough([state]):
+        if count <= small_enough([state]):
             return _rewrite_small(table, relation, state, held.toArrow(), seen, kept)
         if seen is not None:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
@@ -204,23 +207,43 @@ def _rewrite_small(
 ) -> Written:
     if not changed.num_rows:
         return Written([], 0)
-    changed = changed.combine_chunks()
     refuse_unseen(table, seen, changed["file"])
+    written = write_changed(table, relation, state, changed, kept=kept)
+    gone = positions(table, changed.select(["file", "row"]).filter(pc.is_valid(changed["old"])))
+    return with_deletions(table, state, written.actions, gone, written.changes, written.rows)
+
+
+def with_deletions(
+    table: DeltaTable, state: TableState, actions: Sequence[Action], gone: Positions, changes: int, rows: pa.Table | None = None
+) -> Written:
+    """The files of changed rows (`actions`) with the deletion of the rows whose place they take."""
+    with _whole(table, actions):
+        deletions = mark_deleted(table, state, gone) if gone else []
+    return Written([*deletions, *actions], changes, rows)  # what is left of a file comes before what is new
+
+
+def write_changed(
+    table: TableFolder, relation: Relation, state: TableState, changed: pa.Table, *, kept: int = 0, number: int = 0
+) -> Written:
+    """Write the new rows and the change rows of changed rows (as for `rewrite`, at least one); their old rows are not deleted by it.
+
+    Runs in the driver and in tasks. `number`: the place of the files among those of one write. `kept`: as for `rewrite`.
+    """
+    changed = changed.combine_chunks()
     old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
     has_old, has_new = np.asarray(old.is_valid()), np.asarray(new.is_valid())
     schema = _flat(relation, state, new.slice(0, 0)).append_column(CHANGE, pa.array([], pa.string())).schema
     pieces = _change_pieces(relation, state, old, new, has_old, has_new)
     rows = pa.concat_tables(pieces).combine_chunks() if old.nbytes + new.nbytes <= kept else None
     actions: list[Action] = [
-        parquet.write_changes(table.path, schema, pieces, state.physical) if rows is None else parquet.unwritten_changes(rows.nbytes)
+        parquet.write_changes(table.path, schema, pieces, state.physical, number)
+        if rows is None
+        else parquet.unwritten_changes(rows.nbytes)
     ]
     with _whole(table, actions):
         if has_new.any():
             added = new if has_new.all() else new.filter(pa.array(has_new))
-            actions.insert(0, parquet.write(table.path, _flat(relation, state, added), state.physical))
-        if has_old.any():
-            places = changed.select(["file", "row"]).filter(pa.array(has_old))
-            actions[:0] = mark_deleted(table, state, places["file"], places["row"])  # what is left of a file comes before what is new
+            actions.insert(0, parquet.write(table.path, _flat(relation, state, added), state.physical, number))
     return Written(actions, changed.num_rows, rows)
 
 
@@ -266,10 +289,7 @@ def files_of(table: DataPath, actions: Sequence[Action], rows: pa.Table | None =
     """
     changed = sorted((a["cdc"] for a in actions if "cdc" in a), key=file_action.order)
     if changed:
-        counts = [
-            rows.num_rows if rows is not None else pq.read_metadata(data_location.local(table / unquote(each["path"]))).num_rows
-            for each in changed
-        ]
+        counts = [rows.num_rows if rows is not None else parquet.rows_of(table / unquote(each["path"])) for each in changed]
         return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(changed, counts, strict=True))
     added = sorted((a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)), key=file_action.order)
     return tuple(WrittenFile(file["path"], file["size"], file_action.records(file), paired=False) for file in added)
@@ -324,17 +344,21 @@ def on_other_state(table: DeltaTable, state: TableState, other: TableState, acti
     return made + [file_action.marked(other.files[path], described[path]) for path in vectors]
 
 
-def mark_deleted(table: DeltaTable, state: TableState, files: pa.ChunkedArray, rows: pa.ChunkedArray) -> list[Action]:
-    """The actions that delete rows by position, without Spark: `remove` of each file, `add` with its new vector unless no row is left.
+def positions(table: TableFolder, places: pa.Table) -> Positions:
+    """The positions of rows (columns file: URI, row)."""
+    grouped = places.group_by("file", use_threads=False).aggregate([("row", "list")])
+    found = zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True)
+    return {table.name(uri): np.asarray(rows.values, np.int64) for uri, rows in found}
 
-    Where the table has no deletion vectors, the rows that are left are in new files (`copy_on_write`).
+
+def mark_deleted(table: DeltaTable, state: TableState, gone: Positions) -> list[Action]:
+    """The actions that delete rows, without Spark: `remove` of each file, `add` with its new vector unless no row is left.
+
+    If the table has no deletion vectors, the rows that are left are in new files (`copy_on_write`).
     """
-    grouped = pa.table({"file": files, "row": rows}).group_by("file", use_threads=False).aggregate([("row", "list")])
     vectors: dict[str, deletion_vector.Rows] = {}
     actions: list[Action] = []
-    for uri, found in zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True):
-        path = table.name(uri)
-        rows_found = np.asarray(found.values, np.int64)
+    for path, rows_found in gone.items():
         # a transaction that reads as of its begin has found rows that another has changed since
         if path not in state.files:
             raise PostgresError("40001", "could not serialize access due to concurrent update")

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
-from headgate.changes import lookup, net
+from headgate.changes import lookup
 from headgate.commands import disclosure, stored_expression
 from headgate.commands.constraint import reference_key
 from headgate.commands.deferral import Deferrable
@@ -36,6 +36,9 @@ from headgate.types.text.text import write_text
 
 if TYPE_CHECKING:
     from headgate.commands.session import Session
+
+_BROADCAST_KEYS = 200_000
+"""Up to so many keys go to all tasks that read a table; they pass through the driver."""
 
 
 def judged(session: Session, relation: Relation) -> list[Index]:
@@ -197,7 +200,7 @@ def _met(there: DataFrame, new: DataFrame, index: Index, *, looked_up: bool) -> 
     for key in keys:
         met = met & (F.col(key).eqNullSafe(F.col(f"n_{key}")) if index.nulls_not_distinct else F.col(key) == F.col(f"n_{key}"))
     if looked_up:
-        wanted = F.broadcast(wanted) if wanted.count() <= net.BROADCAST_KEYS else wanted.hint("merge")
+        wanted = F.broadcast(wanted) if wanted.count() <= _BROADCAST_KEYS else wanted.hint("merge")
     hit = there.join(wanted, met, "left_semi").select(*[f"v{place}" for place in range(len(keys))]).limit(1)
     return None if hit.isEmpty() else hit
 

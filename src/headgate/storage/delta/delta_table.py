@@ -28,6 +28,7 @@ from headgate.storage import rows
 from headgate.storage.delta import alteration, array_column, delta_log, file_action, parquet
 from headgate.storage.delta.commit_mark import marked_with, transaction_of
 from headgate.storage.delta.file_action import Action, records
+from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState, advance, after, difference
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
@@ -162,14 +163,12 @@ class Delta:
         return self.Action.fromJson(json.dumps(action))
 
 
-class DeltaTable:
+class DeltaTable(TableFolder):
     """The Delta table of one relation. Not for concurrent writers: the engine's table lock keeps them apart."""
 
     def __init__(self, delta: Delta, path: DataPath) -> None:
+        super().__init__(path, delta.raw_path(path))
         self.delta = delta
-        self.path = path
-        self._base = delta.raw_path(path) + "/"
-        self._root = data_location.root(path)
         self.has_failed = False
         """Whether a job of Spark has failed while it wrote: what it has written nobody else knows."""
 
@@ -232,13 +231,13 @@ class DeltaTable:
             str(v) for v in files.select(F.to_json(F.struct(F.struct("*").alias("add")), options).alias("j")).toArrow()["j"].to_pylist()
         ]
 
-    def frame(self, state: TableState, *, positions: bool = False, in_order: bool = False, by_tasks: bool = False) -> DataFrame:
+    def frame(self, state: TableState, *, positions: bool = False, in_order: bool = False) -> DataFrame:
         """The rows at a version; with `positions` also FILE (URI) and ROW (index in the file).
 
         `in_order`: those of a small table in the order in which they were written, as a heap has them; otherwise Spark reads the largest
-        file first. Rows that an UPDATE has changed are written anew, and so come last. `by_tasks`: the driver reads nothing beforehand.
+        file first. Rows that an UPDATE has changed are written anew, and so come last.
         """
-        held = None if by_tasks else self.held(state, positions=positions)
+        held = self.held(state, positions=positions)
         if held is not None:
             row = StructType([*state.schema.fields, *(PLACE.fields if positions else ())])
             return in_one_piece(self.delta.spark, held, row)
@@ -318,13 +317,6 @@ class DeltaTable:
             self.has_failed = True
             raise
 
-    def touched(self, state: TableState, files: Iterable[str]) -> dict[str, Action]:
-        """The `add` actions of files (URIs) by path. 40001 where one is not the table's any more."""
-        names = [self.name(uri) for uri in files]
-        if any(name not in state.files for name in names):
-            raise PostgresError("40001", "could not serialize access due to concurrent update")
-        return {name: state.files[name] for name in names}
-
     def deletions(self, state: TableState, positions: DataFrame, files: Iterable[str]) -> list[Action]:
         """The actions that delete rows (columns FILE, ROW) of these files (URIs) by deletion vectors: one Spark job."""
         d = self.delta
@@ -353,14 +345,6 @@ class DeltaTable:
             if not file_action.is_emptied(add, vector["cardinality"]):
                 left.append(file_action.marked(add, vector))
         return removed + left
-
-    def name(self, uri: str) -> str:
-        """The path in the log of a file that Spark names by its URI."""
-        return uri[uri.index(self._base) + len(self._base) :]
-
-    def uri(self, name: str) -> str:
-        """The URI of a file by its path in the log, as Spark's metadata columns have it."""
-        return f"{self._root}{self._base}{name}"
 
     def stage(self, state: TableState, actions: Sequence[Action]) -> TableState:
         """The state after `actions` that are not committed: for the transaction that staged them to read and to write on."""

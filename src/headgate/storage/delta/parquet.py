@@ -62,13 +62,13 @@ def counted(table: DataPath, files: Mapping[str, Action]) -> Mapping[str, Action
         if file_action.is_counted(add):
             continue
         with contextlib.suppress(FileNotFoundError, pa.ArrowInvalid):
-            statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": _rows(table / unquote(path))}
+            statistics = {**json.loads(add.get("stats") or "{}"), "numRecords": rows_of(table / unquote(path))}
             found[path] = {**add, "stats": json.dumps(statistics)}
     return {**files, **found} if found else files
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _rows(path: DataPath) -> int:
+def rows_of(path: DataPath) -> int:
     """The number of rows in a file, from its footer. FileNotFoundError, ArrowInvalid where it is damaged."""
     with data_location.opened(path) as file:
         return int(pq.read_metadata(file).num_rows)
@@ -142,10 +142,15 @@ def is_unwritten(path: str) -> bool:
     return path.startswith(_UNWRITTEN)
 
 
-def write_changes(table: DataPath, schema: pa.Schema, pieces: Iterable[pa.Table], physical: Mapping[str, str]) -> dict[str, Any]:
-    """Writes a change file of rows that come piece by piece (a column `_change_type` among theirs); its `cdc` action."""
+def write_changes(
+    table: DataPath, schema: pa.Schema, pieces: Iterable[pa.Table], physical: Mapping[str, str], number: int = 0
+) -> dict[str, Any]:
+    """Writes a change file of rows that come piece by piece (a column `_change_type` among theirs); its `cdc` action.
+
+    `number`: as for `write`.
+    """
     schema = pa.schema([field.with_name(physical.get(field.name, field.name)) for field in schema])
-    path = f"_change_data/cdc-00000-{uuid.uuid4()}.c000.snappy.parquet"
+    path = f"_change_data/cdc-{number:05d}-{uuid.uuid4()}.c000.snappy.parquet"
     data_location.make_folder(table / "_change_data")
     told = [field.name for field in schema if not pa.types.is_floating(field.type)]
     with data_location.written(table / path) as place:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.local_relation import local_frame
-
-T = TypeVar("T")
 
 FEW_BYTES = 4 << 20
 """What a plan may hold of a cluster's tasks."""
@@ -34,56 +31,36 @@ def handed_over(spark: SparkSession, rows: pa.Table, place: DataPath | None) -> 
     if place is None or rows.nbytes <= FEW_BYTES:
         yield local_frame(spark, rows)
         return
-    with _folder(place, "rows") as folder:
+    with folder(place, "rows") as made:
         pieces = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
-        data_location.together(place, lambda piece: _write_rows(folder, piece), pieces)
-        yield spark.read.schema(local_frame(spark, rows.slice(0, 1)).schema).parquet(data_location.uri(folder))
+        data_location.together(place, lambda piece: _write_rows(made, piece), pieces)
+        yield spark.read.schema(local_frame(spark, rows.slice(0, 1)).schema).parquet(data_location.uri(made))
 
 
 def kept(spark: SparkSession, pieces: Iterable[pa.Table], place: DataPath) -> tuple[DataFrame, Callable[[], None]]:
     """A frame of the rows of some tables, alike and at least one, none of which is held; and what is to be called when it is of no use."""
     with contextlib.ExitStack() as stack:
-        folder, schema = stack.enter_context(_folder(place, "rows")), None
+        made, schema = stack.enter_context(folder(place, "rows")), None
         for piece in pieces:
-            _write_rows(folder, piece)
+            _write_rows(made, piece)
             schema = schema or local_frame(spark, piece.slice(0, 1)).schema
         assert schema is not None
-        frame = spark.read.schema(schema).parquet(data_location.uri(folder))
+        frame = spark.read.schema(schema).parquet(data_location.uri(made))
         forget = stack.pop_all().close
     return frame, forget
 
 
 @contextlib.contextmanager
-def contents_handed_over(
-    spark: SparkSession, things: Iterable[T], content: Callable[[T], bytes], size: int, place: DataPath
-) -> Iterator[DataFrame]:
-    """Inside, a frame with a row for each thing: `content` binary, what `content` gives for it, of `size` bytes in all; in no order.
-
-    The contents are made one after the other, or some at a time, and not held. The files go at the end.
-    """
-    if size <= FEW_BYTES:
-        yield local_frame(spark, pa.table({"content": pa.array([content(each) for each in things], pa.binary())}))
-        return
-    with _folder(place, "contents") as folder:
-        data_location.together(place, lambda each: _write_bytes(folder, content(each)), things)
-        yield spark.read.format("binaryFile").load(data_location.uri(folder)).select("content")
-
-
-@contextlib.contextmanager
-def _folder(place: DataPath, what: str) -> Iterator[DataPath]:
-    folder = place / f"{what}-{uuid.uuid4()}"
+def folder(place: DataPath, what: str) -> Iterator[DataPath]:
+    """Inside, a folder for files that are on their way; it goes at the end."""
+    made = place / f"{what}-{uuid.uuid4()}"
     try:
-        data_location.make_folder(folder)
-        yield folder
+        data_location.make_folder(made)
+        yield made
     finally:
-        data_location.remove_tree(folder)
+        data_location.remove_tree(made)
 
 
-def _write_rows(folder: DataPath, rows: pa.Table) -> None:
-    with data_location.written(folder / f"{uuid.uuid4()}.parquet", kept=False) as file:
+def _write_rows(place: DataPath, rows: pa.Table) -> None:
+    with data_location.written(place / f"{uuid.uuid4()}.parquet", kept=False) as file:
         pq.write_table(rows, file, coerce_timestamps="us")
-
-
-def _write_bytes(folder: DataPath, content: bytes) -> None:
-    with data_location.written(folder / f"{uuid.uuid4()}.bin", kept=False) as file:
-        file.write_bytes(content)

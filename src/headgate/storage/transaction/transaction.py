@@ -296,19 +296,16 @@ class Transaction(Uncommitted):
         added = [batch for table in pending for batch in table.select(names).to_batches()]
         return itertools.chain(self._table(relation).pieces(state, names), added)
 
-    def positions(self, relation: Relation, *, keeps_keys: bool = False, by_tasks: bool = False) -> DataFrame:
+    def positions(self, relation: Relation, *, keeps_keys: bool = False) -> DataFrame:
         """As `frame`, and where each row is: FILE string (URI), ROW bigint. For `rewrite`; takes the table's write lock.
 
-        `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for. `by_tasks`: also
-        what a small table holds is read by tasks.
+        `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for.
         """
         if relation.is_partitioned:
-            return self.partitioned(relation).positions(keeps_keys=keeps_keys, by_tasks=by_tasks)
-        if by_tasks:
-            self._lock(relation, beside_claims=keeps_keys)
-        elif (held := self.held_positions(relation, keeps_keys=keeps_keys)) is not None:
+            return self.partitioned(relation).positions(keeps_keys=keeps_keys)
+        if (held := self.held_positions(relation, keeps_keys=keeps_keys)) is not None:
             return in_one_piece(self.engine.spark, held, StructType([*columns(relation).fields, *PLACE.fields]))
-        frame = self._table(relation).frame(self.state(relation), positions=True, in_order=not by_tasks, by_tasks=by_tasks)
+        frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
 
     def held_positions(self, relation: Relation, *, keeps_keys: bool = False) -> pa.Table | None:
@@ -433,6 +430,11 @@ class Transaction(Uncommitted):
         rows = sum(file_action.records(action["add"]) for action in actions)
         return self._stage_written(key, write.Written(list(actions), rows))
 
+    def add_changed(self, relation: Relation, actions: Sequence[Action], gone: write.Positions, changes: int) -> int:
+        """Adds the files of changed rows that tasks have written into `data_path`, and deletes the rows whose place they take."""
+        key = self._lock(relation)
+        return self._stage_written(key, write.with_deletions(self.engine.table(key), self._base(key), actions, gone, changes))
+
     def replace_rows(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
         """As `rewrite`, but no stream sees it: ALTER TABLE gives the rows of an added column its default."""
         key = self._lock(relation)
@@ -445,20 +447,19 @@ class Transaction(Uncommitted):
         """Stages file actions that change no row (`compaction`); the table's lock is held."""
         self._stage(key, actions)
 
-    def rewrite(self, relation: Relation, changed: DataFrame | pa.Table, *, by_tasks: bool = False, is_kept: bool = False) -> int:
+    def rewrite(self, relation: Relation, changed: DataFrame | pa.Table, *, is_kept: bool = False) -> int:
         """Updates, deletes and inserts rows; the number of changes.
 
         `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
-        as `positions` gave it, each at most once. Order of the changes: the order of the frame. `by_tasks`: also few rows of a frame are
-        written by tasks. `is_kept`: as for `write.rewrite`.
+        as `positions` gave it, each at most once. Order of the changes: the order of the frame. `is_kept`: as for `write.rewrite`.
         """
         if relation.is_partitioned:
-            return self.partitioned(relation).rewrite(changed, by_tasks=by_tasks)
+            return self.partitioned(relation).rewrite(changed)
         key = self._lock(relation)
         room = self._open.held.room
         seen = self._seen(key)
         table, base = self.engine.table(key), self._base(key)
-        written = write.rewrite(table, relation, base, changed, seen=seen, kept=room, by_tasks=by_tasks, is_kept=is_kept)
+        written = write.rewrite(table, relation, base, changed, seen=seen, kept=room, is_kept=is_kept)
         return self._stage_written(key, written)
 
     def _stage_written(self, key: Key, written: write.Written) -> int:

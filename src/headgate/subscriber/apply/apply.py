@@ -1,7 +1,8 @@
 """Applies segments: decode, convert, merge, one commit for all tables together with the origin's progress.
 
-One `Applier` per stream, used by the apply worker for all ready tables and by a table sync for its one table. A large segment is decoded
-and merged part by part, so that a transaction of any size is applied in bounded memory (`batch`).
+One `Applier` per stream, used by the apply worker for all ready tables and by a table sync for its one table. The driver decodes and merges
+a segment part by part, so that a transaction of any size is applied in bounded memory; one of more than `small_batch_rows` changes is one
+Spark job (`batch`).
 What must hold: data and progress are one commit; a segment that fails leaves nothing; what fails is found by halving, so that the
 transactions before the failing one are applied and the error names exactly that one.
 """
@@ -27,8 +28,9 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import SubscriptionRel
-from headgate.changes.merge import merge
+from headgate.changes.merge import merge, merged_by_tasks
 from headgate.changes.merged import Merged
+from headgate.changes.tasks import Part, TaskTable
 from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
@@ -36,9 +38,10 @@ from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply import conflict, decoding, evolution, insertion, leaf_constraints, partitioned, row_completion, updated_rows
-from headgate.subscriber.apply.batch import PART_SIZE, Batch
+from headgate.subscriber.apply.batch import Batch
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
+from headgate.subscriber.apply.decoding import TableChanges
 from headgate.subscriber.apply.evolution import Evolve, Evolved, Told
 from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
 from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
@@ -53,6 +56,8 @@ PENDING_PAUSE = 1.0
 FAILED_PAUSE = 5.0
 """The same after an error, such as a conflict with a table sync."""
 NOT_HALVED = frozenset({"57P01", "57014", "53100", "53200"})
+_OPERATIONS = {"d": "U", "i": "U"}
+"""What the halves of an UPDATE are (`changes.net`)."""
 Later = dict[tuple[int, int], tuple[Relation, Index]]
 """Unique indexes (of a table, by oids) that are looked at when all of a segment is written."""
 
@@ -67,6 +72,8 @@ class AppliedStream:
     only: int | None = None
     everything: bool = False
     """Whether no table's state is asked for: a prepared transaction is ended by hand, its tables were ready when it was prepared."""
+    name: str = ""
+    """The name of the subscription, which Spark shows with the jobs."""
 
     def applied_from(self, relation: int, state: SubscriptionRel | None) -> int | None:
         """Return the commit LSN from which on changes of a table are applied; None: not at all (should_apply_changes_for_rel)."""
@@ -182,7 +189,7 @@ class Applier:
 
     def _apply_retrying(self, segment: Segment, *, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None) -> None:
         self._follow(segment)
-        by_tasks = self._is_decoded_by_tasks(segment)
+        by_tasks = self._is_for_tasks(segment)
         nullable: set[tuple[str | None, ...]] = set()
         for attempt in range(10):
             try:
@@ -319,9 +326,9 @@ class Applier:
             self.unfollowed = error.message
             _log.warning("could not follow what the publisher has altered, trying again in %d s: %s", FAILED_PAUSE, error.message)
 
-    def _is_decoded_by_tasks(self, segment: Segment) -> bool:
-        """Whether Spark's tasks decode a segment: all of them where every batch is theirs, large ones where there is a cluster."""
-        return not self.engine.small_batch_rows or (self.engine.on_cluster and segment.size > PART_SIZE)
+    def _is_for_tasks(self, segment: Segment) -> bool:
+        """Whether a segment is large enough for Spark's tasks."""
+        return not self.engine.small_batch_rows or segment.frames > self.engine.small_batch_rows
 
     def _apply_once(
         self, segment: Segment, *, by_tasks: bool, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None
@@ -373,22 +380,77 @@ class Applier:
         later: Later = {}
         known: set[int] = set()
         with contextlib.ExitStack() as behind:
-            frames = behind.enter_context(contextlib.closing(batch.frames(by_tasks=by_tasks)))
-            while True:
-                with self._timed("decode"):
-                    found = next(frames, None)
-                if found is None:
-                    break
-                relation, key, frame = found
-                self.stopping()
-                if relation.oid not in known:
-                    behind.enter_context(leaf_constraints.unique(transaction, relation, self.unique))
-                    known.add(relation.oid)
-                with self._timed("merge"):
-                    self._merge(transaction, relation, key, frame, later, cut=batch.is_cut)
+            if by_tasks and (wanted := batch.for_tasks()) is not None:
+                known |= self._write_by_tasks(batch, wanted, later, behind)
+            else:
+                self._write_frames(batch, later, known, behind)
             for relation, index in later.values():
                 self._look_at(transaction, relation, index)
         return bool(known)
+
+    def _write_frames(self, batch: Batch, later: Later, known: set[int], behind: contextlib.ExitStack) -> None:
+        """Writes a segment's changes in the driver, a frame at a time; notes the tables in `known`."""
+        transaction = batch.transaction
+        frames = behind.enter_context(contextlib.closing(batch.frames()))
+        while True:
+            with self._timed("decode"):
+                found = next(frames, None)
+            if found is None:
+                return
+            relation, key, frame = found
+            self.stopping()
+            if relation.oid not in known:
+                behind.enter_context(leaf_constraints.unique(transaction, relation, self.unique))
+                known.add(relation.oid)
+            with self._timed("merge"):
+                self._merge(transaction, relation, key, frame, later, cut=batch.is_cut)
+
+    def _write_by_tasks(self, batch: Batch, wanted: Sequence[TableChanges], later: Later, behind: contextlib.ExitStack) -> set[int]:
+        """Writes a segment's changes by tasks; the tables that are written. A batch that tasks cannot net is REFUSED, and the driver's."""
+        transaction, written = batch.transaction, set()
+        tables = []
+        for each in wanted:
+            relation = each.mappings[0].local
+            behind.enter_context(leaf_constraints.unique(transaction, relation, self.unique))
+            if each.truncated >= 0:
+                self._check_rights(transaction, relation, {"T"})
+                transaction.truncate([relation])
+                written.add(relation.oid)
+            tables.append(TaskTable.of(transaction, relation, each.mappings[0].key or ()))
+        if not tables:
+            return written
+        text = f"apply {self.stream.name} {batch.segment.end}: {batch.changes:,} changes of {len(tables)} table{'s'[: len(tables) > 1]}"
+        with self._timed("merge"):
+            found = batch.run(wanted, tables, text)
+            for number, table in enumerate(tables):
+                parts = [part for part in found if part.table == number]
+                if parts:
+                    self._stage(transaction, table, wanted[number].mappings[0].key, parts, later)
+                    written.add(table.relation.oid)
+        return written
+
+    def _stage(self, transaction: Transaction, table: TaskTable, key: tuple[int, ...] | None, parts: Sequence[Part], later: Later) -> None:
+        """Stages what tasks have written for one table, with the rights and the constraints of what is applied."""
+        relation = table.relation
+        self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
+        ops = {_OPERATIONS.get(op, op) for part in parts for op in part.ops}
+        self._check_rights(transaction, relation, ops)
+        if "I" not in ops:
+            self.place.message = "UPDATE"
+        done = merged_by_tasks(transaction, table, parts)
+        if done is None:
+            raise PostgresError("XX000", decoding.REFUSED)
+        self.engine.statistics.merged(by_spark=True)
+        self._take(transaction, relation, done)
+        later.update({(relation.oid, index.oid): (relation, index) for index in self._others(relation, key)})
+
+    def _take(self, transaction: Transaction, relation: Relation, done: Merged) -> None:
+        """Counts what a merge has done; 23505 if it has met a key that is there."""
+        if done.conflict is not None:
+            raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
+        self._done.count(relation.oid, done.changes, done.missing)
+        if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
+            partitioned.tell_skipped(transaction, relation, done.skipped)
 
     def _look_at(self, transaction: Transaction, relation: Relation, index: Index) -> None:
         """23505 if a table has a key of a unique index twice."""
@@ -410,8 +472,7 @@ class Applier:
         """The same, but for the indexes in `later`, which are looked at behind the last frame; `cut`: more of the table may follow."""
         self.place.relation, self.place.column, self.place.message = f"{relation.schema}.{relation.name}", None, "INSERT"
         ops = _ops(frame)
-        if self.rights is not None:
-            self._check_rights(self.rights, transaction, relation, ops)
+        self._check_rights(transaction, relation, ops)
         firing = self.fired(transaction, relation)
         if firing is not None:
             assert isinstance(frame, pa.Table), "the driver completes such a table's rows"
@@ -444,11 +505,7 @@ class Applier:
         if "I" not in ops:
             self.place.message = "UPDATE"
         for done in self._parts(transaction, relation, key, frame, others, later, cut=cut):
-            if done.conflict is not None:
-                raise partitioned.duplicate_key(transaction, relation, done.conflict.key)
-            self._done.count(relation.oid, done.changes, done.missing)
-            if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
-                partitioned.tell_skipped(transaction, relation, done.skipped)
+            self._take(transaction, relation, done)
 
     def _parts(
         self, transaction: Transaction, relation: Relation, key: tuple[int, ...] | None, frame: pa.Table | DataFrame,
@@ -473,17 +530,13 @@ class Applier:
             return []
         return [index for index in relation.indexes if index.unique and set(index.attnums) != set(key or ())]
 
-    def _check_rights(
-        self,
-        rights: Callable[[CatalogCursor, Relation, set[str]], None],
-        transaction: Transaction,
-        relation: Relation,
-        ops: set[str],
-    ) -> None:
+    def _check_rights(self, transaction: Transaction, relation: Relation, ops: set[str]) -> None:
+        if self.rights is None:
+            return
         for op in sorted(ops):
             self.place.message = conflict.MESSAGES[op]
             shown, self.place.relation = self.place.relation, None if op == "T" else self.place.relation
-            rights(transaction.cursor, relation, {op})
+            self.rights(transaction.cursor, relation, {op})
             self.place.relation = shown
         self.place.message = "INSERT"
 

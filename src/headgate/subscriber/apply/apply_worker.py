@@ -55,7 +55,7 @@ class ApplyWorker(Worker):
 
     def __init__(self, launcher: Launcher, subscription: Subscription) -> None:
         super().__init__(launcher, subscription, f"apply worker {subscription.name}")
-        stream = AppliedStream(subscription.oid, subscription.database, self.origin)
+        stream = AppliedStream(subscription.oid, subscription.database, self.origin, name=subscription.name)
         self.applier = Applier(self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique)
         self.applier.triggers = self.triggers
         self.applier.follow = subscription.schema_evolution == "follow"

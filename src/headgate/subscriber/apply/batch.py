@@ -1,14 +1,15 @@
 """A segment inside a transaction of its applier: which of its changes are to be applied, as one changes frame per local table.
 
-Made by `apply` for each segment. A segment is read and decoded part by part, so that a transaction of any size takes the memory of a part;
-each table then gets a frame for each part. Where tasks decode (`decoding`), a table gets one frame of Spark's for the whole segment; where
-rows of some table must be completed here, one for each part, and that table's is brought to the driver. TRUNCATEs become frames of their
-own; what was inserted before a TRUNCATE … RESTART IDENTITY is left out.
+Made by `apply` for each segment. `frames`: the driver reads and decodes a segment part by part, so that a transaction of any size takes the
+memory of a part; each table then gets a frame for each part. TRUNCATEs become frames of their own; what was inserted before a
+TRUNCATE … RESTART IDENTITY is left out. `for_tasks`: what tasks need to decode and apply the whole segment as one job (`changes.tasks`);
+the one place that says which changes only the driver applies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+import contextlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from headgate.catalog.relation import foreign_key as foreign_keys
 from headgate.catalog.relation import relation as relations
@@ -24,15 +24,16 @@ from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_column
+from headgate.changes import tasks
+from headgate.changes.tasks import TaskTable
+from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
-from headgate.storage.spark import exchange
-from headgate.storage.spark.local_relation import local_frame
-from headgate.storage.spark.persisted import persisted
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conversion, decoding, leaf_constraints, row_completion
-from headgate.subscriber.apply.decoding import DecodeTask, TableChanges
+from headgate.subscriber.apply import conversion, decoding, leaf_constraints, partitioned, row_completion
+from headgate.subscriber.apply.decoding import MOST_FRAME, SegmentSource, TableChanges
 from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, local_relation, map_relation
+from headgate.subscriber.apply.updated_rows import Reads
 from headgate.types import buffers
 from headgate.walreceiver.segment import Segment, SegmentPart
 
@@ -43,11 +44,9 @@ PART_SIZE = 64 << 20
 """Bytes of a segment that are decoded at a time."""
 
 Numbers = npt.NDArray[np.int64]
-Frame = tuple[Relation, tuple[int, ...] | None, pa.Table | DataFrame]
+Frame = tuple[Relation, tuple[int, ...] | None, pa.Table]
 Truncated = list[tuple[int, Mapping, pa.Table]]
 """The frames of TRUNCATEs, with their place."""
-Surveyed = dict[m.Relation, Mapping]
-"""The relations of a part whose changes are to be applied."""
 
 
 class Batch:
@@ -66,7 +65,7 @@ class Batch:
         self.said = decoding.told(applier.relations.values(), segment)
         """What the publisher has said of its relations."""
         self.is_cut = False
-        """Whether a table may get several frames: what holds behind the transaction alone may not hold between them. Set by `frames`."""
+        """Whether a table may get several frames: what holds after the transaction alone may not hold between them. Set by `frames`."""
 
     def mapping(self, remote: m.Relation) -> Mapping:
         """The mapping of a published relation."""
@@ -109,21 +108,11 @@ class Batch:
         if count and self._is_outside(local):
             self.left_out[local.oid] = self.left_out.get(local.oid, 0) + count
 
-    def frames(self, *, by_tasks: bool) -> Generator[Frame]:
-        """The frames of the segment's tables, to be applied in this order; one that is Spark's is good until the next is asked for."""
-        truncations, statistics = list(self.truncations(self._truncations())), self.transaction.engine.statistics
-        by_tasks = by_tasks and not self._is_cut_by_sync()
-        surveyed = self._surveyed() if by_tasks else []
+    def frames(self) -> Generator[Frame]:
+        """The frames of the segment's tables, decoded here, to be applied in this order."""
         self.is_cut = self.segment.size > PART_SIZE
-        if not by_tasks or not self._is_uniform(surveyed):
-            yield from self._decoded(truncations)
-            statistics.decoded(by_spark=False)
-            return
-        if not any(self._is_completed(found) for tables in surveyed for found in tables.values()):
-            surveyed, self.is_cut = [_together(surveyed)], False
-        for part, tables in zip(self.segment.parts(PART_SIZE if self.is_cut else max(self.segment.size, 1)), surveyed, strict=True):
-            yield from self._by_tasks(part, tables, truncations)
-        statistics.decoded(by_spark=True)
+        yield from self._decoded(list(self.truncations(self._truncations())))
+        self.transaction.engine.statistics.decoded(by_spark=False)
 
     def _is_cut_by_sync(self) -> bool:
         """Whether a table's changes are applied from a place inside of the segment: it may have other columns than those before it."""
@@ -167,78 +156,76 @@ class Batch:
 
     # ---- by tasks ---------------------------------------------------------------------------------------
 
-    def _surveyed(self) -> list[Surveyed]:
-        """For each part of PART_SIZE the relations whose changes are to be applied, with their mapping."""
-        surveyed = []
-        for part in self.segment.parts(PART_SIZE):
-            relations = decoding.known(self.said, part.first_seq)
-            tables: Surveyed = {}
-            for relation, count in decode.survey(*part.read(), relations=relations, first_seq=part.first_seq):
-                local = self._local(relation)
-                if self.applied_from(local) is None:
-                    self._leave_out(local, count)
-                else:
-                    tables[relation] = self.mapping(relation)
-            surveyed.append(tables)
-        return surveyed
+    def for_tasks(self) -> list[TableChanges] | None:
+        """What tasks apply of the segment, a value for each local table; None if some of it is for the driver.
 
-    @staticmethod
-    def _is_uniform(surveyed: list[Surveyed]) -> bool:
-        """Whether each local table's frames have one form, however its relation was described."""
-        forms: dict[int, pa.Schema] = {}
-        every = [found for tables in surveyed for found in tables.values()]
-        return all(forms.setdefault(found.local.oid, form) == form for found in every for form in [conversion.frame_schema(found)])
+        The driver applies the changes of tables without a key, of tables whose rows need defaults, generated columns or constraints
+        (a partition's bounds among them), and of partitioned tables whose leaves do not have one key with the partition columns. It
+        also applies segments with changes larger than MOST_FRAME, and segments inside which the copy of a table ends: its columns may be
+        other ones before that place. What cannot be mapped is for the driver, which tells whether it is changed at all.
+        """
+        if self._is_cut_by_sync() or any(len(piece.lengths) and piece.lengths.max() > MOST_FRAME for piece in self.segment.pieces):
+            return None
+        try:
+            mappings = [self.mapping(remote) for remote in self._said_of_touched()]
+            truncations = list(self.truncations(self._truncations()))
+        except PostgresError:
+            return None
+        found: dict[int, list[Mapping]] = {}
+        for each in [*mappings, *(mapped for _, mapped, _ in truncations)]:
+            if each not in found.setdefault(each.local.oid, []):
+                found[each.local.oid].append(each)
+        if not all(self._is_for_tasks(each) for each in found.values()):
+            return None
+        last = {mapped.local.oid: seq for seq, mapped, _ in truncations}
+        wanted = [(self._wanted(each[0].local, *each), last.get(oid, -1)) for oid, each in found.items()]
+        return [replace(table, truncated=seq) for table, seq in wanted if table is not None]
 
-    def _by_tasks(self, part: SegmentPart, tables: Surveyed, truncations: Truncated) -> Iterator[Frame]:
-        """The frames of a part of the segment, decoded by tasks."""
+    def _said_of_touched(self) -> list[m.Relation]:
+        """The descriptions of the relations that are changed here and whose changes are applied; the changes of others are counted."""
+        here = [each for each in decoding.known(self.said, self.segment.first_seq).values() if each.relation in self.segment.touched]
+        here += [each for seq, each in self.said if seq >= self.segment.first_seq and each.relation in self.segment.touched]
+        applied = [each for each in dict.fromkeys(here) if self.applied_from(self._local(each)) is not None]
+        if any(self._is_outside(self._local(each)) for each in here):
+            for part in self.segment.parts(PART_SIZE):
+                known = decoding.known(self.said, part.first_seq)
+                for relation, count in decode.survey(*part.read(), relations=known, first_seq=part.first_seq):
+                    self._leave_out(self._local(relation), count)
+        return applied
+
+    def _is_for_tasks(self, found: list[Mapping]) -> bool:
+        """Whether tasks apply the changes of a local table, however its relation was described (`for_tasks`)."""
+        local, key = found[0].local, found[0].key
+        if key is None or any(conversion.frame_schema(each) != conversion.frame_schema(found[0]) for each in found):
+            return False
+        if any(self._is_filled(each) for each in found) or not Reads.of(self.transaction, local).is_empty:
+            return False
+        return not local.is_partitioned or partitioned.has_one_key(self.transaction.partitioned(local), key)
+
+    def run(self, wanted: Sequence[TableChanges], tables: Sequence[TaskTable], description: str) -> list[tasks.Part]:
+        """Have tasks decode and apply the segment; `tables` are those of `wanted`, whose TRUNCATEs are staged."""
         engine = self.transaction.engine
-        local: dict[int, list[Mapping]] = {}
-        for found in tables.values():
-            local.setdefault(found.local.oid, []).append(found)
-        ends: dict[int, list[pa.Table]] = {}
-        for found, frame in _within(part, truncations):
-            ends.setdefault(found.local.oid, []).append(frame)
-            local.setdefault(found.local.oid, [])
-        mapped = {found.local.oid: found for found in self.mappings.values()}
+        cores = engine.spark.sparkContext.defaultParallelism
+        slices = decoding.slices_of(self.segment, 2 * cores)
+        handed = decoding.handed_over(slices, engine.exchange) if engine.on_cluster else contextlib.nullcontext(slices)
+        with handed as given:
+            source = SegmentSource(tuple(given), self.said, tuple(wanted), self.session)
+            numbers = engine.spark.range(0, len(given), 1, min(len(given), 2 * cores))
+            count = tasks.partitions(engine.spark, self.segment.size, self.changes, tables)
+            parts = tasks.run(numbers, source, tables, count, description, self.session.types)
+        engine.statistics.decoded(by_spark=True)
+        return parts
 
-        def content(each: SegmentPart) -> bytes:
-            return decoding.content_of(each, decoding.begun_before(self.segment, each))
-
-        pieces = part.parts(decoding.PART_BYTES)
-        with exchange.contents_handed_over(engine.spark, pieces, content, part.size, engine.exchange) as contents:
-            for oid, found_here in local.items():
-                here = ends.get(oid, [])
-                if found_here and not any(self._is_completed(found) for found in found_here):
-                    frame = self._task(*found_here, completed=False).changes(contents)
-                    if here:
-                        frame = frame.union(local_frame(engine.spark, pa.concat_tables(here), frame.schema))
-                    with persisted(frame):
-                        yield mapped[oid].local, mapped[oid].key, frame
-                else:
-                    brought = [self._brought(contents, found) for found in found_here]
-                    yield mapped[oid].local, mapped[oid].key, pa.concat_tables([*brought, *here])
-
-    def _task(self, *found: Mapping, completed: bool) -> DecodeTask:
-        """What tasks do for a local table."""
-        wanted = self._wanted(found[0].local, *found)
-        assert wanted is not None, "what is surveyed is applied"
-        return DecodeTask(self.said, wanted, self.session, completed)
-
-    def _brought(self, contents: DataFrame, found: Mapping) -> pa.Table:
-        """The changes of a relation whose rows are completed here."""
-        self.applier.place.relation = f"{found.local.schema}.{found.local.name}"
-        task = self._task(found, completed=self._is_filled(found))
-        return self.completed(task.changes(contents).toArrow().cast(conversion.frame_schema(found)), found)
+    @property
+    def changes(self) -> int:
+        """How many changes the segment has."""
+        return self.segment.frames - 2 * len(self.segment.transactions) - len(self.segment.others)
 
     def _is_filled(self, found: Mapping) -> bool:
         """Whether rows of a relation get defaults or generated columns, or are checked, by `row_completion`."""
         if self.applier.rows is None:
             return False
         return row_completion.needed(found.local, found.sources) or self.applier.fired(self.transaction, found.local) is not None
-
-    def _is_completed(self, found: Mapping) -> bool:
-        """Whether rows of a relation are completed or checked in the driver: here, and those of UPDATEs by `updated_rows`."""
-        return self._is_filled(found) or (self.applier.rows is not None and bool(leaf_constraints.further(self.transaction, found.local)))
 
     def completed(self, frame: pa.Table, found: Mapping) -> pa.Table:
         """The frame with the rows of its INSERTs completed and checked, if the table needs it."""
@@ -292,10 +279,6 @@ class Batch:
             elif isinstance(other, m.Truncate):
                 txn = int(np.searchsorted(begins, seq, side="right")) - 1
                 yield decode.Truncation(txn, lsn, seq, other, tuple(known[oid] for oid in other.relations if oid in known))
-
-
-def _together(surveyed: list[Surveyed]) -> Surveyed:
-    return {relation: found for tables in surveyed for relation, found in tables.items()}
 
 
 def _within(part: SegmentPart, truncations: Truncated) -> list[tuple[Mapping, pa.Table]]:

@@ -1,47 +1,47 @@
-"""Decoding by Spark's tasks: a segment as one lazy changes frame for each local table, of which a task makes some parts.
+"""Decoding by Spark's tasks: the slices of a segment, which tasks read, decode and convert (the `Source` of `changes.tasks`).
 
-Used by `batch` for segments that tasks shall decode (all where `small_batch_rows = 0`, large ones where there is a cluster); what comes of
-it is what `decode` and `conversion` make in the driver, with the same code.
+What comes of it is what `batch` makes in the driver, with the same functions: `pgoutput.decode` and `conversion`.
 
-    driver    looks who is changed in the segment (`survey`: tags and OIDs, no values), cuts it into parts of PART_BYTES and hands
-              each over with what a task must know of what came before: its first seq, and the commit LSN of the transaction that has begun
-    task      finds the relations as they were described at its part's beginning (`told`), decodes its table's, converts the values
+    driver    cuts the segment into slices without reading it, and tells tasks what they must know of what came before each: the
+              descriptions of relations, and the commit LSN of the transaction that has begun. Executors of a cluster do not see the
+              segment's file: the driver writes the slices to the data location for them
+    task      reads its slices, finds the relations as they were described there, decodes, converts the values
 
-What must hold: a task depends on nothing but its part and itself, so that Spark may run it again, and on a frame being read twice nothing
-changes. An error in a task is raised there without the values that PostgreSQL's message shows, since executors have logs of their own: the
-applier decodes a transaction that fails once more by itself, and raises what that raises.
+What must hold: a task depends on nothing but its slices and itself, so that Spark may run it again. An error in a task is raised there
+without the values that PostgreSQL's message shows, since executors have logs of their own: the applier decodes a segment that
+fails once more by itself, and raises what that raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
+import pyarrow.compute as pc
 
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
-from headgate.pgoutput.outline import Numbers, starts_of
-from headgate.storage.spark import failure
+from headgate.pgoutput.outline import Bytes, Numbers, starts_of
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
+from headgate.storage.spark import exchange, failure
 from headgate.subscriber.apply import conversion
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
 from headgate.subscriber.apply.relation_map import Mapping
-from headgate.types import registry
-from headgate.walreceiver.segment import Segment, SegmentPart
+from headgate.walreceiver.segment import Segment, SegmentPart, SegmentPiece
 
-PART_BYTES = 4 << 20
+SLICE_BYTES = 4 << 20
 """Bytes of a segment that a task decodes at a time."""
-FRAME_ROWS = 20_000
-"""Changes of a record batch."""
+LEAST_BYTES = 256 << 10
+MOST_FRAME = 16 << 20
+"""Bytes of a change that passes through Spark: it is a value in Java's heap."""
 REFUSED = "a part of a segment could not be decoded"
 """The message of the error that a task raises in place of PostgreSQL's."""
-_HEAD = 3
-"""Numbers before the lengths of a part's content."""
 
 Told = tuple[tuple[int, m.Relation], ...]
 """What the publisher said of relations, by seq, in order; -1: before the segment."""
@@ -55,6 +55,8 @@ class TableChanges:
     applied_from: int
     restarted: int
     """Where the last TRUNCATE … RESTART IDENTITY stands: what was inserted before is lost, it would take the first numbers; -1: nowhere."""
+    truncated: int = -1
+    """The place of the last TRUNCATE, if tasks apply the changes: those before it are decoded and dropped; -1: there is none."""
 
     def chosen(self, changes: decode.Changes, commit_lsn: Numbers) -> decode.Changes:
         """Those of the changes; `commit_lsn` of the transaction that had begun before the run of frames, and of those that begin there."""
@@ -69,47 +71,97 @@ class TableChanges:
 
 
 @dataclass(frozen=True)
-class DecodeTask:
-    """What a task does with parts of a segment: the changes frame of one local table. For mapInArrow; the input is of `content_of`."""
+class Slice:
+    """Consecutive frames of a segment: in the segment's file, or in `content` (a file of the exchange, or here).
 
+    `before`: the commit LSN of the transaction that has begun before them, 0 if there is none. A content is the lengths and the frames.
+    """
+
+    first_seq: int
+    before: int
+    frames: int
+    size: int
+    path: str | None
+    offset: int
+    index_offset: int
+    content: bytes | DataPath | None = None
+
+    @classmethod
+    def of(cls, segment: Segment, piece: SegmentPiece) -> Slice:
+        """The slice of a piece of a segment."""
+        part = SegmentPart((piece,))
+        content = None if piece.data is None else content_of(piece)
+        before, frames = begun_before(segment, part), len(piece.lengths)
+        return cls(piece.first_seq, before, frames, piece.size, piece.path, piece.offset, piece.index_offset, content)
+
+    def read(self) -> tuple[Bytes, Numbers]:
+        """The bytes and the lengths of the frames."""
+        if self.content is None:
+            lengths = np.fromfile(f"{self.path}.index", np.uint32, self.frames, offset=4 * self.index_offset)
+            return np.fromfile(f"{self.path}.segment", np.uint8, self.size, offset=self.offset), lengths.astype(np.int64)
+        stored = self.content if isinstance(self.content, bytes) else data_location.local(self.content).read_bytes()
+        content = np.frombuffer(stored, np.uint8)
+        return content[4 * self.frames :], content[: 4 * self.frames].view(np.uint32).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class SegmentSource:
+    """The changes of some local tables, out of the slices whose numbers a task is given."""
+
+    slices: tuple[Slice, ...]
     told: Told
-    table: TableChanges
+    tables: tuple[TableChanges, ...]
     session: InputSettings
-    completed: bool
-    """Whether new rows get their defaults, and are checked, afterwards."""
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The changes of all parts."""
-        registry.use(self.session.types)
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Table]]:
+        """See `changes.tasks.Source`."""
         for batch in given:
-            for content in batch["content"]:
-                yield from self._decoded(np.frombuffer(content.as_buffer(), np.uint8)).to_batches(max_chunksize=FRAME_ROWS)
+            for number in batch.column(0).to_pylist():
+                yield from self._decoded(self.slices[number])
 
-    def _decoded(self, content: np.ndarray) -> pa.Table:
-        first_seq, before, count = content[: 8 * _HEAD].view(np.int64).tolist()
-        lengths = content[8 * _HEAD : 8 * _HEAD + 4 * count].view(np.uint32)
-        data, only = content[8 * _HEAD + 4 * count :], [each.remote for each in self.table.mappings]
+    def _decoded(self, part: Slice) -> Iterator[tuple[int, int, pa.Table]]:
+        data, lengths = part.read()
+        numbers = {mapping.remote: number for number, table in enumerate(self.tables) for mapping in table.mappings}
         try:
             found = decode.decode(
-                data, starts_of(lengths), lengths.astype(np.int64), relations=known(self.told, first_seq), first_seq=first_seq, only=only
-            )
-            commit_lsn = np.concatenate([[before], found.transactions.commit_lsn])
-            chosen = [self.table.chosen(each, commit_lsn) for each in found.changes]
-            frames = [self.table.frame(each, commit_lsn, self.session, ApplyPlace(), completed=self.completed) for each in chosen]
+                data, starts_of(lengths.astype(np.uint32)), lengths, relations=known(self.told, part.first_seq), first_seq=part.first_seq,
+                only=numbers,
+            )  # fmt: skip
+            commit_lsn = np.concatenate([[part.before], found.transactions.commit_lsn])
+            for changes in found.changes:
+                table = self.tables[numbers[changes.relation]]
+                frame = table.frame(table.chosen(changes, commit_lsn), commit_lsn, self.session, ApplyPlace(), completed=False)
+                frame = frame.filter(pc.greater(frame["seq"], table.truncated))
+                if frame.num_rows:
+                    yield numbers[changes.relation], part.first_seq, frame
         except PostgresError as error:
             raise RuntimeError(failure.marked(error.sqlstate, REFUSED)) from None
-        return pa.concat_tables([conversion.frame_schema(self.table.mappings[0]).empty_table(), *frames])
-
-    def changes(self, parts: DataFrame) -> DataFrame:
-        """The changes frame; columns as in `conversion.frame_schema`."""
-        return parts.mapInArrow(self, from_arrow_schema(conversion.frame_schema(self.table.mappings[0]), prefer_timestamp_ntz=True))
 
 
-def content_of(part: SegmentPart, before: int) -> bytes:
-    """A part as a task takes it; `before`: the commit LSN of the transaction that has begun before it, 0 for none."""
-    lengths = np.concatenate([piece.lengths for piece in part.pieces])
-    head = np.array([part.first_seq, before, len(lengths)], np.int64)
-    return b"".join([head.tobytes(), lengths.tobytes(), *(piece.read().tobytes() for piece in part.pieces)])
+def slices_of(segment: Segment, tasks: int) -> list[Slice]:
+    """A segment in slices, for about so many tasks."""
+    size = min(max(segment.size // tasks, LEAST_BYTES), SLICE_BYTES)
+    return [Slice.of(segment, piece) for part in segment.parts(size) for piece in part.pieces]
+
+
+def content_of(piece: SegmentPiece) -> bytes:
+    """The lengths of the frames of a piece, and its bytes."""
+    return piece.lengths.astype(np.uint32).tobytes() + piece.read().tobytes()
+
+
+@contextlib.contextmanager
+def handed_over(slices: Sequence[Slice], place: DataPath) -> Iterator[list[Slice]]:
+    """Inside, the slices lie in files that executors read; they go at the end."""
+    with exchange.folder(place, "contents") as folder:
+
+        def write(part: Slice) -> Slice:
+            data, lengths = part.read()
+            path = folder / f"{part.first_seq}"
+            with data_location.written(path, kept=False) as file:
+                file.write_bytes(lengths.astype(np.uint32).tobytes() + data.tobytes())
+            return replace(part, content=path)
+
+        yield data_location.together(place, write, slices)
 
 
 def begun_before(segment: Segment, part: SegmentPart) -> int:

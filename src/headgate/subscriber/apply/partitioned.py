@@ -56,9 +56,7 @@ def apply(
 ) -> Iterator[Merged]:
     """Merges a batch into a partitioned table, in parts; `key` is that of `with_identity_of_leaves`."""
     table = transaction.partitioned(root)
-    named = None if key is None else {column.name for column in root.columns if column.attnum in key}
-    one_key = all(key_names(leaf) == (None if named is None else frozenset(named)) for leaf in table.leaves)
-    if one_key and (named is None or set(table.router.key_names()) <= named):
+    if has_one_key(table, key):
         for part in complete(frame, root, key):
             yield merge(transaction, root, key, part)
         return
@@ -68,6 +66,13 @@ def apply(
             if done.skipped is not None and _log.isEnabledFor(logging.DEBUG):
                 _tell(done.skipped, [leaf.name] * done.skipped.num_rows, of_partition=True)
             yield replace(done, skipped=None)
+
+
+def has_one_key(table: PartitionedTable, key: tuple[int, ...] | None) -> bool:
+    """Whether rows are found in the table as a whole: all leaves have this key, and the partition columns are in it."""
+    named = None if key is None else frozenset(column.name for column in table.root.columns if column.attnum in key)
+    one_key = all(key_names(leaf) == named for leaf in table.leaves)
+    return one_key and (named is None or set(table.router.key_names()) <= named)
 
 
 def _by_leaf(table: PartitionedTable, frame: pa.Table | DataFrame) -> Iterator[tuple[Relation, pa.Table | DataFrame]]:

@@ -107,7 +107,7 @@ class SyncWorker(Worker):
 
     def applier(self, relation: int) -> Applier:
         """What applies changes of the table alone."""
-        stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation)
+        stream = AppliedStream(self.subscription.oid, self.subscription.database, self.origin, relation, name=self.subscription.name)
         follow = self.subscription.schema_evolution == "follow"
         applier = Applier(
             self.engine, stream, self.session, self.patience, self.rows, self.rights, self.evolve, self.unique,

@@ -89,9 +89,9 @@ def positions(planner: Planner, relation: Relation, keys: WantedKeys, *, keeps_k
 
 
 def _found(planner: Planner, relation: Relation, state: TableState, keys: WantedKeys) -> pa.Table:
-    found = lookup.find_in(planner.transaction, relation, state, keys.key, keys.values)
-    old = buffers.whole(found["old"])
     table = planner.transaction.engine.table((relation.database, relation.oid))
+    found = lookup.find_in(table, relation, state, keys.key, keys.values)
+    old = buffers.whole(found["old"])
     files = pa.array([table.uri(name) for name in state.files], pa.string())
     written = pa.table({"file": pc.index_in(found["file"], value_set=files), "row": found["row"]})
     rows = pa.table([*old.flatten(), found["file"], found["row"]], names=[*[each.name for each in relation.columns], FILE, ROW])
