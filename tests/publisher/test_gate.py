@@ -77,8 +77,8 @@ def tasks(spark: SparkSession) -> Callable[[], int]:
     return new
 
 
-@pytest.mark.parametrize(("small", "by_tasks"), [(len(CHANGES), False), (len(CHANGES) - 1, True), (0, True)])
-def test_a_filter_that_arrow_knows_is_for_the_driver_up_to_small_batch_rows(
+@pytest.mark.parametrize(("small", "by_tasks"), [(1, False), (0, True)])
+def test_a_filter_that_arrow_knows_is_for_the_driver_unless_small_batch_rows_is_0(
     engine: Engine, tasks: Callable[[], int], monkeypatch: pytest.MonkeyPatch, small: int, by_tasks: bool
 ) -> None:
     monkeypatch.setattr(engine, "settings", {"small_batch_rows": str(small)})

@@ -305,6 +305,11 @@ def subscription(scene: Scene) -> None:
     until(lambda: scene.holds("SELECT true") and publisher.psql(scene.source, confirmed) == "t", "the slot stays behind", PATIENCE)
 
 
+def subscription_by_tasks(scene: Scene) -> None:
+    """The same; Spark's tasks decode and write each batch."""
+    subscription(scene)
+
+
 def parallel_copy(scene: Scene) -> None:
     """The first copy of a table so large that ranges of it are read side by side."""
     publisher, name = scene.publisher, f"{scene.lake}_s"
@@ -405,10 +410,10 @@ def _subscribed(scene: Scene, sql: str, slot_name: str) -> None:
 WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.SEGMENT: (subscription,),
     Step.PREPARED_SEGMENT: (subscription,),
-    Step.STAGED: (commit, chunks, subscription, resynchronization),
+    Step.STAGED: (commit, chunks, subscription, subscription_by_tasks, resynchronization),
     Step.SYNC: (commit, alteration),
     Step.INTENT: (commit, subscription),
-    Step.VERSION: (commit, alteration, subscription, resynchronization),
+    Step.VERSION: (commit, alteration, subscription, subscription_by_tasks, resynchronization),
     Step.ENTRY: (commit, alteration, subscription, resynchronization, followed),
     Step.DEFINITION: (definition, resynchronization),
     Step.TAKEN_BACK: (commit,),
@@ -426,6 +431,7 @@ WORK: dict[Step, tuple[Callable[[Scene], None], ...]] = {
     Step.LOG_TABLE: (commit,),
 }
 """What passes through each step."""
+SETTINGS = {cleaning: {"file_retention": "0"}, subscription_by_tasks: {"small_batch_rows": "0"}}
 FEW = {("version", "behind", "error", "commit")}
 """Those of the suite: others of its tests kill nodes."""
 
@@ -447,7 +453,7 @@ def faults() -> Iterator[Any]:
 def test_a_fault_at_a_durable_step_leaves_all_or_nothing(
     spare_node: Callable[..., Server], postgres: Server, restart: Restart, where: str, action: FaultAction, work: Callable[[Scene], None]
 ) -> None:
-    node = spare_node(**({"file_retention": "0"} if work is cleaning else {}))
+    node = spare_node(**SETTINGS.get(work, {}))
     assert isinstance(node, NodeServer)
     scene = Scene(node, postgres)
     node.logfile.write_text("")

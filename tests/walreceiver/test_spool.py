@@ -1,18 +1,22 @@
-"""The spool on a disk without room."""
+"""The spool: on a disk without room, and how much of a backlog is taken at once."""
 
 from __future__ import annotations
 
 import struct
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from headgate.errors import PostgresError
-from headgate.walreceiver.spool import Spool
+from headgate.walreceiver.spool import GATHER_SECONDS, Spool
 
 BEGIN = b"B" + struct.pack("!qqi", 100, 0, 1)
 COMMIT = b"C" + struct.pack("!bqqq", 0, 100, 110, 0)
+INSERT = b"I" + struct.pack("!iBh", 17, ord("N"), 0)
 FRAMES = [b"w" + struct.pack("!qqq", 100, 100, 0) + message for message in (BEGIN, COMMIT)]
+CHANGED = [FRAMES[0], FRAMES[0][:25] + INSERT, FRAMES[1]]
 
 
 def test_a_spool_whose_disk_is_full_was_not_closed_and_could_write_behind_what_was_torn(tmp_path: Path) -> None:
@@ -26,3 +30,32 @@ def test_a_spool_whose_disk_is_full_was_not_closed_and_could_write_behind_what_w
         (spool.directory / "0.segment").unlink(missing_ok=True)
     spool.close()
     assert not spool.directory.exists()
+
+
+def test_a_backlog_is_taken_in_one_segment_of_enough_changes(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "segments")
+    for _ in range(3):
+        spool.add(CHANGED)
+
+    def bring() -> None:
+        for _ in range(7):
+            spool.add(CHANGED)
+
+    bringing = threading.Thread(target=bring)
+    bringing.start()
+    taken = spool.take(10, 1 << 30, enough=10)
+    bringing.join()
+    assert taken is not None
+    assert taken.changes == 10
+    spool.close()
+
+
+def test_a_stream_that_brings_nothing_more_is_not_waited_for(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "segments")
+    spool.add(CHANGED)
+    began = time.monotonic()
+    taken = spool.take(10, 1 << 30, enough=4)
+    assert taken is not None
+    assert taken.changes == 1
+    assert time.monotonic() - began < GATHER_SECONDS
+    spool.close()

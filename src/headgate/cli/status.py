@@ -143,6 +143,9 @@ def shown(report: StatusReport) -> Iterator[str]:
         if "spark_segments" in spark:  # likewise
             yield f"  segments {spark['driver_segments']} decoded by the driver, {spark['spark_segments']} by tasks"
         yield f"  batches  {spark['driver_batches']} merged by the driver, {spark['spark_batches']} by tasks"
+        if "spark_changes" in spark:  # likewise
+            changes = spark["driver_changes"] + spark["spark_changes"]
+            yield f"  changes  {changes} applied, {spark['spark_changes'] / max(changes, 1):.0%} of them by tasks"
     yield f"\nSubscriptions: {len(report['subscriptions'])}"
     for one in report["subscriptions"]:
         yield f"  {one['name']} (database {one['database']}): {one['state']}"

@@ -2,8 +2,8 @@
 
 `verdicts` gives one letter for each change, 0 for one that is not sent. A filter is asked column by column in the driver where that
 has PostgreSQL's exact answer (`expression.columnwise`), which is nearly free; everything else, and whatever might raise, is asked of Spark,
-which gets no more than the filter's columns. So is the filter of a batch of more changes than `small_batch_rows`, which is 0 where tasks
-are to have everything. Called by `rendering` and `alteration`.
+which gets no more than the filter's columns. Spark evaluates every filter if `small_batch_rows` is 0. Called by `rendering` and
+`alteration`.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def _logged(found: Letters, plan: Published) -> Letters:
 
 # ---- column by column ---------------------------------------------------------------------------------------
 def _columnwise(engine: Engine, decoded: DecodedChanges, plan: Published, wanted: Mask) -> Letters | None:
-    """By the driver; None where that is not exact, or the changes are too many for it."""
-    if len(decoded) > engine.small_batch_rows:
+    """By the driver; None if that is not exact, or if tasks are to have everything."""
+    if not engine.small_batch_rows:
         return None
     op = decoded.op
     before, after = wanted & (op != INSERT), wanted & (op != DELETE)

@@ -275,10 +275,10 @@ _OWN = (
     _own(
         "small_batch_rows",
         SettingKind.INTEGER,
-        1_000_000,
+        50_000,
         SettingContext.SIGHUP,
-        "Sets up to how many changes of a table a batch is written, or judged by a row filter, without a Spark job.",
-        extra="0 gives all batches to Spark: it looks up and writes the rows, and evaluates every filter on them.",
+        "Sets up to how many changes a batch is decoded and written without a Spark job.",
+        extra="0 gives all batches to Spark: it looks up and writes the rows, and evaluates every row filter.",
         minimum=0,
         maximum=2147483647,
     ),

@@ -71,8 +71,8 @@ class Statistics:
         self._counts: dict[int, DatabaseCounts] = {}
         self._tables: dict[Key, TableCounts] = {}
         self.compactions = self.compacted_files = 0
-        self.batches, self.segments = Shares(), Shares()
-        """Batches of changes that were merged, and segments of streams that were decoded."""
+        self.batches, self.segments, self.changes = Shares(), Shares(), Shares()
+        """Batches of changes that were merged, segments of streams that were decoded, and the changes in these segments."""
 
     def of(self, database: int) -> DatabaseCounts:
         """What has been counted of a database."""
@@ -124,16 +124,17 @@ class Statistics:
         """A batch of changes has been merged into a table."""
         self._count(self.batches, by_spark=by_spark)
 
-    def decoded(self, *, by_spark: bool) -> None:
-        """A segment of a stream has been decoded and applied."""
+    def decoded(self, changes: int, *, by_spark: bool) -> None:
+        """A segment of a stream, with so many changes, has been decoded."""
         self._count(self.segments, by_spark=by_spark)
+        self._count(self.changes, changes, by_spark=by_spark)
 
-    def _count(self, work: Shares, *, by_spark: bool) -> None:
+    def _count(self, work: Shares, more: int = 1, *, by_spark: bool) -> None:
         with self._lock:
             if by_spark:
-                work.spark += 1
+                work.spark += more
             else:
-                work.driver += 1
+                work.driver += more
 
     def state(self, databases: Collection[int]) -> dict[str, dict[str, int]]:
         """The counts of these databases, for JSON."""

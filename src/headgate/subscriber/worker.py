@@ -212,11 +212,16 @@ class Worker:
         return Limits(s.seconds("wal_receiver_status_interval"), s.seconds("wal_receiver_timeout"), disk if disk > 0 else 1 << 62)
 
     def take(self, pause: float) -> Segment | None:
-        """What is to be applied next, as apply_batch_size, apply_batch_rows and apply_batch_delay have it; None after `pause` seconds."""
+        """What is to be applied next, as apply_batch_size, apply_batch_rows and apply_batch_delay have it; None after `pause` seconds.
+
+        A backlog is taken in batches that are large enough for tasks.
+        """
         assert self.spool is not None
         s = self.settings
         size, rows, delay = s.bytes("apply_batch_size"), s.integer("apply_batch_rows"), s.seconds("apply_batch_delay")
-        return self.spool.take(pause, size, rows=rows, delay=delay, wanted=self.wanted)
+        small = self.engine.small_batch_rows
+        enough = small + 1 if 0 < small < rows else 0
+        return self.spool.take(pause, size, rows=rows, delay=delay, enough=enough, wanted=self.wanted)
 
     # ---- for the workers --------------------------------------------------------------------------------
 

@@ -129,6 +129,11 @@ class Segment:
         """Number of frames."""
         return sum(len(piece.lengths) for piece in self.pieces)
 
+    @property
+    def changes(self) -> int:
+        """Number of changes: of the frames that are neither Begin or Commit nor among `others`."""
+        return self.frames - 2 * len(self.transactions) - len(self.others)
+
     def read(self) -> tuple[Bytes, Numbers, Numbers]:
         """(data, starts, lengths) for `decode`, all in memory: for small segments."""
         return SegmentPart(self.pieces).read()

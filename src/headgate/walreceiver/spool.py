@@ -28,6 +28,10 @@ IN_MEMORY = 8 << 20
 """Bytes of frames that a spool keeps in memory before it writes them to a file."""
 FILE_SIZE = 256 << 20
 """A new file begins at this size."""
+GATHER_SECONDS = 1.0
+"""How long `take` waits at most for enough frames of a backlog."""
+PAUSE_SECONDS = 0.05
+"""If no transaction ends for so long, the stream brings no backlog."""
 
 
 @dataclass
@@ -159,12 +163,13 @@ class Spool:
     # the applier's side
 
     def take(
-        self, timeout: float, limit: int, *, rows: int = 1 << 40, delay: float = 0, wanted: threading.Event | None = None
+        self, timeout: float, limit: int, *, rows: int = 1 << 40, delay: float = 0, enough: int = 0, wanted: threading.Event | None = None
     ) -> Segment | None:
         """All whole transactions that have arrived, the first ones of about `limit` bytes; None after `timeout` seconds or when woken.
 
         At most `rows` changes, unless one transaction has more; `delay`: seconds in which more is waited for once something is there.
-        A transaction with a mark comes alone. Raises the error of `fail` once everything complete has been taken.
+        `enough`: if a quarter of so many changes has arrived, waits for all of them as long as more arrives without a pause, at most
+        GATHER_SECONDS. A transaction with a mark comes alone. Raises the error of `fail` once everything complete has been taken.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -180,7 +185,17 @@ class Spool:
                 if wanted is not None and wanted.is_set():
                     break
                 self._changed.wait(left)
+            gathered = time.monotonic() + GATHER_SECONDS
+            while self._lacks(enough) and self.outstanding < limit and self._error is None and time.monotonic() < gathered:
+                if not self._changed.wait(PAUSE_SECONDS) or (wanted is not None and wanted.is_set()):
+                    break
             return self._take(limit, rows)
+
+    def _lacks(self, enough: int) -> bool:
+        """Whether a part of so many changes, but not all of them, has arrived of a run that is not closed."""
+        frames = sum(len(piece.lengths) for piece in self._arrived.pieces)
+        changes = frames - 2 * sum(len(outline.commits) for outline in self._arrived.outlines)
+        return not self._closed_runs and enough // 4 <= changes < enough
 
     def wake(self) -> None:
         """Ends a wait of `take`."""

@@ -140,6 +140,7 @@ class _Reading:
         statistics = engine.statistics
         yield _shares("merged_batches", "Batches of changes that were merged into a table, by who did it.", statistics.batches)
         yield _shares("decoded_segments", "Segments of streams that were decoded, by who did it.", statistics.segments)
+        yield _shares("decoded_changes", "Changes in these segments, by who decoded and applied them.", statistics.changes)
         yield _counter("compactions", "How often a table's small files have been put together.", (), [((), statistics.compactions)])
         yield _counter("compacted_files", "Files that have been put together.", (), [((), statistics.compacted_files)])
         free = [((disk["name"],), disk["free_bytes"]) for disk in self.report["disks"]]

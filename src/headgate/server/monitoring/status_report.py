@@ -120,6 +120,8 @@ class SparkReport(TypedDict):
     spark_batches: int
     driver_segments: int
     spark_segments: int
+    driver_changes: int
+    spark_changes: int
 
 
 class StatusReport(TypedDict):
@@ -215,6 +217,8 @@ def _spark(node: Node) -> SparkReport:
         "spark_batches": node.engine.statistics.batches.spark,
         "driver_segments": node.engine.statistics.segments.driver,
         "spark_segments": node.engine.statistics.segments.spark,
+        "driver_changes": node.engine.statistics.changes.driver,
+        "spark_changes": node.engine.statistics.changes.spark,
     }
 
 

@@ -328,7 +328,7 @@ class Applier:
 
     def _is_for_tasks(self, segment: Segment) -> bool:
         """Whether a segment is large enough for Spark's tasks."""
-        return not self.engine.small_batch_rows or segment.frames > self.engine.small_batch_rows
+        return not self.engine.small_batch_rows or segment.changes > self.engine.small_batch_rows
 
     def _apply_once(
         self, segment: Segment, *, by_tasks: bool, dry: bool = False, also: Callable[[CatalogCursor], None] | None = None
@@ -419,7 +419,8 @@ class Applier:
             tables.append(TaskTable.of(transaction, relation, each.mappings[0].key or ()))
         if not tables:
             return written
-        text = f"apply {self.stream.name} {batch.segment.end}: {batch.changes:,} changes of {len(tables)} table{'s'[: len(tables) > 1]}"
+        segment, noun = batch.segment, "table" if len(tables) == 1 else "tables"
+        text = f"apply {self.stream.name} {segment.end}: {segment.changes:,} changes of {len(tables)} {noun}"
         with self._timed("merge"):
             found = batch.run(wanted, tables, text)
             for number, table in enumerate(tables):

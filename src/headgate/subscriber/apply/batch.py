@@ -112,7 +112,7 @@ class Batch:
         """The frames of the segment's tables, decoded here, to be applied in this order."""
         self.is_cut = self.segment.size > PART_SIZE
         yield from self._decoded(list(self.truncations(self._truncations())))
-        self.transaction.engine.statistics.decoded(by_spark=False)
+        self.transaction.engine.statistics.decoded(self.segment.changes, by_spark=False)
 
     def _is_cut_by_sync(self) -> bool:
         """Whether a table's changes are applied from a place inside of the segment: it may have other columns than those before it."""
@@ -211,15 +211,10 @@ class Batch:
         with handed as given:
             source = SegmentSource(tuple(given), self.said, tuple(wanted), self.session)
             numbers = engine.spark.range(0, len(given), 1, min(len(given), 2 * cores))
-            count = tasks.partitions(engine.spark, self.segment.size, self.changes, tables)
+            count = tasks.partitions(engine.spark, self.segment.size, self.segment.changes, tables)
             parts = tasks.run(numbers, source, tables, count, description, self.session.types)
-        engine.statistics.decoded(by_spark=True)
+        engine.statistics.decoded(self.segment.changes, by_spark=True)
         return parts
-
-    @property
-    def changes(self) -> int:
-        """How many changes the segment has."""
-        return self.segment.frames - 2 * len(self.segment.transactions) - len(self.segment.others)
 
     def _is_filled(self, found: Mapping) -> bool:
         """Whether rows of a relation get defaults or generated columns, or are checked, by `row_completion`."""

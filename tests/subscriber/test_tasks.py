@@ -1,0 +1,58 @@
+"""Batches that Spark's tasks decode and apply leave a subscriber as its publisher is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.conftest import until
+
+TABLES = """CREATE TABLE a (id int PRIMARY KEY, n int, v text); CREATE TABLE b (k text, m numeric, n int, PRIMARY KEY (k, m));
+CREATE TABLE c (id int PRIMARY KEY, big text, n int)"""
+ROWS = """INSERT INTO a SELECT i, i, 'row ' || i FROM generate_series(1, 2000) i;
+INSERT INTO b SELECT 'k' || i, i / 7.0, i FROM generate_series(1, 1000) i;
+INSERT INTO c SELECT i, string_agg(md5(random()::text), ''), i FROM generate_series(1, 60) i, generate_series(1, 120) GROUP BY i"""
+CHANGES = """UPDATE a SET n = n + 1; UPDATE a SET id = id + 10000 WHERE id % 3 = 0; DELETE FROM a WHERE id % 5 = 0;
+INSERT INTO a SELECT i, i, 'new' FROM generate_series(3001, 4000) i; UPDATE a SET v = 'again' WHERE id > 3500;
+UPDATE b SET n = n + 1; UPDATE b SET m = -m WHERE n % 2 = 0; DELETE FROM b WHERE n % 11 = 0;
+UPDATE c SET n = n + 1; UPDATE c SET n = n * 2 WHERE id < 30; UPDATE c SET big = 'short' WHERE id = 3"""
+EMPTIED = (
+    "UPDATE a SET n = 0; TRUNCATE b; INSERT INTO b SELECT 'later', i, i FROM generate_series(1, 1500) i; UPDATE b SET n = -1 WHERE n < 9"
+)
+
+
+def all_rows(table: str) -> str:
+    return f"SELECT count(*), md5(string_agg(t::text, ' ' ORDER BY t::text COLLATE \"C\")) FROM {table} t"
+
+
+@pytest.mark.slow
+def test_keys_unsent_values_moves_and_truncates_of_several_tables_are_applied_by_tasks(spare, publisher) -> None:
+    subscriber = spare(small_batch_rows="1000")
+    publisher.sql(f"{TABLES}; ALTER TABLE c ALTER big SET STORAGE EXTERNAL; {ROWS}; CREATE PUBLICATION p FOR ALL TABLES")
+    subscriber.sql(TABLES)
+    subscriber.sql(publisher.subscription())
+    until(lambda: subscriber.sql("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'") == "0", "the copies do not end")
+    for changes in (CHANGES, EMPTIED, "UPDATE a SET n = n + 1; DELETE FROM a WHERE id % 2 = 0"):
+        publisher.sql(f"BEGIN; {changes}; COMMIT")
+        publisher.wait_confirmed()
+        for table in "abc":
+            assert subscriber.sql(all_rows(table)) == publisher.sql(all_rows(table))
+    spark = json.loads(subscriber.server.headgate("status", "--json").stdout)["spark"]
+    assert spark["driver_changes"] == 0
+    assert spark["spark_changes"] > 8000
+
+
+@pytest.mark.slow
+def test_a_batch_that_tasks_cannot_net_is_applied_by_the_driver(spare, publisher) -> None:
+    subscriber = spare(small_batch_rows="100")
+    publisher.sql(f"{TABLES}; ALTER TABLE c ALTER big SET STORAGE EXTERNAL; {ROWS}; CREATE PUBLICATION p FOR TABLE c")
+    subscriber.sql(TABLES)
+    subscriber.sql(publisher.subscription())
+    until(lambda: subscriber.sql("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'") == "0", "the copies do not end")
+    publisher.sql("BEGIN; UPDATE c SET n = n + 1; UPDATE c SET id = id + 100; UPDATE c SET n = n + 1; COMMIT")
+    publisher.wait_confirmed()
+    assert subscriber.sql(all_rows("c")) == publisher.sql(all_rows("c"))
+    subscriber.sql("DELETE FROM c WHERE id < 110")
+    publisher.sql("BEGIN; UPDATE c SET big = 'short'; UPDATE c SET id = id + 100; UPDATE c SET n = n + 1; COMMIT")
+    publisher.wait_confirmed()
+    assert subscriber.sql("SELECT min(id), count(*) FROM c") == "210|51"
