@@ -21,7 +21,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from bench import busy, catalogs, compare, gate, hostile, replication, sessions, tables, wide
+from bench import busy, catalogs, compare, gate, hostile, jobs, replication, sessions, tables, wide
 from bench import filter as filters
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
@@ -369,12 +369,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="headgate-bench-", ignore_cleanup_errors=True) as folder:
         root = Path(folder)
         root.chmod(0o755)
-        if set(options.only.split(",")) - {"filter", "cluster"}:
+        if set(options.only.split(",")) - {"filter", "cluster", "jobs"}:
             with_servers(report, options, root)
         if "cluster" in options.only.split(","):
             from bench import cluster  # it is made of what tests are made of
 
             cluster.measure(report, root, cluster.Size(int(4_000_000 * options.scale), int(1_000_000 * options.scale)), options.runs)
+        if "jobs" in options.only.split(","):
+            for done in jobs.measured(root, options.scale):
+                each = ", ".join(f"{count} {kind} ({tasks} tasks)" for kind, (count, tasks) in done.jobs.items()) or "no job"
+                share = "" if done.share is None else f", {done.share:.0%} of the changes by tasks"
+                report.value(f"jobs of: {done.name}", f"{done.seconds:.1f} s, {each}{share}", "95 % of a backlog")
         if "filter" in options.only.split(","):
             measure_filters(report, root, int(10_000_000 * options.scale), options.runs)
     report.print()
