@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.storage import tables
 
 from headgate.catalog.relation.relation import Relation
+from headgate.changes import tasks
 from headgate.lsn import Lsn
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
@@ -149,7 +150,7 @@ def test_a_survey_names_each_relation_as_it_was_described_with_the_number_of_its
 def test_what_a_task_raises_shows_no_value() -> None:
     wrong = m.Insert(17, (sent("secret"), sent("a"), sent(1)))
     whole = segment([m.Begin(1000, 5, 7), ONE, wrong, m.Commit(1000, 2000, 5)])
-    with pytest.raises(RuntimeError, match=f"headgate:22P02:{decoding.REFUSED}") as refused:
+    with pytest.raises(RuntimeError, match=f"headgate:22P02:{tasks.REFUSED}") as refused:
         by_tasks(whole, TableChanges((mapping(ONE),), 0, -1), 1 << 20)
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import PythonException
 from pyspark.sql import DataFrame
 
 from headgate.changes import lookup, net, tasks, unique
@@ -28,6 +29,7 @@ from headgate.changes.lookup import RowKey
 from headgate.changes.merged import KeyConflict, Merged, MergeStrategy
 from headgate.changes.replay import Replayed, Row, keys, listed, replay
 from headgate.lsn import Lsn
+from headgate.storage.spark import failure
 from headgate.storage.spark.exchange import handed_over
 from headgate.storage.transaction.transaction import Transaction
 from headgate.types import buffers, registry
@@ -94,10 +96,15 @@ def _merge_by_tasks(
 
 def _merge_by_tasks_of(transaction: Transaction, relation: Relation, key_attnums: Sequence[int], frame: DataFrame) -> Merged | None:
     table = tasks.TaskTable.of(transaction, relation, key_attnums)
-    parts = tasks.run(
-        frame, tasks.FrameSource(relation), [table], max(frame.sparkSession.sparkContext.defaultParallelism, 2),
-        f'merge into "{relation.name}"', registry.known(),
-    )  # fmt: skip
+    count = max(frame.sparkSession.sparkContext.defaultParallelism, 2)
+    try:
+        parts = tasks.run(
+            transaction, frame, tasks.FrameSource(relation), [table], count, f'merge into "{relation.name}"', registry.known()
+        )
+    except PythonException as error:
+        if failure.from_spark(error).message != tasks.REFUSED:
+            raise
+        return None
     return merged_by_tasks(transaction, table, parts)
 
 
@@ -105,7 +112,7 @@ def merged_by_tasks(transaction: Transaction, table: tasks.TaskTable, parts: Seq
     """Stage what tasks have done for one table; None, and nothing is staged, if the batch must be replayed change by change."""
     clashes = [part.clash for part in parts if part.clash is not None]
     if clashes or not all(part.is_netted for part in parts):
-        transaction.has_left_files(table.relation)
+        tasks.note_left_files(transaction, [table])
         if not all(part.is_netted for part in parts):
             return None
         first = min(clashes, key=lambda clash: (clash.commit_lsn, clash.seq))

@@ -50,7 +50,9 @@ PARTITION_BYTES = 32 << 20
 STORED_BYTES = 96 << 20
 """Bytes of stored rows, as stored, that a partition looks up."""
 MOST_PARTITIONS = 200
-SLICES = "id bigint"
+REFUSED = "tasks could not apply a batch"
+"""The message of an error that a task raises in place of PostgreSQL's, which shows values."""
+_WITHOUT_VALUES = ("40", "53", "58", "XX")
 _BLOBS = "partition int, tbl int, place bigint, blob binary"
 
 
@@ -207,11 +209,12 @@ def _stream(frame: pa.Table) -> pa.Array:
 
 @contextlib.contextmanager
 def _carrying() -> Iterator[None]:
-    """Errors of PostgreSQL keep their SQLSTATE on the way to the driver."""
+    """Errors of PostgreSQL keep their SQLSTATE on the way to the driver; only those of files and resources keep their message."""
     try:
         yield
     except PostgresError as error:
-        raise RuntimeError(failure.marked(error.sqlstate, failure.told(error))) from error
+        text = failure.told(error) if error.sqlstate[:2] in _WITHOUT_VALUES else REFUSED
+        raise RuntimeError(failure.marked(error.sqlstate, text)) from None
 
 
 def _reduced(table: TaskTable, number: int, partition: int, changes: pa.Table) -> Part:
@@ -282,7 +285,13 @@ def partitions(spark: SparkSession, size: int, changes: int, tables: Sequence[Ta
 
 
 def run(
-    slices: DataFrame, source: Source, tables: Sequence[TaskTable], count: int, description: str, types: registry.TypeRegistry | None
+    transaction: Transaction,
+    slices: DataFrame,
+    source: Source,
+    tables: Sequence[TaskTable],
+    count: int,
+    description: str,
+    types: registry.TypeRegistry | None,
 ) -> list[Part]:
     """Run the job of a batch; `slices` is what `source` is given, `count` the number of partitions."""
     known = tuple(tables)
@@ -293,12 +302,22 @@ def run(
         with step(Step.STAGED):
             blobs = slices.mapInArrow(MapTask(source, known, count, types), _BLOBS).repartitionById(count, "partition")
             found = blobs.mapInArrow(ReduceTask(known, types), "part binary").toArrow()
+    except BaseException:
+        note_left_files(transaction, known)
+        raise
     finally:
         context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
     return [pickle.loads(part) for part in found["part"].to_pylist()]  # noqa: S301 (of our own tasks)
 
 
 _DESCRIPTION = "spark.job.description"
+
+
+def note_left_files(transaction: Transaction, tables: Iterable[TaskTable]) -> None:
+    """Have cleaning look for files of tasks that are not staged."""
+    for table in tables:
+        for leaf in table.leaves:
+            transaction.has_left_files(leaf.relation)
 
 
 def stage(transaction: Transaction, table: TaskTable, parts: Sequence[Part]) -> int:

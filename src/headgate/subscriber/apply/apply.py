@@ -28,6 +28,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.subscription import SubscriptionRel
+from headgate.changes import tasks
 from headgate.changes.merge import merge, merged_by_tasks
 from headgate.changes.merged import Merged
 from headgate.changes.tasks import Part, TaskTable
@@ -37,7 +38,7 @@ from headgate.pgoutput import message as m
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.log import OriginProgress
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conflict, decoding, evolution, insertion, leaf_constraints, partitioned, row_completion, updated_rows
+from headgate.subscriber.apply import conflict, evolution, insertion, leaf_constraints, partitioned, row_completion, updated_rows
 from headgate.subscriber.apply.batch import Batch
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
@@ -201,7 +202,7 @@ class Applier:
                 if self.join is None or attempt == 9 or not self.join():
                     raise
             except PostgresError as error:
-                if error.message == decoding.REFUSED:  # tasks do not say what was wrong
+                if error.message == tasks.REFUSED:  # tasks do not say what was wrong
                     by_tasks = False
                 elif attempt == 0 and error.sqlstate == "22P02" and "for enum" in error.message:
                     told = [evolution.of_relation(each) for each in (self.relations | _relations(segment)).values()]
@@ -440,7 +441,7 @@ class Applier:
             self.place.message = "UPDATE"
         done = merged_by_tasks(transaction, table, parts)
         if done is None:
-            raise PostgresError("XX000", decoding.REFUSED)
+            raise PostgresError("XX000", tasks.REFUSED)
         self.engine.statistics.merged(by_spark=True)
         self._take(transaction, relation, done)
         later.update({(relation.oid, index.oid): (relation, index) for index in self._others(relation, key)})

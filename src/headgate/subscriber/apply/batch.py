@@ -212,7 +212,7 @@ class Batch:
             source = SegmentSource(tuple(given), self.said, tuple(wanted), self.session)
             numbers = engine.spark.range(0, len(given), 1, min(len(given), 2 * cores))
             count = tasks.partitions(engine.spark, self.segment.size, self.segment.changes, tables)
-            parts = tasks.run(numbers, source, tables, count, description, self.session.types)
+            parts = tasks.run(self.transaction, numbers, source, tables, count, description, self.session.types)
         engine.statistics.decoded(self.segment.changes, by_spark=True)
         return parts
 

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.changes import tasks
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
@@ -40,8 +41,6 @@ SLICE_BYTES = 4 << 20
 LEAST_BYTES = 256 << 10
 MOST_FRAME = 16 << 20
 """Bytes of a change that passes through Spark: it is a value in Java's heap."""
-REFUSED = "a part of a segment could not be decoded"
-"""The message of the error that a task raises in place of PostgreSQL's."""
 
 Told = tuple[tuple[int, m.Relation], ...]
 """What the publisher said of relations, by seq, in order; -1: before the segment."""
@@ -135,12 +134,12 @@ class SegmentSource:
                 if frame.num_rows:
                     yield numbers[changes.relation], part.first_seq, frame
         except PostgresError as error:
-            raise RuntimeError(failure.marked(error.sqlstate, REFUSED)) from None
+            raise RuntimeError(failure.marked(error.sqlstate, tasks.REFUSED)) from None
 
 
-def slices_of(segment: Segment, tasks: int) -> list[Slice]:
+def slices_of(segment: Segment, count: int) -> list[Slice]:
     """A segment in slices, for about so many tasks."""
-    size = min(max(segment.size // tasks, LEAST_BYTES), SLICE_BYTES)
+    size = min(max(segment.size // count, LEAST_BYTES), SLICE_BYTES)
     return [Slice.of(segment, piece) for part in segment.parts(size) for piece in part.pieces]
 
 
