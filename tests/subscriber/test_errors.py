@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tests.conftest import until
-from tests.subscriber.conftest import READY
+from tests.subscriber.conftest import READY, Publisher, Subscriber
 
 from headgate.subscriber.apply import conflict
 
@@ -78,6 +78,18 @@ def test_a_missing_column_is_named_and_adding_it_heals(publisher, subscriber) ->
     subscriber.sql('ALTER TABLE t ADD newc int, ADD "New 2" int')
     publisher.wait_confirmed()
     assert subscriber.sql("SELECT * FROM t") == "1|a|2|3"
+
+
+@pytest.mark.slow
+def test_a_table_that_lacks_a_column_holds_up_no_other_table_before_it_is_copied(publisher: Publisher, subscriber: Subscriber) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY, b int); CREATE TABLE u (id int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t, u")
+    subscriber.sql("CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY)")
+    subscriber.sql(publisher.subscription())
+    subscriber.log.error('logical replication target relation "public.t" is missing replicated column: "b"')
+    publisher.sql("INSERT INTO t VALUES (1, 1); INSERT INTO u VALUES (1)")
+    subscriber.wait("SELECT count(*) FROM u", "1")
+    subscriber.sql("ALTER TABLE t ADD b int")
+    subscriber.wait("SELECT count(*) FROM t", "1")
 
 
 def test_a_missing_table_stops_even_when_it_was_never_subscribed(publisher, subscriber) -> None:
