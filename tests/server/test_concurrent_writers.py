@@ -201,7 +201,7 @@ PLAYS: dict[str, list[Step]] = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] if place % 2 else []) for place, name in enumerate(PLAYS)])
+@pytest.mark.parametrize("name", PLAYS)
 def test_writers_of_one_table(plays: tuple[Play, Play], name: str) -> None:
     steps = [("a", TABLE), *PLAYS[name], ("a", CONTENTS)]
     on_node, on_postgres = (play.run(steps) for play in plays)
