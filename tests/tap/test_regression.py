@@ -30,7 +30,6 @@ class Difference(NamedTuple):
 
 
 INHERITS = "INHERITS is not supported: there is no child table"
-FUNCTION = "user-defined functions are not supported"
 OPERATOR = "user-defined operators are not supported"
 COLLATION = "user-defined collations are not supported"
 XML = "expressions over XML are not supported"
@@ -42,10 +41,6 @@ EXPECTED = {
         Difference(r"\dRp+ testpub3", ""): INHERITS,
         Difference("DROP TABLE testpub_tbl3, testpub_tbl3a;", 'ERROR:  table "testpub_tbl3a" does not exist'): INHERITS,
         Difference(
-            "CREATE FUNCTION testpub_rf_func1(integer, integer) RETURNS boolean AS $$ SELECT hashint4($1) > $2 $$ LANGUAGE SQL;",
-            "ERROR:  CREATE FUNCTION is not supported",
-        ): FUNCTION,
-        Difference(
             "CREATE OPERATOR =#> (PROCEDURE = testpub_rf_func1, LEFTARG = integer, RIGHTARG = integer);",
             "ERROR:  CREATE OPERATOR is not supported",
         ): OPERATOR,
@@ -53,14 +48,6 @@ EXPECTED = {
             "CREATE PUBLICATION testpub6 FOR TABLE testpub_rf_tbl3 WHERE (e =#> 27);",
             "ERROR:  operator does not exist: integer =#> integer" + HINT.format("operator"),
         ): OPERATOR,
-        Difference(
-            "CREATE FUNCTION testpub_rf_func2() RETURNS integer AS $$ BEGIN RETURN 123; END; $$ LANGUAGE plpgsql;",
-            "ERROR:  CREATE FUNCTION is not supported",
-        ): FUNCTION,
-        Difference(
-            "ALTER PUBLICATION testpub5 ADD TABLE testpub_rf_tbl1 WHERE (a >= testpub_rf_func2());",
-            "ERROR:  function testpub_rf_func2() does not exist" + HINT.format("function"),
-        ): FUNCTION,
         Difference('CREATE COLLATION user_collation FROM "C";', "ERROR:  CREATE COLLATION is not supported"): COLLATION,
         Difference(
             "ALTER PUBLICATION testpub5 ADD TABLE testpub_rf_tbl1 WHERE (b < '2' COLLATE user_collation);",
@@ -75,8 +62,6 @@ EXPECTED = {
             "ERROR:  function xmlexists(text, xml) is not supported: it has no exact counterpart in Spark",
         ): XML,
         Difference("DROP OPERATOR =#>(integer, integer);", "ERROR:  DROP OPERATOR is not supported"): OPERATOR,
-        Difference("DROP FUNCTION testpub_rf_func1(integer, integer);", "ERROR:  DROP FUNCTION is not supported"): FUNCTION,
-        Difference("DROP FUNCTION testpub_rf_func2();", "ERROR:  DROP FUNCTION is not supported"): FUNCTION,
         Difference("DROP COLLATION user_collation;", "ERROR:  DROP COLLATION is not supported"): COLLATION,
         Difference(
             "DROP ROLE regress_publication_user, regress_publication_user2;",
@@ -89,12 +74,6 @@ EXPECTED = {
             "WITH (connect = false, streaming = foo);",
             'ERROR:  streaming requires a Boolean value or "parallel"',
         ): "a node also accepts `parallel`, and so has the message of PostgreSQL 16",
-        Difference(
-            "$$ ALTER SUBSCRIPTION regress_testsub SET PUBLICATION mypub WITH (refresh = true) $$ LANGUAGE SQL;",
-            "ERROR:  CREATE FUNCTION is not supported",
-        ): FUNCTION,
-        Difference("SELECT func();", "ERROR:  function func() does not exist" + HINT.format("function")): FUNCTION,
-        Difference("DROP FUNCTION func;", "ERROR:  DROP FUNCTION is not supported"): FUNCTION,
     },
 }
 """The expected differences in the order of the file, with their reasons."""

@@ -63,6 +63,11 @@ def _settled(node: ParseNode, session: Session, parameters: dict[int, int] | Non
     return copied
 
 
+def is_users(session: Session, call: pb.FuncCall) -> bool:
+    """Whether a call is of a function that a user made."""
+    return bool(_Calls(session, None).named(call))
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where a call stands: in a query that has rows of its own, in what need not be computed."""

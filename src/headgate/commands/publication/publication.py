@@ -7,6 +7,7 @@ place in the log.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 
 from postgast import pg_query_pb2 as pb
@@ -17,6 +18,7 @@ from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
+from headgate.commands.function import user_call
 from headgate.commands.publication import publication_object, reconciliation
 from headgate.commands.publication.publication_object import TableObject
 from headgate.commands.result import CommandResult
@@ -92,7 +94,7 @@ def create(node: pb.CreatePublicationStmt, session: Session) -> CommandResult:
         if schemas and not superuser:
             raise PostgresError("42501", "must be superuser to create FOR TABLES IN SCHEMA publication")
         found = publication_object.open_tables(tables, cursor, context)
-        publication_object.bind_filters(found, via_root, context.forms)
+        publication_object.bind_filters(found, via_root, context.forms, functools.partial(user_call.is_users, session))
         publication_object.check_column_lists(node.pubname, found, bool(schemas), via_root)
         members = [_member(table, transaction, context) for table in found]
         for schema in schemas:
@@ -181,7 +183,7 @@ def _alter_objects(node: pb.AlterPublicationStmt, publication: Publication, sess
 
 def _add(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
     cursor, context = transaction.cursor, session.context
-    publication_object.bind_filters(found, publication.via_root, context.forms)
+    publication_object.bind_filters(found, publication.via_root, context.forms, functools.partial(user_call.is_users, session))
     publication_object.check_column_lists(publication.name, found, bool(schemas or publication.schemas), publication.via_root)
     lists = any(member.columns is not None for member in publication.members)
     for table in found:
@@ -207,7 +209,7 @@ def _add(publication: Publication, found: list[TableObject], schemas: list[int],
 
 def _set(publication: Publication, found: list[TableObject], schemas: list[int], session: Session, transaction: Transaction) -> None:
     cursor, context = transaction.cursor, session.context
-    publication_object.bind_filters(found, publication.via_root, context.forms)
+    publication_object.bind_filters(found, publication.via_root, context.forms, functools.partial(user_call.is_users, session))
     publication_object.check_column_lists(publication.name, found, bool(schemas), publication.via_root)
     members = [_member(table, transaction, context) for table in found]
     for schema in schemas:

@@ -6,7 +6,7 @@ are checked against the rest of the publication, then ownership and the kind of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
@@ -20,9 +20,10 @@ from headgate.catalog.session import SessionContext
 from headgate.commands import lookup, privilege
 from headgate.errors import PostgresError
 from headgate.expression.binding.scope import SYSTEM_COLUMNS
+from headgate.rowfilter.check import FUNCTION
 from headgate.rowfilter.filter import RowFilter, bind_filter
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, unwrap
+from headgate.sql.parser import ParseNode, position, unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.text_column import TextSettings
 
@@ -108,10 +109,11 @@ def _children(cursor: Cursor, database: int, parent: int) -> list[Relation]:
     return [relations.get(cursor, database, oid) for oid in reached]
 
 
-def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSettings) -> None:
+def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSettings, is_users: Callable[[pb.FuncCall], bool]) -> None:
     """Binds each WHERE to its table, its constants read under `forms`.
 
-    22023 on a partitioned table that is not published through its root.
+    `is_users`: whether a call is of a function that a user made, which is refused (0A000). 22023 on a partitioned table that is not
+    published through its root.
     """
     for table in tables:
         if table.where is None:
@@ -122,6 +124,10 @@ def bind_filters(tables: Iterable[TableObject], via_root: bool, forms: TextSetti
                 f'cannot use publication WHERE clause for relation "{table.relation.name}"',
                 detail="WHERE clause cannot be used for a partitioned table when publish_via_partition_root is false.",
             )
+        for call in walk(table.where):
+            if call.DESCRIPTOR.name == "FuncCall" and is_users(call):
+                message = "invalid publication WHERE expression"
+                raise PostgresError("0A000", message, detail=FUNCTION, position=position(call.location))
         table.filter = bind_filter(table.where, table.relation, forms=forms)
 
 

@@ -299,7 +299,9 @@ class ClientSession:
         self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts, self.notices)
 
     def prevent_in_block(self, command: str) -> None:
-        """25001 inside a transaction block."""
+        """25001 inside a transaction block, and in a function."""
+        if self.context.function_depth:
+            raise PostgresError("25001", f"{command} cannot be executed from a function")
         self.block.prevent(command)
 
     def require_block(self, command: str) -> None:
