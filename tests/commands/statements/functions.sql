@@ -63,3 +63,9 @@ SELECT proname, prokind, provolatile, proretset, pronargs, pronargdefaults, proa
 SELECT pg_get_function_arguments(oid), pg_get_function_identity_arguments(oid), pg_get_function_result(oid) FROM pg_proc WHERE pronamespace = 'public'::regnamespace ORDER BY proname;
 SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname IN ('strict_one', 'rows_of', 'double') ORDER BY proname;
 SELECT lanname, lanpltrusted FROM pg_language ORDER BY lanname;
+CREATE FUNCTION passes(a int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT a > 1';
+CREATE PUBLICATION filtered FOR TABLE t WHERE (passes(a));
+CREATE FUNCTION unsubscribe() RETURNS void LANGUAGE sql AS 'DROP SUBSCRIPTION IF EXISTS none';
+SELECT unsubscribe();
+CREATE FUNCTION cleaned() RETURNS void LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'VACUUM t'; END $$;
+SELECT cleaned();

@@ -73,3 +73,16 @@ INSERT INTO t VALUES (50, 'x');
 SELECT a FROM t ORDER BY a;
 DROP TABLE t;
 DROP FUNCTION norm(), note(), say(), bad(), deeper();
+CREATE TABLE orders (id int PRIMARY KEY, region text, amount numeric(10,2));
+CREATE VIEW eu AS SELECT id, amount FROM orders WHERE region = 'eu';
+CREATE FUNCTION into_eu() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF NEW.id < 0 THEN RETURN NULL; END IF;
+    INSERT INTO orders VALUES (NEW.id, 'eu', NEW.amount); RETURN NEW;
+END $$;
+CREATE TRIGGER i INSTEAD OF INSERT ON eu FOR EACH ROW EXECUTE FUNCTION into_eu();
+INSERT INTO eu VALUES (1, 1.5), (-1, 2);
+INSERT INTO eu SELECT g, g FROM generate_series(2, 4) g RETURNING id, amount;
+SELECT * FROM orders ORDER BY id;
+CREATE TRIGGER b BEFORE INSERT ON eu FOR EACH ROW EXECUTE FUNCTION into_eu();
+CREATE TRIGGER s INSTEAD OF INSERT ON eu FOR EACH STATEMENT EXECUTE FUNCTION into_eu();
+SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'i';

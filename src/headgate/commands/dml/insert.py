@@ -73,6 +73,8 @@ def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: R
         if command is not None:
             on_conflict.permit(node, planner, relation)
         rows = _source(node, planner, writer, columns)
+        if relation.kind == RelationKind.VIEW:
+            return _insert_into_view(node, planner, writer, rows)
         if isinstance(rows, DataFrame):
             with storage_error.sought(relation.name, lambda: rows):
                 if command is None and not node.HasField("returning_clause"):
@@ -84,6 +86,20 @@ def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: R
             return CommandResult(f"INSERT 0 {stored.num_rows}")
         alias = node.relation.alias.aliasname
         return returning.of_rows(node.returning_clause, planner, stored, relation, alias, f"INSERT 0 {stored.num_rows}")
+
+
+def _insert_into_view(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table | DataFrame) -> ResultSet | CommandResult:
+    """INSERT into a view, whose INSTEAD OF triggers do what there is to do."""
+    relation, fired = writer.relation, writer.firing
+    if node.HasField("on_conflict_clause"):
+        raise not_supported("INSERT with ON CONFLICT into a view is not supported")
+    assert fired is not None, "a view without triggers is not writable"
+    chunks = many_rows.chunks(rows, relation, planner.session, planner.transaction) if isinstance(rows, DataFrame) else iter([rows])
+    made = pa.concat_tables([fired.instead_of_insert(chunk) for chunk in chunks])
+    tag = f"INSERT 0 {made.num_rows}"
+    if not node.HasField("returning_clause"):
+        return CommandResult(tag)
+    return returning.of_rows(node.returning_clause, planner, made, relation, node.relation.alias.aliasname, tag)
 
 
 def _security(node: pb.InsertStmt, planner: Planner, relation: Relation) -> RowSecurity:
@@ -122,7 +138,8 @@ def target(node: ParseNode, session: Session, doing: str, *rights: str, current:
 def writable(relation: Relation, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
     """The relation, with the checks of PostgreSQL's CheckValidResultRel."""
     cursor, context = session.begin_statement().cursor, session.context
-    if relation.kind == RelationKind.VIEW:
+    instead = doing == "insert into" and relation.has_triggers and firing.Firing(session, relation).inserts_instead
+    if relation.kind == RelationKind.VIEW and not instead:
         raise unwritable_view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT", current=current)
     if relation.kind in INDEX_KINDS | {RelationKind.COMPOSITE_TYPE}:
         raise PostgresError(

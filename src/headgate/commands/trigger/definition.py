@@ -57,7 +57,8 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
 def _check_kind(relation: Relation, node: pb.CreateTrigStmt) -> None:
     """What a node has triggers on."""
     if relation.kind == RelationKind.VIEW:
-        raise not_supported("triggers on views are not supported", hint="A view of a node cannot be written to.")
+        _check_of_view(relation, node)
+        return
     if relation.kind not in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE):
         detail = f"This operation is not supported for {lookup.PLURALS[relation.kind]}."
         raise PostgresError("42809", f'relation "{relation.name}" cannot have triggers', detail=detail)
@@ -65,6 +66,19 @@ def _check_kind(relation: Relation, node: pb.CreateTrigStmt) -> None:
         raise not_supported("triggers on partitioned tables and on partitions are not supported")
     if node.timing & triggers.INSTEAD:
         raise PostgresError("42809", f'"{relation.name}" is a table', detail="Tables cannot have INSTEAD OF triggers.")
+
+
+def _check_of_view(relation: Relation, node: pb.CreateTrigStmt) -> None:
+    """A view has INSTEAD OF INSERT triggers."""
+    if node.row and not node.timing & triggers.INSTEAD:
+        detail = "Views cannot have row-level BEFORE or AFTER triggers."
+        raise PostgresError("42809", f'"{relation.name}" is a view', detail=detail)
+    if not node.row and node.timing & triggers.INSTEAD:
+        raise PostgresError("0A000", "INSTEAD OF triggers must be FOR EACH ROW")
+    if not node.row or node.events != triggers.INSERT:
+        raise not_supported("triggers on views other than INSTEAD OF INSERT are not supported")
+    if node.HasField("when_clause"):
+        raise PostgresError("0A000", "INSTEAD OF triggers cannot have WHEN conditions")
 
 
 def _check_shape(node: pb.CreateTrigStmt, kind: int) -> None:

@@ -58,7 +58,8 @@ class Firing:
         """The triggers of an event; `columns`: those that an UPDATE sets, None for all."""
         return [
             each for each in self._triggers
-            if each.kind & event and each.is_row == row and each.is_before == before and self._is_of(each, columns)
+            if each.kind & event and each.is_row == row and each.is_before == before and not each.kind & triggers.INSTEAD
+            and self._is_of(each, columns)
         ]  # fmt: skip
 
     def _is_of(self, trigger: Trigger, columns: set[str] | None) -> bool:
@@ -71,6 +72,11 @@ class Firing:
     def is_empty(self) -> bool:
         """Whether none fires."""
         return not self._triggers
+
+    @property
+    def inserts_instead(self) -> bool:
+        """Whether an INSTEAD OF INSERT trigger fires, without which no row can be inserted into a view."""
+        return any(each.kind & triggers.INSTEAD and each.kind & triggers.INSERT for each in self._triggers)
 
     def reads_rows_only(self, event: int) -> bool:
         """Whether the row triggers of an event look at nothing but OLD and NEW: neither a query nor another function is in them."""
@@ -97,6 +103,12 @@ class Firing:
                 kept.append(place)
                 made.append(found)
         return self.table_of(made), kept
+
+    def instead_of_insert(self, rows: pa.Table) -> pa.Table:
+        """What INSTEAD OF triggers of a view make of the rows that are inserted there; without those that they leave out."""
+        fired = [each for each in self._triggers if each.kind & triggers.INSTEAD and each.kind & triggers.INSERT]
+        made = [self._through(fired, triggers.INSERT, None, new) for new in self.rows_of(rows)]
+        return self.table_of([row for row in made if row is not None])
 
     def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
         """Changes (`old`, `new`, …) as BEFORE UPDATE triggers make them; without those that they leave out."""
@@ -239,7 +251,7 @@ class Firing:
         arguments = print_array(Shape((len(words),), (0,)), words, ",") if words else "{}"
         return [
             ("tg_name", Value(_NAME, trigger.name)),
-            ("tg_when", Value(TEXT, "BEFORE" if trigger.is_before else "AFTER")),
+            ("tg_when", Value(TEXT, _when(trigger))),
             ("tg_level", Value(TEXT, "ROW" if trigger.is_row else "STATEMENT")),
             ("tg_op", Value(TEXT, triggers.EVENTS[event])),
             ("tg_relid", Value(_OID, str(relation.oid))),
@@ -249,6 +261,10 @@ class Firing:
             ("tg_nargs", Value(_INT, str(len(words)))),
             ("tg_argv", Value(_TEXTS, arguments)),
         ]
+
+
+def _when(trigger: Trigger) -> str:
+    return "INSTEAD OF" if trigger.kind & triggers.INSTEAD else "BEFORE" if trigger.is_before else "AFTER"
 
 
 @contextlib.contextmanager
