@@ -25,7 +25,7 @@ from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
 from headgate.commands.transaction import subtransaction
 from headgate.errors import Notice, PostgresError, Severity
-from headgate.expression import builtin, columnwise, rewriting
+from headgate.expression import builtin, columnwise, rewriting, scalar
 from headgate.expression.binding import binder
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY
@@ -69,6 +69,8 @@ class _Prepared:
     expression: ParseNode | None
     """What is to be computed, where nothing but an expression stands there."""
     bound: dict[tuple[TypeRef, ...], Expression] = field(default_factory=dict)
+    quick: dict[tuple[TypeRef, ...], tuple[TypeRef, scalar.Scalar]] = field(default_factory=dict)
+    """By the types of the variables: the type of the value, and how Python computes it."""
 
 
 class Prepared:
@@ -140,10 +142,19 @@ class SessionHost:
 
     def _computed(self, found: _Prepared, given: Sequence[Value]) -> Value:
         kinds = tuple(each.type for each in given)
+        quick = found.quick.get(kinds)
+        if quick is not None:
+            kind, compute = quick
+            return Value(kind, scalar.printed(compute([scalar.read(each.type.oid, each.text) for each in given])))
         context, bound = self._context(kinds), found.bound.get(kinds)
         assert self._evaluation is not None
         if bound is None:
             bound = found.bound[kinds] = binder.bind_raw(found.expression, EMPTY, context)
+            named = all(scalar.is_known(each.type.oid) for each in expressions(bound) if isinstance(each, Param))
+            made = scalar.compiled(bound) if named and all(scalar.is_known(each.oid) for each in kinds) else None
+            if made is not None:
+                found.quick[kinds] = (bound.type, made)
+                return self._computed(found, given)
         if isinstance(bound, Param) and given[bound.number - 1].type.oid == bound.type.oid:
             return given[bound.number - 1]
         if isinstance(bound, Const):
