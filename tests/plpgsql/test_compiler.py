@@ -21,7 +21,7 @@ def test_return_of_a_variable_keeps_its_name() -> None:
 
 def test_a_trigger_function_knows_new_old_and_its_fields() -> None:
     made = body("BEGIN NEW.a := OLD.b; RETURN NEW; END", "trigger")
-    assert made.body[0] == tree.Assign(1, ("new", "a"), None, tree.Sql("OLD.b"), "NEW.a := OLD.b")
+    assert made.body[0] == tree.Assign(1, ("new", "a"), None, tree.Sql("OLD.b", assignment="NEW.a := OLD.b"), "NEW.a := OLD.b")
     assert made.body[1] == tree.Return(1, tree.Sql("(NEW)"))
 
 
@@ -45,7 +45,7 @@ def test_an_alias_names_a_parameter() -> None:
 
 def test_an_assignment_to_an_element_keeps_its_target() -> None:
     made = body("DECLARE a int[]; BEGIN a[1 + 1] := 2; END")
-    assert made.body == (tree.Assign(1, ("a",), "a[1 + 1]", tree.Sql("2"), "a[1 + 1] := 2"),)
+    assert made.body == (tree.Assign(1, ("a",), "a[1 + 1]", tree.Sql("2", assignment="a[1 + 1] := 2"), "a[1 + 1] := 2"),)
 
 
 def test_lines_are_those_of_the_body() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.catalog.catalog import Catalog
 from headgate.catalog.layout.format import FORMAT
-from headgate.catalog.physical import Cursor, one, run
+from headgate.catalog.physical import EXTRA, Cursor, one, run
 from headgate.errors import PostgresError
 from headgate.failpoint import Step
 
@@ -43,6 +43,9 @@ def _to_4(cursor: Cursor) -> None:
     run(cursor, "ALTER TABLE hg.replication_slot ADD COLUMN IF NOT EXISTS failover BOOLEAN")
     run(cursor, "ALTER TABLE hg.replication_slot ADD COLUMN IF NOT EXISTS idle BOOLEAN")
     run(cursor, "ALTER TABLE hg.subscription_column ADD COLUMN IF NOT EXISTS remote_relid UINTEGER")
+    for table in ("pg_proc", "pg_trigger"):
+        for name, kind in EXTRA[table]:
+            run(cursor, f"ALTER TABLE hg.{table} ADD COLUMN IF NOT EXISTS {name} {kind}")
 
 
 STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4}
