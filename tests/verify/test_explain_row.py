@@ -81,6 +81,7 @@ def test_the_last_entry_that_touched_a_row_is_named_with_its_origin(pair: Pair) 
     pair.lake.sql("DELETE FROM o WHERE id = 60")
 
 
+@pytest.mark.slow  # on the node that the suite's files share, something before it keeps the log
 def test_a_change_that_the_log_has_forgotten_is_said_to_be_unknown_with_the_reason(pair: Pair) -> None:
     pair.publisher.sql("INSERT INTO o VALUES (70, 'eu', 1, 'x')")
     pair.lake.wait("SELECT count(*) FROM o WHERE id = 70", "1")
