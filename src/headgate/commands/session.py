@@ -20,7 +20,7 @@ from headgate.commands.result import Result
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings
-from headgate.settings.values import Values
+from headgate.settings.session import SessionSettings
 from headgate.sql.parser import ParseNode
 from headgate.storage.engine import Engine
 from headgate.storage.transaction.transaction import Transaction
@@ -98,6 +98,9 @@ class NodeParts(Protocol):
 class Session(Protocol):
     """The session that runs a command."""
 
+    parameters: Sequence[Parameter]
+    """The values of the statement's parameters; a function puts its variables here for what it runs."""
+
     @property
     def node(self) -> NodeParts:
         """The node that it belongs to."""
@@ -114,21 +117,8 @@ class Session(Protocol):
         ...
 
     @property
-    def settings(self) -> Values:
+    def settings(self) -> SessionSettings:
         """The settings in force for it."""
-        ...
-
-    @property
-    def parameters(self) -> Sequence[Parameter]:
-        """The values of the statement's parameters."""
-        ...
-
-    def given(self, parameters: Sequence[Parameter]) -> AbstractContextManager[None]:
-        """While inside, statements have these parameters: what a function runs has its variables."""
-        ...
-
-    def set_within(self, settings: Mapping[str, str]) -> AbstractContextManager[None]:
-        """While inside, settings have these values: the SET clauses of a function."""
         ...
 
     @property

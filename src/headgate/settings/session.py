@@ -10,6 +10,7 @@ Use by a transaction: `remember` when it begins, `restore` with that state when 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -161,6 +162,20 @@ class SessionSettings(Values):
         """Ends a transaction that began with `state`: rolled back, its SETs are undone; its SET LOCALs always."""
         self._state = SettingValues(state.session, {}) if rolled_back else SettingValues(self._state.session, {})
         self.restored()
+
+    @contextlib.contextmanager
+    def within(self, settings: Mapping[str, str]) -> Iterator[None]:
+        """While inside, settings have these values: the SET clauses of a function."""
+        if not settings:
+            yield
+            return
+        state = self.remember()
+        try:
+            for name, text in settings.items():
+                self.set(name, text, local=True)
+            yield
+        finally:
+            self.rollback_to(state)
 
     def rollback_to(self, state: SettingValues) -> None:
         """Goes back to the state at a savepoint."""

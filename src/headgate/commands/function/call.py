@@ -203,7 +203,7 @@ def acting(function: UserFunction, session: Session) -> Iterator[None]:
         if "search_path" in given:
             context.search_path = names.split_identifiers(given.pop("search_path")) or []
         session.use_types()
-        with session.set_within(given):
+        with session.settings.within(given):
             yield
     finally:
         context.function_depth = depth - 1

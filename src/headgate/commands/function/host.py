@@ -20,6 +20,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import lookup
 from headgate.commands.function.variable_reference import References
+from headgate.commands.query.catalog.query import TypedParameter
 from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.session import Session
@@ -50,14 +51,6 @@ from headgate.types.text import record
 from headgate.types.text.text import read_text, write_text
 
 _PLAIN = frozenset({"target_list", "limit_option", "op"})
-
-
-@dataclass(frozen=True)
-class GivenParameter:
-    """A variable's value as a parameter of a statement."""
-
-    type_oid: int
-    text: str | None
 
 
 @dataclass
@@ -248,7 +241,7 @@ class SessionHost:
 
     def _run(self, node: ParseNode, given: Sequence[Value]) -> Outcome:
         session = self.session
-        with session.given(tuple(GivenParameter(each.type.oid, each.text) for each in given)):
+        with _parameters(session, given):
             result = session.node.run_statement(node, session)
             if not isinstance(result, ResultSet):
                 tag = getattr(result, "tag", None)
@@ -494,6 +487,16 @@ class SessionHost:
         """See `Host`."""
         if self.cursors.pop(name, None) is None:
             raise PostgresError("34000", f'cursor "{name}" does not exist')
+
+
+@contextlib.contextmanager
+def _parameters(session: Session, given: Sequence[Value]) -> Iterator[None]:
+    """While inside, the statements of a session have these parameters."""
+    before, session.parameters = session.parameters, tuple(TypedParameter(each.type.oid, each.text) for each in given)
+    try:
+        yield
+    finally:
+        session.parameters = before
 
 
 def row_type(session: Session, relation: Relation) -> int:

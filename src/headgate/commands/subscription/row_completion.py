@@ -7,7 +7,7 @@ to it. A worker acts as the subscription's owner with an empty search path, as P
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.catalog import database as databases
@@ -46,29 +46,6 @@ class WorkerSession:
     snapshot: Lsn | None = None
     read_only: bool = False
     deferral: Deferral = field(default_factory=Deferral)
-
-    @contextlib.contextmanager
-    def given(self, parameters: Sequence[Parameter]) -> Iterator[None]:
-        """While inside, statements have these parameters."""
-        before, self.parameters = self.parameters, parameters
-        try:
-            yield
-        finally:
-            self.parameters = before
-
-    @contextlib.contextmanager
-    def set_within(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """While inside, settings have these values."""
-        if not settings:
-            yield
-            return
-        state = self.settings.remember()
-        try:
-            for name, text in settings.items():
-                self.settings.set(name, text, local=True)
-            yield
-        finally:
-            self.settings.rollback_to(state)
 
     def begin_statement(self) -> Transaction:
         """The worker's transaction."""

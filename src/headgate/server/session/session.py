@@ -86,7 +86,7 @@ class ClientSession:
         self.settings = settings
         self.interrupts: Interrupts = backend.interrupts
         self.notices = Notices()
-        self.parameters: tuple[Parameter, ...] = ()
+        self.parameters: Sequence[Parameter] = ()
         self.share = Share(node.statement_memory, node.running_memory)
         self.portals = OpenPortals(self.share)
         connection.room = node.message_memory
@@ -150,29 +150,6 @@ class ClientSession:
         self.backend.start(text)
         self.context.statement_start = datetime.fromtimestamp(self.backend.query_start or 0, UTC)
         self.context.transaction_start = datetime.fromtimestamp(self.backend.transaction_start or 0, UTC)
-
-    @contextlib.contextmanager
-    def given(self, parameters: Sequence[Parameter]) -> Iterator[None]:
-        """While inside, statements have these parameters."""
-        before, self.parameters = self.parameters, tuple(parameters)
-        try:
-            yield
-        finally:
-            self.parameters = before
-
-    @contextlib.contextmanager
-    def set_within(self, settings: Mapping[str, str]) -> Iterator[None]:
-        """While inside, settings have these values."""
-        if not settings:
-            yield
-            return
-        state = self.settings.remember()
-        try:
-            for name, text in settings.items():
-                self.settings.set(name, text, local=True)
-            yield
-        finally:
-            self.settings.rollback_to(state)
 
     def show(self, tag: str) -> None:
         """What the session does, for the log."""
