@@ -6,6 +6,7 @@ The subscriber is a floor below and asks through `headgate.subscriber.apply.row_
 
 from __future__ import annotations
 
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.session import NodeParts
@@ -18,6 +19,8 @@ def applied_triggers(node: NodeParts, transaction: Transaction, subscription: Su
     """The triggers of a table that fire for what is applied; None: none do."""
     if not relation.has_triggers:
         return None
-    context = owners_context(node, transaction.cursor, subscription)
-    firing = Firing(WorkerSession(node, context, transaction, workers_settings(node.settings)), relation)
-    return None if firing.is_empty else firing
+    cursor = transaction.cursor
+    if not any(each.fires("replica") for each in triggers.of_relation(cursor, relation.database, relation.oid)):
+        return None  # as for any table with a foreign key, for each of whose frames this is asked
+    context = owners_context(node, cursor, subscription)
+    return Firing(WorkerSession(node, context, transaction, workers_settings(node.settings)), relation)
