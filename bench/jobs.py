@@ -1,4 +1,6 @@
-"""What Spark does for each workload of a subscription, by its event log and the node's own counts: jobs, tasks, seconds, share of changes.
+"""Count the Spark jobs, tasks and seconds of each workload of a subscription, and the share of changes that went through tasks.
+
+The counts come from Spark's event log and from the node.
 
 Called by `__main__` as the part `jobs`, with default settings. A node and a publisher of its own are started, since the event log is
 written for a whole application.
@@ -22,7 +24,7 @@ _EVENT_LOG = {"enabled": "'true'", "rolling.enabled": "'false'", "compress": "'f
 
 @dataclass
 class Workload:
-    """What a workload has done: `share` of its changes by tasks (None: it has none), and its jobs by description with (jobs, tasks)."""
+    """The counts of one workload: `share` of its changes by tasks, None without changes; (jobs, tasks) by the description of the jobs."""
 
     name: str
     seconds: float

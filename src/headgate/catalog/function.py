@@ -27,12 +27,12 @@ class Argument:
 
     @property
     def is_input(self) -> bool:
-        """Whether a call gives it."""
+        """Whether a call passes a value for it."""
         return self.mode in "ibv"
 
     @property
     def is_output(self) -> bool:
-        """Whether the function gives it."""
+        """Whether the function returns a value for it."""
         return self.mode in "obt"
 
 
@@ -62,18 +62,18 @@ class UserFunction:
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
-        """What a call gives."""
-        return tuple(each for each in self.arguments if each.is_input)
+        """Return the arguments for which a call passes values."""
+        return tuple(argument for argument in self.arguments if argument.is_input)
 
     @property
     def outputs(self) -> tuple[Argument, ...]:
-        """What it gives, if by name."""
-        return tuple(each for each in self.arguments if each.is_output)
+        """Return the OUT and INOUT arguments and the columns of RETURNS TABLE."""
+        return tuple(argument for argument in self.arguments if argument.is_output)
 
     @property
     def types(self) -> tuple[int, ...]:
-        """The types by which it is told from others of its name (proargtypes)."""
-        return tuple(each.type_oid for each in self.inputs)
+        """Return the types of the inputs, which tell functions of one name apart (proargtypes)."""
+        return tuple(argument.type_oid for argument in self.inputs)
 
 
 _COLUMNS = (
@@ -142,19 +142,19 @@ def write(cursor: Cursor, database: int, function: UserFunction, texts: Texts) -
     """Makes a function, in place of the one with its oid if there is one, whose ACL it keeps."""
     before = one(cursor, "SELECT proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
     run(cursor, "DELETE FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
-    plain = all(each.mode == "i" for each in function.arguments)
-    given = [each.default for each in function.inputs if each.default is not None]
-    variadic = next((each.type_oid for each in function.arguments if each.mode == "v"), 0)
+    plain = all(argument.mode == "i" for argument in function.arguments)
+    defaults = [argument.default for argument in function.inputs if argument.default is not None]
+    variadic = next((argument.type_oid for argument in function.arguments if argument.mode == "v"), 0)
     insert(
         cursor, "pg_proc", dbid=database, oid=function.oid, proname=function.name, pronamespace=function.namespace, proowner=function.owner,
         prolang=function.language, procost=function.cost, prorows=function.rows, provariadic=_element(variadic), prosupport=0,
         prokind=function.kind, prosecdef=function.security_definer, proleakproof=function.leakproof, proisstrict=function.strict,
         proretset=function.is_set, provolatile=function.volatility, proparallel=function.parallel, pronargs=len(function.inputs),
-        pronargdefaults=len(given), prorettype=function.result, proargtypes=list(function.types),
+        pronargdefaults=len(defaults), prorettype=function.result, proargtypes=list(function.types),
         proallargtypes=None if plain else [each.type_oid for each in function.arguments],
         proargmodes=None if plain else [each.mode for each in function.arguments],
         proargnames=[each.name for each in function.arguments] if any(each.name for each in function.arguments) else None,
-        proargdefaults=_BETWEEN.join(given) if given else None, prosrc=function.body, proconfig=list(function.config) or None,
+        proargdefaults=_BETWEEN.join(defaults) if defaults else None, prosrc=function.body, proconfig=list(function.config) or None,
         proacl=None if before is None else before[0], prodef=texts.definition, proargumentstext=texts.arguments,
         proidentitytext=texts.identity, proresulttext=texts.result,
     )  # fmt: skip
