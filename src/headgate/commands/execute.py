@@ -155,7 +155,6 @@ ACTIONS: dict[str, Action] = {
     "ExplainStmt": explain.explain,
 }
 
-_ROUTINES = (pb.OBJECT_FUNCTION, pb.OBJECT_PROCEDURE, pb.OBJECT_ROUTINE)
 BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
     "DropStmt": (
         "remove_type",
@@ -170,7 +169,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SEQUENCE: sequence.drop_sequence,
             pb.OBJECT_TYPE: user_type.drop,
             pb.OBJECT_DOMAIN: user_type.drop,
-            **dict.fromkeys(_ROUTINES, definition.drop),
+            **dict.fromkeys(definition.ROUTINES, definition.drop),
         },
     ),
     "RenameStmt": (
@@ -192,7 +191,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_ROLE: role.rename,
             pb.OBJECT_PUBLICATION: publication.rename,
             pb.OBJECT_SUBSCRIPTION: subscription.rename,
-            **dict.fromkeys(_ROUTINES, definition.rename),
+            **dict.fromkeys(definition.ROUTINES, definition.rename),
         },
     ),
     "AlterOwnerStmt": (
@@ -204,7 +203,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_DATABASE: database.change_owner,
             pb.OBJECT_PUBLICATION: publication.change_owner,
             pb.OBJECT_SUBSCRIPTION: subscription.change_owner,
-            **dict.fromkeys(_ROUTINES, definition.change_owner),
+            **dict.fromkeys(definition.ROUTINES, definition.change_owner),
         },
     ),
     "AlterObjectSchemaStmt": (
@@ -215,7 +214,7 @@ BY_OBJECT: dict[str, tuple[str, dict[int, Action]]] = {
             pb.OBJECT_SEQUENCE: rename.set_schema,
             pb.OBJECT_TYPE: user_type.set_schema,
             pb.OBJECT_DOMAIN: user_type.set_schema,
-            **dict.fromkeys(_ROUTINES, definition.set_schema),
+            **dict.fromkeys(definition.ROUTINES, definition.set_schema),
         },
     ),
     "AlterTableStmt": (

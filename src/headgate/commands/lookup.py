@@ -6,12 +6,14 @@ names the relation (42P01) and points at it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import function as functions
 from headgate.catalog import hold
 from headgate.catalog import namespace as namespaces
+from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import Cursor, one
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
@@ -21,7 +23,7 @@ from headgate.commands import privilege
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.sql import names
-from headgate.sql.parser import ParseNode, position
+from headgate.sql.parser import ParseNode, position, unwrap
 
 KINDS = {"r": "table", "p": "table", "i": "index", "I": "index", "S": "sequence", "v": "view", "m": "materialized view",
          "f": "foreign table",         "c": "type", "t": "table"}  # fmt: skip
@@ -35,6 +37,35 @@ PLURALS = {"i": "indexes", "I": "partitioned indexes", "S": "sequences", "v": "v
 def shown(node: pb.RangeVar) -> str:
     """A RangeVar as messages show it: schema.table."""
     return f"{node.schemaname}.{node.relname}" if node.schemaname else str(node.relname)
+
+
+def functions_named(cursor: Cursor, context: SessionContext, parts: Iterable[pb.Node]) -> list[UserFunction]:
+    """The functions and procedures of users that a name may mean; those of a schema that comes first in the search path come first."""
+    schema, name = names.split_name(parts, context.database_name)
+    path = [schema] if schema else search_path(cursor, context)
+    found = [each for each in functions.named(cursor, context.database, name) if each.schema in path]
+    return sorted(found, key=lambda each: path.index(each.schema))
+
+
+def on_tables(
+    node: pb.DropStmt, session: Session, word: str, names_of: Callable[[Relation], Iterable[str]]
+) -> Iterator[tuple[pb.RangeVar, str]]:
+    """The objects that DROP names with their tables (``DROP POLICY p ON t``): table and name of each.
+
+    With IF EXISTS those that are not there are left out, with a NOTICE. `word`: what they are; `names_of`: those that a table has.
+    """
+    cursor, context = session.begin_statement().cursor, session.context
+    for item in node.objects:
+        *parts, last = unwrap(item).items
+        schema, table = names.split_name(parts, context.database_name)
+        target, name = pb.RangeVar(relname=table, schemaname=schema or ""), unwrap(last).sval
+        known = find(cursor, context, target) if node.missing_ok else None
+        if node.missing_ok and known is None:
+            session.notices.notice(f'relation "{table}" does not exist, skipping')
+        elif known is not None and name not in names_of(known):
+            session.notices.notice(f'{word} "{name}" for relation "{known.name}" does not exist, skipping')
+        else:
+            yield target, name
 
 
 def namespace(cursor: Cursor, database: int, name: str) -> int:

@@ -10,6 +10,12 @@ from headgate.plpgsql.tree import Cursor, Names
 from headgate.types import registry
 
 
+def type_of(oid: int, typmod: int = -1) -> TypeRef:
+    """A type with its default collation."""
+    known = registry.known().find(oid)
+    return TypeRef(oid, typmod, 0 if known is None else known.collation)
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A value of any type, in PostgreSQL's text form; None is NULL. Dates are in ISO, intervals in style postgres."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, insert, rows, run
+from headgate.sql.names import quote_literal
 
 ROW, BEFORE, INSERT, DELETE, UPDATE, TRUNCATE, INSTEAD = 1, 2, 4, 8, 16, 32, 64
 """Bits of tgtype."""
@@ -82,13 +83,9 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
         tgfoid=trigger.function, tgtype=trigger.kind, tgenabled=trigger.enabled, tgisinternal=False, tgconstrrelid=0, tgconstrindid=0,
         tgconstraint=trigger.oid if trigger.is_constraint else 0, tgdeferrable=False, tginitdeferred=False, tgnargs=len(trigger.arguments),
         tgattr=list(trigger.columns), tgargs=b"".join(each.encode() + b"\0" for each in trigger.arguments), tgqual=trigger.condition,
-        tgqualpretty=trigger.pretty_condition, tgargstext=", ".join(_literal(each) for each in trigger.arguments),
+        tgqualpretty=trigger.pretty_condition, tgargstext=", ".join(quote_literal(each) for each in trigger.arguments),
     )  # fmt: skip
     run(cursor, "UPDATE hg.pg_class SET relhastriggers = TRUE WHERE dbid = ? AND oid = ?", [database, trigger.relation])
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:

@@ -12,24 +12,24 @@ from collections.abc import Iterator, Sequence
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
-from headgate.catalog.function import PLPGSQL, UserFunction
+from headgate.catalog.function import PLPGSQL, Argument, UserFunction
 from headgate.commands import lookup, privilege
 from headgate.commands.function import body, definition
-from headgate.commands.function.host import Prepared, SessionHost
+from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
-from headgate.commands.function.variable_reference import DEPTH
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
-from headgate.expression.node import BOOLEAN, INTEGER, TypeRef
+from headgate.expression.node import BOOLEAN, TypeRef
 from headgate.plpgsql import interpreter
-from headgate.plpgsql.interpreter import Execution, Rows
-from headgate.plpgsql.scope import Scope, Value, Variable
+from headgate.plpgsql.interpreter import Execution
+from headgate.plpgsql.scope import Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Sql
 from headgate.sql import names
 from headgate.sql.parser import parse, position, unwrap
 from headgate.types import registry
 from headgate.types.resultset import ResultColumn, ResultSet, of_rows
+from headgate.types.text import record
 
 DEEPEST = 60
 """How many calls of functions nest in one session: each takes some 25 frames of Python's stack."""
@@ -56,13 +56,9 @@ def call(node: pb.CallStmt, session: Session) -> CommandResult | ResultSet:
     """CALL: a procedure, whose OUT parameters are a row."""
     cursor = session.begin_statement().cursor
     written = node.funccall
-    host = SessionHost(session, Prepared())
-    scope = Scope()
-    for number, given in enumerate(session.parameters, 1):
-        scope.names[f"${number}"] = Variable(f"${number}", TypeRef(given.type_oid), Value(TypeRef(given.type_oid), given.text))
-    schema, name = names.split_name(written.funcname, session.context.database_name)
-    path = [schema] if schema else lookup.search_path(cursor, session.context)
-    candidates = [each for each in functions.named(cursor, session.context.database, name) if each.schema in path]
+    name = names.strings(written.funcname)[-1]
+    host, scope = SessionHost(session, Prepared()), of_parameters(session)
+    candidates = lookup.functions_named(cursor, session.context, written.funcname)
     values = [host.evaluate_node(each, scope) for each in written.args]
     found = [each for each in candidates if each.kind == "p" and len(each.arguments) == len(values)]
     if not found:
@@ -98,10 +94,24 @@ def run(function: UserFunction, given: Sequence[Value], session: Session) -> Exe
     found = body.of(function, session)
     host = execution.host = SessionHost(session, found.prepared)
     execution.result_is_row = host.is_row(TypeRef(function.result))
-    scope = root_scope(function.name, session)
+    scope = root_scope(function.name)
+    _give(function.arguments, given, host, scope)
+    with acting(function, session):
+        interpreter.run(found.function, execution, scope)
+    if function.outputs and not function.is_set:
+        execution.rows.append(interpreter.output(execution, scope))
+    elif not execution.has_returned and function.kind == "f" and function.result != registry.VOID and not function.is_set:
+        raise PostgresError("2F005", "control reached end of function without RETURN", context=f"PL/pgSQL function {execution.shown}")
+    if isinstance(execution.result, Value) and not function.is_set and function.result != registry.VOID:
+        execution.result = host.cast(execution.result, type_of(function.result))
+    return execution
+
+
+def _give(arguments: Sequence[Argument], given: Sequence[Value], host: interpreter.Host, scope: Scope) -> None:
+    """Makes variables of a function's arguments, by number and by name; `given` are the values of those that a call gives."""
     values = iter(given)
-    for number, argument in enumerate(function.arguments, 1):
-        kind = TypeRef(argument.type_oid, -1, _collation(argument.type_oid))
+    for number, argument in enumerate(arguments, 1):
+        kind = type_of(argument.type_oid)
         variable = Variable(argument.name or f"${number}", kind, None, host.is_row(kind))
         if argument.is_input:
             value = host.cast(next(values), kind)
@@ -111,43 +121,24 @@ def run(function: UserFunction, given: Sequence[Value], session: Session) -> Exe
         scope.names[f"${number}"] = variable
         if argument.name:
             scope.names[argument.name] = variable
-    with acting(function, session):
-        interpreter.run(found.function, execution, scope)
-    if function.outputs and not function.is_set:
-        execution.rows.append(interpreter.output(execution, scope))
-    elif not execution.has_returned and function.kind == "f" and function.result != registry.VOID and not function.is_set:
-        raise PostgresError("2F005", "control reached end of function without RETURN", context=f"PL/pgSQL function {execution.shown}")
-    if isinstance(execution.result, Value) and not function.is_set and function.result != registry.VOID:
-        execution.result = host.cast(execution.result, TypeRef(function.result, -1, _collation(function.result)))
-    return execution
 
 
-def root_scope(label: str, session: Session) -> Scope:
-    """What every function knows: FOUND, and how many triggers it is in."""
+def root_scope(label: str) -> Scope:
+    """What every function knows: FOUND."""
     scope = Scope(label)
     scope.names["found"] = Variable("found", BOOLEAN, Value(BOOLEAN, "f"))
-    scope.names[DEPTH] = Variable(DEPTH, INTEGER, Value(INTEGER, str(session.context.trigger_depth)))
     return scope
 
 
 def _run_sql(function: UserFunction, given: Sequence[Value], execution: Execution, session: Session) -> None:
     """A function in SQL: its statements one after the other; the last one's rows are what it gives."""
     scope = Scope(function.name)
-    values = iter(given)
-    for number, argument in enumerate(function.inputs, 1):
-        kind = TypeRef(argument.type_oid, -1, _collation(argument.type_oid))
-        variable = Variable(argument.name or f"${number}", kind, execution.host.cast(next(values), kind))
-        scope.names[f"${number}"] = variable
-        if argument.name:
-            scope.names[argument.name] = variable
+    _give(function.inputs, given, execution.host, scope)
     done = None
     statements = parse(function.body)
     try:
         for statement in statements:
             done = execution.host.run(Sql(statement.source, is_statement=True), scope)
-            if done.rows is not None:
-                kept = list(done.rows.rows)
-                done.rows = Rows(done.rows.columns, iter(kept))
     except PostgresError as error:
         error.context = None if error.context is None else error.context.partition("\n")[2] or None
         raise error.within(f'SQL function "{function.name}" statement {len(statements)}') from error
@@ -161,14 +152,12 @@ def _run_sql(function: UserFunction, given: Sequence[Value], execution: Executio
     elif function.outputs:
         execution.rows = list(found[:1])
     elif found and function.result != registry.VOID:
-        target = TypeRef(function.result, -1, _collation(function.result))
-        execution.result = execution.host.cast(found[0][0], target) if len(found[0]) == 1 else Value(target, _row_text(found[0]))
-
-
-def _row_text(values: Sequence[Value]) -> str:
-    from headgate.types.text import record
-
-    return record.print_record([each.text for each in values])
+        target = type_of(function.result)
+        execution.result = (
+            execution.host.cast(found[0][0], target)
+            if len(found[0]) == 1
+            else Value(target, record.print_record([each.text for each in found[0]]))
+        )
 
 
 def shown(function: UserFunction, session: Session) -> str:
@@ -177,11 +166,6 @@ def shown(function: UserFunction, session: Session) -> str:
         return INLINE
     visible = function.schema in lookup.search_path(session.begin_statement().cursor, session.context)
     return definition.signature(function) if visible else f"{names.quote_ident(function.schema)}.{definition.signature(function)}"
-
-
-def _collation(oid: int) -> int:
-    known = registry.known().find(oid)
-    return 0 if known is None else known.collation
 
 
 @contextlib.contextmanager

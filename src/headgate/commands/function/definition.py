@@ -14,6 +14,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog import function as functions
 from headgate.catalog.function import Argument, UserFunction
 from headgate.catalog.physical import Cursor, rows, run
+from headgate.catalog.relation import trigger as triggers
 from headgate.commands import default_privilege, dependency, lookup, privilege
 from headgate.commands.function import body, definition_text
 from headgate.commands.result import CommandResult
@@ -26,9 +27,10 @@ from headgate.types import registry
 
 _MODES = {pb.FUNC_PARAM_IN: "i", pb.FUNC_PARAM_OUT: "o", pb.FUNC_PARAM_INOUT: "b", pb.FUNC_PARAM_VARIADIC: "v", pb.FUNC_PARAM_TABLE: "t",
           pb.FUNC_PARAM_DEFAULT: "i"}  # fmt: skip
+ROUTINES = {pb.OBJECT_FUNCTION: "function", pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}
+"""What statements call the kinds of functions."""
 _VOLATILITY = {"immutable": "i", "stable": "s", "volatile": "v"}
 _PARALLEL = {"safe": "s", "restricted": "r", "unsafe": "u"}
-_PSEUDO = frozenset({registry.RECORD, registry.VOID, registry.TRIGGER})
 
 
 def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
@@ -41,7 +43,7 @@ def create(node: pb.CreateFunctionStmt, session: Session) -> CommandResult:
     privilege.check_create_in_schema(cursor, context.user, context.database, namespace)
     given = _unique(node.options)
     language = _language(given, node)
-    arguments = _arguments(node.parameters, is_procedure=kind == "p")
+    arguments = _arguments(node.parameters)
     result, is_set = _result(node, arguments, kind)
     made = UserFunction(
         0, schema, namespace, name, privilege.role_oid(cursor, context.user), language, kind, arguments, result, is_set,
@@ -119,7 +121,7 @@ def _body(given: dict[str, Option], language: int) -> str:
     return str(texts[0])
 
 
-def _arguments(nodes: Sequence[pb.Node], *, is_procedure: bool) -> tuple[Argument, ...]:
+def _arguments(nodes: Sequence[pb.Node]) -> tuple[Argument, ...]:
     found: list[Argument] = []
     seen: set[tuple[str, str]] = set()
     for item in nodes:
@@ -265,7 +267,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP FUNCTION, PROCEDURE, ROUTINE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    word = {pb.OBJECT_FUNCTION: "function", pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}[node.remove_type]
+    word = ROUTINES[node.remove_type]
     found: list[UserFunction] = []
     for item in node.objects:
         function = named(unwrap(item), session, cursor, word, missing_ok=node.missing_ok)
@@ -297,7 +299,7 @@ def triggers_of(cursor: Cursor, database: int, function: UserFunction) -> list[d
     ):
 
         def drop_trigger(oid: int = oid) -> None:
-            run(cursor, "DELETE FROM hg.pg_trigger WHERE dbid = ? AND oid = ?", [database, oid])
+            triggers.drop(cursor, database, oid)
 
         text = f"trigger {names.quote_ident(name)} on table {names.quote_ident(table)}"
         made.append(dependency.Dependant((2620, oid), text, f"function {signature(function)}", drop_trigger))
@@ -306,13 +308,9 @@ def triggers_of(cursor: Cursor, database: int, function: UserFunction) -> list[d
 
 def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missing_ok: bool = False) -> UserFunction | None:
     """The function that an ObjectWithArgs names; 42883 where there is none, 42725 where there are several."""
-    context = session.context
-    schema, name = names.split_name(node.objname, context.database_name)
-    path = [schema] if schema else lookup.search_path(cursor, context)
-    candidates = [
-        each for each in functions.named(cursor, context.database, name)
-        if each.schema in path and (word == "routine" or each.kind == {"function": "f", "procedure": "p"}[word])
-    ]  # fmt: skip
+    name = names.strings(node.objname)[-1]
+    found = lookup.functions_named(cursor, session.context, node.objname)
+    candidates = [each for each in found if word in ("routine", _KINDS[each.kind])]
     if not node.args_unspecified:
         types = tuple(_type(unwrap(each)) for each in node.objargs)
         candidates = [each for each in candidates if each.types == types]
@@ -334,7 +332,7 @@ def named(node: ParseNode, session: Session, cursor: Cursor, word: str, *, missi
 
 def alter(node: pb.AlterFunctionStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION: its options."""
-    word = {pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}.get(node.objtype, "function")
+    word = ROUTINES[node.objtype]
     found = _owned(node.func, session, word)
     cursor = session.begin_statement().cursor
     _write(cursor, session.context.database, _with_options(found, _options(node.actions), session))
@@ -351,13 +349,13 @@ def _owned(node: ParseNode, session: Session, word: str) -> UserFunction:
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … RENAME TO."""
-    word = {pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}.get(node.rename_type, "function")
+    word = ROUTINES[node.rename_type]
     return _moved(_owned(unwrap(node.object), session, word), session, word, name=node.newname)
 
 
 def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … SET SCHEMA."""
-    word = {pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}.get(node.object_type, "function")
+    word = ROUTINES[node.object_type]
     found = _owned(unwrap(node.object), session, word)
     cursor, context = session.begin_statement().cursor, session.context
     namespace = lookup.used_namespace(cursor, context.database, node.newschema)
@@ -376,7 +374,7 @@ def _moved(found: UserFunction, session: Session, word: str, **changes: object) 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
     """ALTER FUNCTION … OWNER TO."""
-    word = {pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}.get(node.object_type, "function")
+    word = ROUTINES[node.object_type]
     cursor, context = session.begin_statement().cursor, session.context
     found = _owned(unwrap(node.object), session, word)
     _, owner = privilege.new_owner(cursor, context, node.newowner)

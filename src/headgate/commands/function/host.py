@@ -18,7 +18,7 @@ from postgast import pg_query_pb2 as pb
 from headgate.catalog.physical import one
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import lookup
+from headgate.commands import lookup, stored_expression
 from headgate.commands.function.variable_reference import References
 from headgate.commands.query.catalog.query import TypedParameter
 from headgate.commands.query.clause import session_function
@@ -39,7 +39,7 @@ from headgate.expression.spark.array_element import as_item
 from headgate.expression.spark.session_time import planning
 from headgate.plpgsql import interpreter
 from headgate.plpgsql.interpreter import Outcome, Rows
-from headgate.plpgsql.scope import Row, Scope, Value
+from headgate.plpgsql.scope import Row, Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Names, Sql
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, Statement, parse, unwrap, walk
@@ -77,9 +77,8 @@ class Prepared:
 class SessionHost:
     """One call of a function in a session."""
 
-    def __init__(self, session: Session, prepared: Prepared, *, atomic: bool = True) -> None:
-        """`atomic`: it may not end the transaction."""
-        self.session, self._prepared, self._atomic = session, prepared, atomic
+    def __init__(self, session: Session, prepared: Prepared) -> None:
+        self.session, self._prepared = session, prepared
         self._evaluation: Evaluation | None = None
         self.cursors: dict[str, Rows] = {}
 
@@ -250,7 +249,7 @@ class SessionHost:
                 return Outcome(None, _processed(tag))
             # read here: what it reads lazily, it reads with these parameters
             kept = [batch.to_pylist() for batch in result]
-        columns = tuple((each.name, _type(each.type_oid, each.typmod)) for each in result.columns)
+        columns = tuple((each.name, type_of(each.type_oid, each.typmod)) for each in result.columns)
         processed = None if result.tag is None else _processed(result.tag)
         return Outcome(Rows(columns, (tuple(row.values()) for rows in kept for row in rows)), processed)
 
@@ -335,11 +334,11 @@ class SessionHost:
         if lowered.endswith("%rowtype"):
             return self._row_type(text[: lowered.index("%rowtype")].rstrip(), text)
         if lowered.endswith("%type"):
-            return self._type_of(text[: lowered.index("%type")].rstrip(), scope)
+            return self._declared_as(text[: lowered.index("%type")].rstrip(), scope)
         [statement] = parse(f"SELECT NULL::{text}")
         node = unwrap(statement.node.target_list[0].res_target.val).type_name
         try:
-            return _type(*names.type_name(node))
+            return type_of(*names.type_name(node))
         except PostgresError as error:
             found = self._relation(names.strings(node.names)) if error.sqlstate == "42704" else None
             if found is None:
@@ -347,7 +346,7 @@ class SessionHost:
                 raise
             return self._of_relation(found)
 
-    def _type_of(self, written: str, scope: Scope) -> TypeRef:
+    def _declared_as(self, written: str, scope: Scope) -> TypeRef:
         parts = tuple(names.split_identifiers(written, ".") or (written,))
         known = scope.find(parts)
         if known is not None:
@@ -358,7 +357,7 @@ class SessionHost:
         column = None if relation is None else relation.column(parts[-1])
         if relation is None or column is None:
             raise PostgresError("42P01", f'relation "{".".join(parts[:-1])}" does not exist')
-        return TypeRef(column.type_oid, column.typmod, column.collation)
+        return stored_expression.type_of(column)
 
     def _row_type(self, written: str, text: str) -> TypeRef:
         parts = tuple(names.split_identifiers(written, ".") or (written,))
@@ -395,11 +394,11 @@ class SessionHost:
         """The fields of a row type."""
         found = registry.known().find(kind.oid)
         if found is not None and found.attributes:
-            return [(each.name, _type(each.type_oid, each.typmod)) for each in found.attributes]
+            return [(each.name, type_of(each.type_oid, each.typmod)) for each in found.attributes]
         relation = self._row_relation(kind.oid)
         if relation is None:
             return []
-        return [(each.name, TypeRef(each.type_oid, each.typmod, each.collation)) for each in relation.columns]
+        return [(each.name, stored_expression.type_of(each)) for each in relation.columns]
 
     def row_of(self, value: Value) -> Row | None:
         """The fields of a row's text."""
@@ -409,7 +408,7 @@ class SessionHost:
         if not columns:
             texts: list[str | None] = []
             record.parse(value.text, 0, texts)
-            columns = [(f"f{place}", _type(registry.TEXT, -1)) for place in range(1, len(texts) + 1)]
+            columns = [(f"f{place}", type_of(registry.TEXT, -1)) for place in range(1, len(texts) + 1)]
         else:
             texts = record.parse(value.text, len(columns))
         return Row({name: Value(kind, text) for (name, kind), text in zip(columns, texts, strict=True)}, value.type.oid)
@@ -424,7 +423,7 @@ class SessionHost:
         if not element:
             raise PostgresError("42804", f"FOREACH expression must yield an array, not type {registry.format_type(value.type.oid)}")
         _, texts = arrays.parts(value.text or "{}")
-        return [Value(_type(element, value.type.typmod), text) for text in texts]
+        return [Value(type_of(element, value.type.typmod), text) for text in texts]
 
     def with_element(self, value: Value, element: str, new: Value, scope: Scope) -> Value:
         """An array of one dimension with an element replaced, or one more at its end."""
@@ -442,7 +441,7 @@ class SessionHost:
         place = int(at) - 1
         if not 0 <= place <= len(items):
             raise PostgresError("0A000", "assigning behind the end of an array is not supported")
-        items[place : place + 1] = [self.cast(new, _type(kind.element, value.type.typmod)).text]
+        items[place : place + 1] = [self.cast(new, type_of(kind.element, value.type.typmod)).text]
         return Value(
             value.type, arrays.print_array(arrays.Shape((len(items),), (1,)), items, registry.known().by_oid(kind.element).delimiter)
         )
@@ -499,6 +498,15 @@ def _parameters(session: Session, given: Sequence[Value]) -> Iterator[None]:
         session.parameters = before
 
 
+def of_parameters(session: Session) -> Scope:
+    """The parameters of the statement that is running, as variables: ``$1`` and so on."""
+    scope = Scope()
+    for number, given in enumerate(session.parameters, 1):
+        kind = TypeRef(given.type_oid)
+        scope.names[f"${number}"] = Variable(f"${number}", kind, Value(kind, given.text))
+    return scope
+
+
 def row_type(session: Session, relation: Relation) -> int:
     """The oid of the type of a relation's rows."""
     found = one(
@@ -509,11 +517,6 @@ def row_type(session: Session, relation: Relation) -> int:
 
 def _has_query(node: ParseNode) -> bool:
     return any(each.DESCRIPTOR.name == "SubLink" for each in walk(node))
-
-
-def _type(oid: int, typmod: int = -1) -> TypeRef:
-    known = registry.known().find(oid)
-    return TypeRef(oid, typmod, 0 if known is None else known.collation)
 
 
 def _processed(tag: str) -> int:

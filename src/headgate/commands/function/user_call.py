@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import function as functions
 from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import one
 from headgate.commands import lookup
 from headgate.commands.function import call
-from headgate.commands.function.host import Prepared, SessionHost
+from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -27,7 +26,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.builtin import Function
 from headgate.expression.node import TypeRef
 from headgate.plpgsql.interpreter import Execution
-from headgate.plpgsql.scope import Scope, Value, Variable
+from headgate.plpgsql.scope import Value
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position, unwrap, walk
 from headgate.sql.statement import type_name
@@ -82,10 +81,7 @@ class _Calls:
     def __init__(self, session: Session, described: dict[int, int] | None) -> None:
         self._session, self._described, self._describing = session, described, described is not None
         self._host = SessionHost(session, Prepared())
-        self._scope = Scope()
-        for number, given in enumerate(session.parameters, 1):
-            kind = TypeRef(given.type_oid)
-            self._scope.names[f"${number}"] = Variable(f"${number}", kind, Value(kind, given.text))
+        self._scope = of_parameters(session)
 
     def named(self, node: pb.FuncCall) -> list[UserFunction]:
         """The functions that a call may mean, none where a built-in one has the name."""
@@ -93,9 +89,7 @@ class _Calls:
         schema, name = names.split_name(node.funcname, session.context.database_name)
         if schema in (None, "pg_catalog") and name in builtin.builtins().functions_named:
             return []
-        cursor = session.begin_statement().cursor
-        path = [schema] if schema else lookup.search_path(cursor, session.context)
-        return [each for each in functions.named(cursor, session.context.database, name) if each.schema in path]
+        return lookup.functions_named(session.begin_statement().cursor, session.context, node.funcname)
 
     def replace(self, node: ParseNode, place: _Place) -> None:
         """Replaces the calls inside of a node."""

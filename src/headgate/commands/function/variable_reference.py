@@ -20,8 +20,6 @@ from headgate.sql.parser import ParseNode, position, unwrap
 
 Columns = Callable[[pb.RangeVar], Sequence[str]]
 """The columns of a table that a statement names."""
-DEPTH = "pg_trigger_depth"
-"""A function that every function of one's own knows as a variable."""
 _QUERIES = ("SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt")
 
 
@@ -54,21 +52,13 @@ class References:
             for described, value in node.ListFields():
                 if described.message_type is None:
                     continue
-                if not described.is_repeated:
-                    self._child(node, described.name, value)
-                    continue
-                self._spread(value)
-                for each in value:
+                if described.is_repeated:
+                    self._spread(value)
+                for each in value if described.is_repeated else (value,):
                     self._visit(each)
         finally:
             if level is not None:
                 self._levels.pop()
-
-    def _child(self, node: ParseNode, name: str, value: ParseNode) -> None:
-        if value.DESCRIPTOR.name == "Node":
-            self._visit(value)
-        else:
-            self.replace(value)
 
     def _visit(self, node: ParseNode) -> None:
         """A node of a list or a field: a reference is replaced, what else there is, visited."""
@@ -89,8 +79,6 @@ class References:
             if self._scope.find((f"${inner.number}",)) is None:
                 raise PostgresError("42P02", f"there is no parameter ${inner.number}", position=position(inner.location))
             self._put(node, (f"${inner.number}",), inner.location)
-        elif kind == "FuncCall" and names.strings(inner.funcname)[-1] == DEPTH and not inner.args and self._scope.find((DEPTH,)):
-            self._put(node, (DEPTH,), inner.location)
         else:
             self.replace(inner)
 

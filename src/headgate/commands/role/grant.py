@@ -27,7 +27,6 @@ from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.transaction.transaction import Transaction
 
 _WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c": "column", "f": "function"}
-_ROUTINES = {pb.OBJECT_FUNCTION: "function", pb.OBJECT_PROCEDURE: "procedure", pb.OBJECT_ROUTINE: "routine"}
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def grant(node: pb.GrantStmt, session: Session) -> CommandResult:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     kind = {pb.OBJECT_TABLE: "r", pb.OBJECT_SEQUENCE: "s", pb.OBJECT_SCHEMA: "n", pb.OBJECT_DATABASE: "d",
-            **dict.fromkeys(_ROUTINES, "f")}.get(node.objtype)  # fmt: skip
+            **dict.fromkeys(definition.ROUTINES, "f")}.get(node.objtype)  # fmt: skip
     if kind is None:
         raise not_supported(f"{tag} on objects of this kind is not supported")
     if node.HasField("grantor"):
@@ -180,7 +179,7 @@ def _function_target(cursor: Cursor, database: int, function: UserFunction) -> G
 
 def _functions(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[UserFunction]:
     """The functions of users that GRANT names."""
-    word = _ROUTINES[node.objtype]
+    word = definition.ROUTINES[node.objtype]
     if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
         schemas = [lookup.namespace(cursor, session.context.database, unwrap(item).sval) for item in node.objects]
         return [each for schema in schemas for each in functions.in_schema(cursor, session.context.database, schema)]

@@ -81,23 +81,15 @@ def rename(node: ParseNode, session: Session) -> CommandResult:
     return CommandResult("ALTER POLICY")
 
 
-def drop(node: ParseNode, session: Session) -> CommandResult:
+def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP POLICY [IF EXISTS] p ON t."""
     transaction = session.begin_statement()
-    cursor, context = transaction.cursor, session.context
-    for item in node.objects:
-        parts = list(unwrap(item).items)
-        schema, table = names.split_name(parts[:-1], context.database_name)
-        name = unwrap(parts[-1]).sval
-        target = pb.RangeVar(relname=table, schemaname=schema or "")
-        if node.missing_ok and lookup.find(cursor, context, target) is None:
-            session.notices.notice(f'relation "{table}" does not exist, skipping')
-            continue
-        if node.missing_ok:
-            known = lookup.target(cursor, context, target)
-            if all(each.name != name for each in of_relation(cursor, known.database, known.oid)):
-                session.notices.notice(f'policy "{name}" for relation "{known.name}" does not exist, skipping')
-                continue
+    cursor = transaction.cursor
+
+    def names_of(relation: Relation) -> list[str]:
+        return [policy.name for policy in of_relation(cursor, relation.database, relation.oid)]
+
+    for target, name in lookup.on_tables(node, session, "policy", names_of):
         relation = _table(target, session, cursor)
         transaction.lock_object("pg_class", relation.oid)
         run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [relation.database, _get(cursor, relation, name).oid])

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
-from headgate.catalog import function as functions
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
@@ -91,10 +90,8 @@ def _check_shape(node: pb.CreateTrigStmt, kind: int) -> None:
 
 
 def _function(node: pb.CreateTrigStmt, session: Session, cursor: Cursor) -> int:
-    context = session.context
-    schema, name = names.split_name(node.funcname, context.database_name)
-    path = [schema] if schema else lookup.search_path(cursor, context)
-    candidates = [each for each in functions.named(cursor, context.database, name) if each.schema in path and not each.inputs]
+    context, name = session.context, names.strings(node.funcname)[-1]
+    candidates = [each for each in lookup.functions_named(cursor, context, node.funcname) if not each.inputs]
     if not candidates:
         raise PostgresError("42883", f"function {name}() does not exist")
     found = candidates[0]
@@ -174,19 +171,12 @@ def _get(cursor: Cursor, relation: Relation, name: str) -> Trigger:
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
     """DROP TRIGGER [IF EXISTS] name ON table."""
     transaction = session.begin_statement()
-    cursor, context = transaction.cursor, session.context
-    for item in node.objects:
-        parts = list(unwrap(item).items)
-        schema, table = names.split_name(parts[:-1], context.database_name)
-        name = unwrap(parts[-1]).sval
-        target = pb.RangeVar(relname=table, schemaname=schema or "")
-        known = lookup.find(cursor, context, target) if node.missing_ok else None
-        if node.missing_ok and known is None:
-            session.notices.notice(f'relation "{table}" does not exist, skipping')
-            continue
-        if known is not None and all(each.name != name for each in triggers.of_relation(cursor, known.database, known.oid)):
-            session.notices.notice(f'trigger "{name}" for relation "{known.name}" does not exist, skipping')
-            continue
+    cursor = transaction.cursor
+
+    def names_of(relation: Relation) -> list[str]:
+        return [trigger.name for trigger in triggers.of_relation(cursor, relation.database, relation.oid)]
+
+    for target, name in lookup.on_tables(node, session, "trigger", names_of):
         relation = _owned(cursor, session, target)
         triggers.drop(cursor, relation.database, _get(cursor, relation, name).oid)
     transaction.catalog_changed()

@@ -22,6 +22,7 @@ from headgate.catalog import function as functions
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.trigger import Trigger
+from headgate.commands import stored_expression
 from headgate.commands.function import body, call
 from headgate.commands.function.host import Prepared, SessionHost, row_type
 from headgate.commands.query.planner import Planner
@@ -67,11 +68,6 @@ class Firing:
             return True
         named = {column.name for number in trigger.columns if (column := self.relation.numbered(number)) is not None}
         return bool(named & columns)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether none fires."""
-        return not self._triggers
 
     @property
     def inserts_instead(self) -> bool:
@@ -170,7 +166,7 @@ class Firing:
 
     def rows_of(self, rows: pa.Table) -> list[Row]:
         """The rows of a table as records."""
-        named = [(each.name, TypeRef(each.type_oid, each.typmod, each.collation)) for each in self.relation.columns]
+        named = [(each.name, stored_expression.type_of(each)) for each in self.relation.columns]
         texts = [write_text(buffers.whole(rows[name]), kind.oid, kind.typmod).to_pylist() for name, kind in named]
         return [
             Row({name: Value(kind, text) for (name, kind), text in zip(named, row, strict=True)}, self._row_type)
@@ -193,7 +189,7 @@ class Firing:
         if trigger.condition is None:
             return True
         sql = self._conditions.setdefault(trigger.oid, Sql(trigger.condition))
-        value = SessionHost(self.session, self._prepared).evaluate(sql, self._records(call.root_scope("", self.session), old, new))
+        value = SessionHost(self.session, self._prepared).evaluate(sql, self._records(Scope(), old, new))
         return value.text == "t"
 
     def _records(self, scope: Scope, old: Row | None, new: Row | None) -> Scope:
@@ -213,7 +209,7 @@ class Firing:
         execution = Execution(host, call.shown(function, session), result_is_row=True)
         context = session.context
         context.trigger_depth += 1
-        scope = self._records(call.root_scope(function.name, session), old, new)
+        scope = self._records(call.root_scope(function.name), old, new)
         for name, value in self._described(trigger, event):
             scope.names[name] = Variable(name, value.type, value)
         try:

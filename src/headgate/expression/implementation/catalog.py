@@ -69,7 +69,6 @@ _TEMPLATES: dict[str, str] = {
     "getdatabaseencoding": "'UTF8'",
     "pg_is_in_recovery": "false",
     "pg_is_other_temp_schema": "false",
-    "pg_trigger_depth": "0",
     "pg_jit_available": "false",
     "pg_relation_is_updatable": "28",
     "pg_column_is_updatable": "true",

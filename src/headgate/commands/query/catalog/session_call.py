@@ -202,6 +202,10 @@ class SessionFunctions(Env):
         self.kept_view = False
         return str(self.context.pid)
 
+    def _fn_pg_trigger_depth(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
+        self.kept_view = False
+        return str(self.context.trigger_depth)
+
     def _fn_inet_client_addr(self, _args: Sequence[Expression], _node: FuncExpr) -> str:
         self.kept_view = False
         return null(t.INET) if self.context.client_addr is None else quote(self.context.client_addr)
