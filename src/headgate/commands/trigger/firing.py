@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.catalog import function as functions
+from headgate.catalog.function import UserFunction
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.trigger import Trigger
@@ -53,6 +54,7 @@ class Firing:
         self._triggers = [each for each in found if each.fires(role)]
         self._row_type = row_type(session, relation) if self._triggers else 0
         self._conditions: dict[int, Sql] = {}
+        self._functions: dict[int, tuple[UserFunction, body.Body, str]] = {}
         self._prepared = Prepared()
 
     def of(self, event: int, *, row: bool, before: bool, columns: set[str] | None = None) -> list[Trigger]:
@@ -200,13 +202,12 @@ class Firing:
 
     def call(self, trigger: Trigger, event: int, old: Row | None, new: Row | None) -> Row | None:
         """Calls a trigger's function; the row that it gives."""
-        session, relation = self.session, self.relation
-        function = functions.find(session.begin_statement().cursor, relation.database, trigger.function)
-        if function is None:
-            raise PostgresError("42883", f"function with OID {trigger.function} does not exist")
-        found = body.of(function, session, relation.oid)
+        session = self.session
+        if trigger.function not in self._functions:
+            self._functions[trigger.function] = self._function(trigger)
+        function, found, shown = self._functions[trigger.function]
         host = SessionHost(session, found.prepared)
-        execution = Execution(host, call.shown(function, session), result_is_row=True)
+        execution = Execution(host, shown, result_is_row=True)
         context = session.context
         context.trigger_depth += 1
         scope = self._records(call.root_scope(function.name), old, new)
@@ -222,6 +223,14 @@ class Firing:
                 "2F005", "control reached end of trigger procedure without RETURN", context=f"PL/pgSQL function {execution.shown}"
             )
         return self._returned(execution, host)
+
+    def _function(self, trigger: Trigger) -> tuple[UserFunction, body.Body, str]:
+        """The function of a trigger, its body, and how error contexts call it: the same for all rows of a statement."""
+        session, relation = self.session, self.relation
+        function = functions.find(session.begin_statement().cursor, relation.database, trigger.function)
+        if function is None:
+            raise PostgresError("42883", f"function with OID {trigger.function} does not exist")
+        return function, body.of(function, session, relation.oid), call.shown(function, session)
 
     def _returned(self, execution: Execution, host: SessionHost) -> Row | None:
         result = execution.result
