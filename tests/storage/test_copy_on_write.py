@@ -13,7 +13,7 @@ from tests.storage.tables import DATABASE, INT4, INT8, TEXT, change, contents, m
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.errors import PostgresError
 from headgate.storage import feed, write
-from headgate.storage.delta import compaction, copy_on_write, delta_log
+from headgate.storage.delta import compaction, copy_on_write, delta_log, parquet
 from headgate.storage.engine import Engine
 from headgate.storage.location import data_location
 
@@ -42,7 +42,7 @@ def protocol(engine: Engine, table: Relation) -> tuple[int, list[str]]:
 def test_rows_are_changed_without_deletion_vectors(engine: Engine, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
     monkeypatch.setattr(write, "SMALL_ROWS", small)
     monkeypatch.setattr(copy_on_write, "FILE_BYTES", 8 << 10)
-    monkeypatch.setattr(copy_on_write, "BATCH_ROWS", 200)
+    monkeypatch.setattr(parquet, "ROW_GROUP_ROWS", 200)
     made(engine, PLAIN, *[(i, "x") for i in range(1500)])
     assert protocol(engine, PLAIN) == (1, [])
     before = engine.log.end

@@ -9,8 +9,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from tests.storage.tables import DATABASE, change, contents, made, relation, rows
 
@@ -103,3 +107,43 @@ def test_readers_that_skip_by_statistics_find_nan_and_negative_zero(spark: Spark
     frame = spark.read.parquet(str(tmp_path))
     for condition, expected in (("f > 5", [2]), ("g = 'NaN'", [2]), ("f = 0", [3]), ("g <= 0", [3]), ("f = 1 AND id = 1", [1])):
         assert [row.id for row in frame.where(condition).collect()] == expected, condition
+
+
+@pytest.mark.parametrize("writer", ["driver", "Spark"])
+def test_a_data_file_has_row_groups_of_bounded_size_and_a_page_index(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    count = 2 * parquet.ROW_GROUP_ROWS + 1
+    if writer == "driver":
+        parquet.write(tmp_path, pa.table({"id": np.arange(count), "v": ["x"] * count}), {})
+    else:
+        spark.range(0, count, 1, 1).selectExpr("id", "'x' AS v").write.mode("append").parquet(str(tmp_path))
+    [path] = tmp_path.glob("*.parquet")
+    with pq.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        assert [group.num_rows for group in groups] == [parquet.ROW_GROUP_ROWS, parquet.ROW_GROUP_ROWS, 1]
+        assert all(group.column(i).has_column_index and group.column(i).has_offset_index for group in groups for i in range(2))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_sorted"),
+    [([1, 2, 2, 3], True), ([1], True), ([2, 1], False), ([1, None], False), ([1.0, 2.0], False), ([[1], [2]], False), (["a", "b"], True)],
+)
+def test_a_file_whose_first_column_ascends_says_so(tmp_path: Path, values: list[object], is_sorted: bool) -> None:
+    added = parquet.write(tmp_path, pa.table({"k": values, "v": values[::-1]}), {})["add"]
+    with pq.ParquetFile(tmp_path / added["path"]) as file:
+        sorting = file.metadata.row_group(0).sorting_columns
+    assert sorting == ((pq.SortingColumn(0),) if is_sorted else ())
+
+
+@given(st.data())
+def test_the_statistics_of_a_file_are_those_of_its_rows_however_they_are_cut(data: st.DataObject) -> None:
+    texts = st.one_of(st.none(), st.text(max_size=40))
+    moments = st.one_of(st.none(), st.datetimes())
+    floats = st.one_of(st.none(), st.floats(width=32))
+    drawn = data.draw(st.lists(st.tuples(texts, moments, floats), min_size=1, max_size=12))
+    columns = [list(column) for column in zip(*drawn, strict=True)]
+    kinds = [pa.string(), pa.timestamp("us"), pa.float32()]
+    rows = pa.table([pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)], ["s", "t", "f"])
+    cut = data.draw(st.integers(0, len(drawn)))
+    pieces = [piece for piece in (rows.slice(0, cut), rows.slice(cut)) if piece.num_rows]
+    merged = parquet.merge_statistics([parquet.statistics(piece, {}) for piece in pieces])
+    assert merged == parquet.statistics(rows, {})

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -25,7 +24,6 @@ from headgate.storage.spark.column_name import quoted
 
 FILE_BYTES = 64 << 20
 """Rows of this size (in Arrow's form) make a file, and are held at a time."""
-BATCH_ROWS = 1 << 16
 
 
 def left(table: DeltaTable, state: TableState, deleted: Mapping[str, deletion_vector.Rows], *, data_change: bool = True) -> list[Action]:
@@ -44,21 +42,15 @@ def left(table: DeltaTable, state: TableState, deleted: Mapping[str, deletion_ve
 def _pieces(table: DeltaTable, state: TableState, path: str, deleted: deletion_vector.Rows) -> Iterator[pa.Table]:
     """The rows of a file that are not deleted, by the columns' names in it; a column that was added later is left out (it is NULL)."""
     names = [state.physical.get(name, name) for name in state.schema.fieldNames()]
-    with parquet.opened(table.path / unquote(path)) as file:
-        held = set(file.schema_arrow.names)
-        first, waiting, size = 0, [], 0
-        for batch in file.iter_batches(BATCH_ROWS, columns=[name for name in names if name in held]):
-            keep = np.ones(batch.num_rows, bool)
-            keep[deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)] - first] = False
-            first += batch.num_rows
-            if keep.any():
-                waiting.append(batch.filter(pa.array(keep)))
-                size += waiting[-1].nbytes
-            if size >= FILE_BYTES:
-                yield pa.Table.from_batches(waiting)
-                waiting, size = [], 0
-        if waiting:
+    waiting, size = list[pa.RecordBatch](), 0
+    for batch in parquet.live_rows(table.path / unquote(path), names, deleted):
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= FILE_BYTES:
             yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def _kept(action: Action, *, data_change: bool) -> Action:

@@ -16,11 +16,13 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -31,6 +33,8 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 
+ROW_GROUP_ROWS = 1 << 16
+"""Most rows of a row group: readers skip whole groups by their statistics. Smaller groups skip more, larger ones compress better."""
 _STATS_COLUMNS = 32
 _STATS_LENGTH = 32
 _VERIFIED_ROWS = 16_384
@@ -113,10 +117,47 @@ def _shared(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(names)
 
 
+def live_rows(path: DataPath, names: Sequence[str], deleted: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that are not deleted, at most `ROW_GROUP_ROWS` at a time.
+
+    `names`: the columns, by their names in the file; a column that the file does not have is left out. `deleted`: ascending row numbers.
+    Raise XX001 if the file is damaged.
+    """
+    with opened(path) as file:
+        held = set(file.schema_arrow.names)
+        first = 0
+        for batch in file.iter_batches(ROW_GROUP_ROWS, columns=[name for name in names if name in held]):
+            keep = np.ones(batch.num_rows, bool)
+            keep[deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)] - first] = False
+            first += batch.num_rows
+            if keep.any():
+                yield batch if keep.all() else batch.filter(pa.array(keep))
+
+
 def write(table: DataPath, rows: pa.Table, physical: Mapping[str, str], number: int = 0) -> dict[str, Any]:
-    """Writes a data file; its `add` action. `number`: the file's place among those of one write (the change feed's order)."""
+    """Write a data file and return its `add` action. `number`: the file's place among those of one write (the change feed's order)."""
+    return write_pieces(table, rows.schema, [rows], physical, number, sorting=_sorting(rows))
+
+
+def write_pieces(
+    table: DataPath,
+    schema: pa.Schema,
+    pieces: Iterable[pa.Table],
+    physical: Mapping[str, str],
+    number: int = 0,
+    *,
+    sorting: Sequence[pq.SortingColumn] | None = None,
+) -> dict[str, Any]:
+    """Write a data file of rows that come piece by piece, at least one piece, and return its `add` action."""
     path = f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet"
-    size = _write(table / path, rows, physical)
+    found = []
+
+    def counted() -> Iterator[pa.Table]:
+        for piece in pieces:
+            found.append(statistics(piece, physical))
+            yield piece
+
+    size = _write(table / path, schema, counted(), physical, sorting)
     return {
         "add": {
             "path": path,
@@ -124,9 +165,20 @@ def write(table: DataPath, rows: pa.Table, physical: Mapping[str, str], number: 
             "size": size,
             "modificationTime": int(time.time() * 1000),
             "dataChange": True,
-            "stats": to_json(statistics(rows, physical)),
+            "stats": to_json(merge_statistics(found)),
         }
     }
+
+
+def _sorting(rows: pa.Table) -> list[pq.SortingColumn] | None:
+    """Return the first column for the file's footer if the rows are sorted by it; float columns have an order of their own in Parquet."""
+    if not rows.num_columns or not rows.num_rows:
+        return None
+    first = rows.column(0)
+    if first.null_count or pa.types.is_floating(first.type) or pa.types.is_nested(first.type) or pa.types.is_boolean(first.type):
+        return None
+    ascends = pc.all(pc.less_equal(first.slice(0, len(first) - 1), first.slice(1))).as_py()
+    return [pq.SortingColumn(0)] if ascends in (True, None) else None
 
 
 _UNWRITTEN = "unwritten-"
@@ -149,11 +201,23 @@ def write_changes(
 
     `number`: as for `write`.
     """
-    schema = pa.schema([field.with_name(physical.get(field.name, field.name)) for field in schema])
     path = f"_change_data/cdc-{number:05d}-{uuid.uuid4()}.c000.snappy.parquet"
     data_location.make_folder(table / "_change_data")
+    size = _write(table / path, schema, pieces, physical)
+    return {"cdc": {"path": path, "partitionValues": {}, "size": size, "dataChange": False}}
+
+
+def _write(
+    path: DataPath,
+    schema: pa.Schema,
+    pieces: Iterable[pa.Table],
+    physical: Mapping[str, str],
+    sorting: Sequence[pq.SortingColumn] | None = None,
+) -> int:
+    """Write a file and return its size in bytes. Each piece begins a row group."""
+    schema = pa.schema([field.with_name(physical.get(field.name, field.name)) for field in schema])
     told = [field.name for field in schema if not pa.types.is_floating(field.type)]
-    with data_location.written(table / path) as place:
+    with data_location.written(path) as place:
         with pq.ParquetWriter(
             place,
             schema,
@@ -161,21 +225,12 @@ def write_changes(
             coerce_timestamps="us",
             write_statistics=told,
             use_dictionary=told,
+            write_page_index=True,
             write_page_checksum=True,
+            sorting_columns=sorting,
         ) as file:
             for rows in pieces:
-                file.write_table(rows.rename_columns(schema.names))
-        size = place.stat().st_size
-    return {"cdc": {"path": path, "partitionValues": {}, "size": size, "dataChange": False}}
-
-
-def _write(path: DataPath, rows: pa.Table, physical: Mapping[str, str]) -> int:
-    named = rows.rename_columns([physical.get(name, name) for name in rows.column_names])
-    told = [field.name for field in named.schema if not pa.types.is_floating(field.type)]
-    with data_location.written(path) as place:
-        pq.write_table(
-            named, place, compression="snappy", coerce_timestamps="us", write_statistics=told, use_dictionary=told, write_page_checksum=True
-        )
+                file.write_table(rows.rename_columns(schema.names), row_group_size=ROW_GROUP_ROWS)
         return place.stat().st_size
 
 
@@ -189,6 +244,19 @@ def statistics(rows: pa.Table, physical: Mapping[str, str]) -> dict[str, Any]:
         if bounds is not None:
             least[stored], most[stored] = bounds
     return {"numRecords": rows.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls, "tightBounds": True}
+
+
+def merge_statistics(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the statistics of a file from those of its pieces. A column has no bounds if a piece with values of it has none."""
+    nulls = {name: sum(part["nullCount"][name] for part in parts) for name in parts[0]["nullCount"]}
+    least, most = {}, {}
+    for name in nulls:
+        valued = [part for part in parts if part["nullCount"][name] < part["numRecords"]]
+        if valued and all(name in part["minValues"] for part in valued):
+            least[name] = min(part["minValues"][name] for part in valued)
+            most[name] = max(part["maxValues"][name] for part in valued)
+    total = sum(part["numRecords"] for part in parts)
+    return {"numRecords": total, "minValues": least, "maxValues": most, "nullCount": nulls, "tightBounds": True}
 
 
 def _bounds(column: pa.ChunkedArray) -> tuple[Any, Any] | None:

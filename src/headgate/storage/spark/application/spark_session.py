@@ -123,6 +123,7 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
         # a writer holds its row group, a reader its column of one, of which Spark keeps no account: by default 128 MB each, of 1 GB
         "spark.hadoop.parquet.block.size": str(16 << 20),
+        "spark.hadoop.parquet.block.row.count.limit": str(1 << 16),  # as `storage.delta.parquet` writes
         # otherwise each call of a function asks the JVM several times more, to tell where in Python it stood
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
