@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from tests.storage.tables import DATABASE, INT8, TEXT, change, contents, made, r
 
 from headgate import failpoint
 from headgate.catalog.relation.relation import Relation
-from headgate.storage import feed
-from headgate.storage.delta import compaction
+from headgate.storage import cleaning, feed
+from headgate.storage.delta import compaction, file_action
 from headgate.storage.engine import Engine
 
 A = relation(20100, "a", id=INT8, v=TEXT)
@@ -37,16 +38,30 @@ def files(engine: Engine, table: Relation) -> int:
     return len(engine.visible[DATABASE, table.oid].state.files)
 
 
+def unnamed_files(engine: Engine, table: Relation) -> list[Path]:
+    """Return the data and deletion-vector files in the table's folder that no version names."""
+    folder = engine.path((DATABASE, table.oid))
+    named = cleaning.named_files(folder, -1)
+    return [file for pattern in ("*.parquet", "*.bin") for file in folder.glob(pattern) if file.name not in named]
+
+
+def delete(engine: Engine, table: Relation, condition: str) -> None:
+    """Delete rows in a transaction of its own."""
+    writer = engine.begin(DATABASE)
+    change(writer, table, condition)
+    writer.commit()
+
+
 def before_the_lock(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Have `act` done each time a compaction has written its file, before it has the lock."""
-    replaced = compaction.replaced
+    """Call `act` each time a compaction has written its files, before it acquires the lock."""
+    rewrite = compaction.rewrite
 
     def and_then(*given: Any) -> Any:
-        actions = replaced(*given)
+        rewritten = rewrite(*given)
         act()
-        return actions
+        return rewritten
 
-    monkeypatch.setattr(compaction, "replaced", and_then)
+    monkeypatch.setattr(compaction, "rewrite", and_then)
 
 
 @pytest.mark.slow
@@ -89,7 +104,7 @@ def test_rows_changed_after_a_compaction_are_found_in_the_new_file(engine: Engin
     assert contents(engine, table) == [(n, "new") for n in range(30, compaction.MOST + 1)]
 
 
-def test_a_writer_that_is_faster_loses_nothing_and_leaves_no_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_that_removes_a_file_meanwhile_loses_nothing_and_leaves_no_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     table = grown(engine, 20102, compaction.MOST + 8)
     turns = iter(range(1))
 
@@ -105,8 +120,59 @@ def test_a_writer_that_is_faster_loses_nothing_and_leaves_no_file(engine: Engine
 
     assert contents(engine, table) == sorted([(n, "faster" if n == 7 else "new") for n in range(compaction.MOST + 8) if n != 8], key=repr)
     assert files(engine, table) == 1
-    log = "".join(each.read_text() for each in (engine.path((DATABASE, table.oid)) / "_delta_log").glob("*.json"))
-    assert [each for each in engine.path((DATABASE, table.oid)).glob("part-*.parquet") if each.name not in log] == []
+    assert unnamed_files(engine, table) == []
+
+
+def test_rows_deleted_while_a_file_is_rewritten_are_deleted_in_the_new_file(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
+    table = made(engine, relation(20109, "sparse", id=INT8, v=TEXT), *[(n, "new") for n in range(200)])
+    delete(engine, table, "id % 3 = 0")
+    begin = engine.log.end
+    turns = iter(["id IN (1, 5, 50) OR id > 190", "id = 2"])
+
+    def delete_more() -> None:
+        delete(engine, table, next(turns))
+
+    before_the_lock(monkeypatch, delete_more)
+    engine.compactor.run_due()
+
+    [file] = engine.visible[DATABASE, table.oid].state.files.values()
+    left = [n for n in range(200) if n % 3 and n not in (1, 5, 50) and n <= 190]
+    assert file_action.records(file) == len([n for n in range(200) if n % 3])
+    assert contents(engine, table) == sorted([(n, "new") for n in left], key=repr)
+    delete(engine, table, "id = 100")
+    changes = feed.small(engine, table, [write for entry in engine.log.entries(begin, DATABASE, 100) for write in entry.writes])
+    assert changes is not None
+    assert sorted(row["id"] for row in changes["old"].to_pylist()) == sorted([1, 5, 50, 100, *(n for n in range(191, 200) if n % 3)])
+    assert unnamed_files(engine, table) == []
+
+
+def test_a_file_that_is_emptied_while_it_is_rewritten_is_gone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
+    table = made(engine, relation(20110, "emptied", id=INT8, v=TEXT), *[(n, "new") for n in range(200)])
+    delete(engine, table, "id >= 100")
+    turns = iter(["id < 100"])
+    before_the_lock(monkeypatch, lambda: [delete(engine, table, condition) for condition in turns] and None)
+
+    engine.compactor.run_due()
+
+    assert files(engine, table) == 0
+    assert unnamed_files(engine, table) == []
+
+
+@pytest.mark.parametrize(("deleted", "is_rewritten"), [(40, False), (41, True)])
+def test_a_file_is_rewritten_when_more_than_a_fifth_of_its_rows_is_deleted(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, deleted: int, is_rewritten: bool
+) -> None:
+    monkeypatch.setattr(compaction, "SMALL_ROWS", 100)
+    table = made(engine, relation(20111 + deleted, f"fifth{deleted}", id=INT8, v=TEXT), *[(n, "new") for n in range(200)])
+    delete(engine, table, f"id < {deleted}")
+
+    engine.compactor.run_due()
+
+    [file] = engine.visible[DATABASE, table.oid].state.files.values()
+    assert file_action.records(file) == (200 - deleted if is_rewritten else 200)
+    assert contents(engine, table) == sorted([(n, "new") for n in range(deleted, 200)], key=repr)
 
 
 def test_writers_that_are_always_faster_wait_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

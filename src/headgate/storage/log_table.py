@@ -210,7 +210,7 @@ class LogTable:
         """The table with its small files in one, a checkpoint now and then, and without the versions of long ago."""
         chosen = compaction.small_files(state)
         if len(chosen) >= compaction.MOST:
-            state = self._commit(state, compaction.replaced(self._table, state, chosen))
+            state = self._commit(state, compaction.rewrite(self._table, state, chosen).actions())
         path = self._table.path
         if state.version % delta_checkpoint.EVERY == 0:
             info = self._table.write_checkpoint(state.version)

@@ -1,18 +1,23 @@
-"""Puts a table's small files together, so that a table that grows by small commits does not become slow without bound.
+"""Rewrites files of a table in the background: many small ones as one, and those that hold many deleted rows without them.
 
-`Compactor` is the engine's. A commit tells it which tables have grown (`committed`); its thread, or a caller of `run_due`, looks at them.
-Where a table has `MOST` small files, their rows are read and written as one file, in one Delta commit of `dataChange` false and one log
-entry that names the version but no write. No stream sees it: what changed is in the files of the versions before, which stay on disk.
+`Compactor` is the engine's. A commit tells it which tables have changed (`committed`); its thread, or a caller of `run_due`, looks at
+them. If a table has `MOST` small files, or a larger file in which more than `DEAD_SHARE` of the rows are deleted, the live rows are written
+to new files in one Delta commit of `dataChange` false and one log entry that names the version but no write. No stream sees it:
+the changes are in the files of the versions before, which stay on disk.
 
-    chosen      the small files of the visible version; a transaction keeps cleaning from removing them
-    replaced    their rows are in one new file that no version names; writers go on
-    locked      the table's lock is held; if a file has changed meanwhile, the new file is removed, and it begins anew
-    committed   the next version names the new file
+    chosen      the files of the visible version; a transaction keeps cleaning from removing them
+    rewritten   their live rows are in new files that no version names; writers go on
+    locked      the table's lock is held; rows that were deleted meanwhile are marked as deleted in the new files (`Rewritten.actions`).
+                If a file was removed or a column changed meanwhile, the new files are removed, and it begins anew
+    committed   the next version names the new files
+
+Example: file A has the rows 0 to 9, of which 2 and 5 are deleted. The new file B has A's rows 0 1 3 4 6 7 8 9. If a writer deletes A's
+row 6 before the lock is acquired, B is committed with a deletion vector of row 4.
 
 What must hold: no commit waits while rows are read and written, except after `ATTEMPTS` in which writers were faster: then the lock is
-taken first. A failure is logged and harms no commit: the table has its small files for longer. A transaction that reads as of its begin
-(REPEATABLE READ) cannot change rows that have moved since, and would get 40001 although nobody has changed them: so a compaction waits
-for the end of those that are younger than `LONG_SECONDS`.
+acquired first. Rows are read and written in pieces, so memory does not grow with the files. A failure is logged and harms no commit: the
+table keeps its files for longer. A transaction that reads as of its beginning (REPEATABLE READ) cannot change rows that have moved since,
+and would get 40001 although nobody has changed them: so a compaction waits for the end of those that are younger than `LONG_SECONDS`.
 """
 
 from __future__ import annotations
@@ -22,7 +27,8 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -36,6 +42,7 @@ from headgate.storage.delta.delta_table import DeltaTable
 from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
 from headgate.storage.lock import Key
 from headgate.supervision import Supervised
 
@@ -51,7 +58,11 @@ SMALL_ROWS = 50_000
 """A file of fewer bytes and rows is small."""
 TOTAL_ROWS = 400_000
 TOTAL_BYTES = 16 << 20
-"""As much is put together at once."""
+"""Most rows and bytes of the small files that are rewritten together."""
+DEAD_SHARE = 0.2
+"""A larger file is rewritten if more than this share of its rows is deleted."""
+REWRITTEN_BYTES = 256 << 20
+"""After so many bytes of larger files, the rest of a table waits for the next turn."""
 ATTEMPTS = 3
 """How often writers may be faster before the lock is taken first."""
 LOCK_SECONDS = 1.0
@@ -87,12 +98,12 @@ class Compactor:
         self.thread.stop(30)
 
     def committed(self, keys: Iterable[Key]) -> None:
-        """Notes those of the tables that may need it."""
+        """Note those of the tables that may need it. The thread looks at the files of a table with many, so that commits cost the same."""
         visible = self._engine.visible
-        grown = [key for key in keys if (shown := visible.get(key)) is not None and len(shown.state.files) >= MOST]
-        if grown:
+        changed = [key for key in keys if (shown := visible.get(key)) is not None and _may_need(shown.state)]
+        if changed:
             with self._is_due:
-                self._due |= dict.fromkeys(grown)
+                self._due |= dict.fromkeys(changed)
                 self._is_due.notify_all()
 
     def run_due(self) -> None:
@@ -139,48 +150,71 @@ class Compactor:
             self.run_due()
 
 
+def _may_need(state: TableState) -> bool:
+    return len(state.files) >= MOST or any(map(file_action.dead, state.files.values()))
+
+
 def _compact(engine: Engine, key: Key) -> None:
-    """Compact a table if it has enough small files; raise 55P03 if another transaction is in the way."""
+    """Rewrite files of a table if it is time; raise 55P03 if another transaction is in the way."""
+    shown = engine.visible.get(key)
+    if shown is None or not _chosen(shown.state):
+        return
     for attempt in range(ATTEMPTS + 1):
         if _attempt(engine, key, lock_first=attempt == ATTEMPTS):
             return
 
 
 def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
-    """Compact a table if it has enough small files; return False if a writer was faster."""
-    table, actions = engine.table(key), list[Action]()
+    """Rewrite files of a table if it is time; return False if a writer was faster."""
+    table, made = engine.table(key), set[DataPath]()
     transaction = engine.begin(key[0])  # from now on nothing that it reads is removed
     lock = functools.partial(engine.locks.acquire, key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
     try:
         if lock_first:
             lock()
         shown = engine.visible.get(key)
-        if shown is None or len(chosen := small_files(shown.state)) < MOST:
+        if shown is None or not (chosen := _chosen(shown.state)):
             return True
         with step(Step.COMPACTION):
-            actions = replaced(table, shown.state, chosen)
+            rewritten = rewrite(table, shown.state, chosen)
+            made.update(file_action.files_made(table.path, rewritten.actions()))
             lock()
             now = engine.visible.get(key)
             if now is None:
                 return True  # it was dropped
             if not _still_there(shown.state, now.state, chosen):
                 return False
+            actions = rewritten.actions(now.state)
+            made.update(file_action.files_made(table.path, actions))
             transaction.replace_files(key, actions)
-            actions = []  # the transaction's from now on
+            made -= set(file_action.files_made(table.path, actions))  # the transaction's from now on
             with engine.isolation.lock:
                 if engine.isolation.youngest() < LONG_SECONDS:
                     raise PostgresError("55P03", "a transaction reads as of its begin")
                 transaction.commit()
         engine.statistics.compacted(len(chosen))
     finally:
-        data_location.forsake(file_action.files_made(table.path, actions))
+        data_location.forsake(made)
         transaction.rollback()
     return True
 
 
 def _still_there(before: TableState, now: TableState, chosen: list[Action]) -> bool:
-    """Whether the files are what they were: none removed, no row deleted, no column changed."""
-    return now.schema == before.schema and now.physical == before.physical and all(now.files.get(add["path"]) == add for add in chosen)
+    """Whether the files are still the table's and its columns are the same. More of their rows may be deleted."""
+    return now.schema == before.schema and now.physical == before.physical and all(add["path"] in now.files for add in chosen)
+
+
+def _chosen(state: TableState) -> list[Action]:
+    """Return the `add` actions of the files to rewrite now: enough small ones, otherwise larger ones with many deleted rows."""
+    small = small_files(state)
+    return small if len(small) >= MOST else _sparse_files(state)
+
+
+def _sparse_files(state: TableState) -> list[Action]:
+    """Return the `add` actions of the larger files with many deleted rows, oldest first, as many as are rewritten at once."""
+    sparse = [add for add in state.files.values() if file_action.dead(add) > DEAD_SHARE * file_action.records(add) and not _is_small(add)]
+    before = itertools.accumulate((add["size"] for add in sparse), initial=0)
+    return [add for add, size in zip(sparse, before, strict=False) if size < REWRITTEN_BYTES]
 
 
 def small_files(state: TableState) -> list[Action]:
@@ -188,45 +222,120 @@ def small_files(state: TableState) -> list[Action]:
     return _small_among(state.files.values())
 
 
+def _is_small(add: Action) -> bool:
+    return add["size"] < SMALL_BYTES and file_action.records(add) < SMALL_ROWS
+
+
 def _small_among(files: Iterable[Action]) -> list[Action]:
-    small = [(add, file_action.records(add)) for add in files if add["size"] < SMALL_BYTES]
-    chosen = [(add, rows) for add, rows in small if 0 < rows < SMALL_ROWS]
+    chosen = [(add, rows) for add in files if _is_small(add) and (rows := file_action.records(add)) > 0]
     totals = itertools.accumulate(((rows, add["size"]) for add, rows in chosen), lambda a, b: (a[0] + b[0], a[1] + b[1]))
     return [add for (add, _), (rows, size) in zip(chosen, totals, strict=True) if rows <= TOTAL_ROWS and size <= TOTAL_BYTES]
 
 
 def together(table: DeltaTable, state: TableState, own: Iterable[Action]) -> list[Action]:
-    """The actions that put the small ones of a transaction's own files together, before a version has named them; none for a few.
+    """Return the actions that rewrite the small ones of a transaction's own files as one, before a version has named them; none for a few.
 
-    Their rows must be in change files: a reader of the changes looks for no row in what is added here.
+    Their rows must be in change files: a reader of the changes does not look for rows in a file that is added here.
     """
     chosen = _small_among(own)
     if len(chosen) < MOST:
         return []
-    return [{"add": {**action["add"], "dataChange": True}} if "add" in action else action for action in replaced(table, state, chosen)]
+    rewritten = rewrite(table, state, chosen).actions()
+    return [{"add": {**action["add"], "dataChange": True}} if "add" in action else action for action in rewritten]
 
 
-def replaced(table: DeltaTable, state: TableState, chosen: list[Action]) -> list[Action]:
-    """Writes the rows of these files as one; the actions that put it in their place."""
-    names = [state.physical.get(name, name) for name in state.schema.fieldNames()]
+@dataclass(frozen=True)
+class Rewritten:
+    """The live rows of some files, in new files that no version names yet."""
+
+    table: DeltaTable
+    sources: tuple[Action, ...]
+    """The `add` actions of the files whose rows were read."""
+    added: tuple[Action | None, ...]
+    """The `add` action of the new file with the rows of each source; None if the source had no live row. Sources can share a file."""
+    starts: tuple[int, ...]
+    """The row of the new file with which the rows of each source begin."""
+
+    def actions(self, now: TableState | None = None) -> list[Action]:
+        """Return the actions that put the new files in the place of the sources.
+
+        `now`: a later state with all sources, of which more rows may be deleted. These are marked as deleted in the new files.
+        """
+        sources = self.sources if now is None else [now.files[add["path"]] for add in self.sources]
+        deleted = self._deleted_since(sources)
+        vectors = deletion_vector.write(self.table.path, deleted) if deleted else {}
+        added = {add["path"]: add for add in self.added if add is not None}
+        emptied = {path for path, rows in deleted.items() if len(rows) == file_action.records(added[path])}
+        return [
+            *(file_action.removal(add, data_change=False) for add in sources),
+            *({"add": _with_vector(add, vectors.get(path))} for path, add in added.items() if path not in emptied),
+        ]
+
+    def _deleted_since(self, sources: Iterable[Action]) -> dict[str, deletion_vector.Rows]:
+        """Return the rows of each new file, ascending, that were deleted from the sources after their live rows were read."""
+        found: dict[str, list[deletion_vector.Rows]] = {}
+        for before, source, added, start in zip(self.sources, sources, self.added, self.starts, strict=True):
+            if added is None or source.get("deletionVector") == before.get("deletionVector"):
+                continue
+            dead = deletion_vector.read(self.table.path, before.get("deletionVector"))
+            more = np.setdiff1d(deletion_vector.read(self.table.path, source.get("deletionVector")), dead, assume_unique=True)
+            found.setdefault(added["path"], []).append(more - np.searchsorted(dead, more) + start)
+        return {path: np.concatenate(rows) for path, rows in found.items() if sum(map(len, rows))}
+
+
+def _with_vector(add: Action, vector: Action | None) -> Action:
+    add = add if vector is None else file_action.marked(add, vector)["add"]
+    return {**add, "dataChange": False}
+
+
+def rewrite(table: DeltaTable, state: TableState, chosen: Sequence[Action]) -> Rewritten:
+    """Write the live rows of these files: of small ones to one new file, of a larger one to a file of its own."""
     data_location.fetch(file_action.files_of(table.path, ({"add": add} for add in chosen)))
-    rows = pa.concat_tables([_live(table, add, names) for add in chosen], promote_options="default")
-    actions = [file_action.removal(add, data_change=False) for add in chosen]
-    if rows.num_rows:
-        added = parquet.write(table.path, rows.select([name for name in names if name in rows.column_names]), {})
-        actions.append({"add": {**added["add"], "dataChange": False}})
-    return actions
+    added, starts = list[Action | None](), list[int]()
+    try:
+        for is_small, run in itertools.groupby(chosen, _is_small):
+            for group in [list(run)] if is_small else [[add] for add in run]:
+                made = _write_live(table, state, group)
+                added += [made if file_action.rows(add) else None for add in group]
+                starts += itertools.accumulate((file_action.rows(add) for add in group[:-1]), initial=0)
+    except BaseException:
+        data_location.forsake(table.path / add["path"] for add in added if add is not None)
+        raise
+    return Rewritten(table, tuple(chosen), tuple(added), tuple(starts))
 
 
-def _live(table: DeltaTable, add: Action, names: list[str]) -> pa.Table:
-    """The rows of a file that are not deleted; a column that was added to the table later is left out (it is NULL)."""
-    path = table.path / unquote(add["path"])
-    with parquet.opened(path) as file:
-        held = set(file.schema_arrow.names)
-        rows = file.read(columns=[name for name in names if name in held])
-    deleted = deletion_vector.read(table.path, add.get("deletionVector"))
-    if not len(deleted):
-        return rows
-    keep = np.ones(rows.num_rows, bool)
-    keep[deleted] = False
-    return rows.filter(pa.array(keep))
+def _write_live(table: DeltaTable, state: TableState, group: Sequence[Action]) -> Action | None:
+    """Write the live rows of some files to one new file and return its `add` action; None if there is no live row."""
+    if not any(map(file_action.rows, group)):
+        return None
+    names = [state.physical.get(name, name) for name in state.schema.fieldNames()]
+    schemas = []
+    for add in group:
+        with parquet.opened(table.path / unquote(add["path"])) as file:
+            schemas.append(file.schema_arrow.remove_metadata())
+    whole = pa.unify_schemas(schemas)
+    schema = pa.schema([whole.field(name) for name in names if name in whole.names])
+    added: Action = parquet.write_pieces(table.path, schema, _pieces(table, schema, group), {})["add"]
+    return added
+
+
+def _pieces(table: DeltaTable, schema: pa.Schema, group: Sequence[Action]) -> Iterator[pa.Table]:
+    """Yield the live rows of files, a row group at a time. A column that a file does not have is NULL."""
+    waiting, count = list[pa.Table](), 0
+    for add in group:
+        deleted = deletion_vector.read(table.path, add.get("deletionVector"))
+        for batch in parquet.live_rows(table.path / unquote(add["path"]), schema.names, deleted):
+            waiting.append(_filled(batch, schema))
+            count += batch.num_rows
+            while count >= parquet.ROW_GROUP_ROWS:
+                rows = pa.concat_tables(waiting)
+                yield rows.slice(0, parquet.ROW_GROUP_ROWS)
+                waiting, count = [rows.slice(parquet.ROW_GROUP_ROWS)], count - parquet.ROW_GROUP_ROWS
+    if count:
+        yield pa.concat_tables(waiting)
+
+
+def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    held = set(batch.schema.names)
+    columns = [batch.column(field.name) if field.name in held else pa.nulls(batch.num_rows, field.type) for field in schema]
+    return pa.table(columns, schema=schema)
