@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from headgate.commands import lookup
 from headgate.commands.query import instant
-from headgate.commands.query.clause import session_function, sublink
-from headgate.commands.query.clause.where_clause import EXACT_STATISTICS, is_membership
+from headgate.commands.query.clause import pushdown, session_function, sublink
+from headgate.commands.query.clause.where_clause import is_membership
 from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
@@ -55,11 +55,6 @@ from headgate.types import registry
 _MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
 
 
-def _is_exact(expression: Expression) -> bool:
-    """Whether the files' statistics say of an expression's columns what PostgreSQL's comparisons do."""
-    return all(each.type.oid in EXACT_STATISTICS for each in walk(expression) if isinstance(each, ColumnRef))
-
-
 def _has_subquery(expression: Expression) -> bool:
     return any(isinstance(each, SubLink) for each in walk(expression))
 
@@ -90,12 +85,9 @@ class Evaluation:
         return compiler.compile(prepared, self.places(prepared), self.time)
 
     def filter(self, expression: Expression) -> Column:
-        """The Column for `DataFrame.where`, in which NULL keeps no row; Spark pushes terms of whole numbers and booleans to the files.
-
-        Nothing else may reach them: the statistics of Parquet and Delta leave out NaN, tell -0 from 0 and overflow at infinite dates.
-        """
+        """Return the Column for `DataFrame.where`, in which NULL keeps no row. Spark pushes those terms that `pushdown` allows."""
         parts = conjuncts(expression)
-        exact = [is_membership(each) or _is_exact(each) for each in parts]
+        exact = [is_membership(each) or pushdown.is_exact(each) for each in parts]
         if all(exact):
             return self._qual(parts)
         silent = list(itertools.takewhile(lambda each: not may_raise(each) and not _has_subquery(each), parts))
