@@ -43,10 +43,21 @@ def test_the_copy_and_the_changes_after_it_arrive(publisher, subscriber) -> None
 
 
 @pytest.mark.parametrize(
-    ("pages", "workers", "count"), [(0, 2, 1), (3071, 2, 1), (6144, 2, 2), (33_000, 2, 4), (33_000, 8, 10), (200_000, 2, 13)]
+    ("pages", "workers", "cores", "count"),
+    [
+        (0, 2, 2, 1),
+        (1023, 2, 2, 1),
+        (1024, 2, 2, 2),
+        (1024, 2, 16, 2),
+        (8192, 2, 16, 16),
+        (9216, 2, 2, 3),
+        (33_000, 2, 2, 4),
+        (33_000, 8, 2, 10),
+        (200_000, 2, 2, 13),
+    ],
 )
-def test_the_ranges_of_a_table_are_even_and_meet(pages: int, workers: int, count: int) -> None:
-    found = initial_copy.page_ranges(pages, workers)
+def test_the_ranges_of_a_table_are_even_and_meet(pages: int, workers: int, cores: int, count: int) -> None:
+    found = initial_copy.page_ranges(pages, workers, cores)
     borders = [int(each) for condition in found for each in re.findall(r"< '\((\d+),", condition)]
     assert [int(each) for condition in found for each in re.findall(r">= '\((\d+),", condition)] == borders
     assert len(found) == count == len(borders) + 1
@@ -56,17 +67,17 @@ def test_the_ranges_of_a_table_are_even_and_meet(pages: int, workers: int, count
 
 
 def in_ranges(publisher, count: int) -> None:
-    """Sees to it that the table is so large that it is copied in so many ranges side by side."""
+    """Assert that the table is large enough to be copied in so many ranges on two cores."""
     pages = int(publisher.sql("SELECT pg_relation_size('t') / 8192"))
     assert pages * 8192 >= initial_copy.PARALLEL_SIZE
-    assert len(initial_copy.page_ranges(pages, 2)) == count
+    assert len(initial_copy.page_ranges(pages, 2, 2)) == count
 
 
 def test_a_large_table_is_read_in_parallel(publisher, subscriber) -> None:
     columns = "id int PRIMARY KEY, b text, n numeric(10,2), f float8, d date, s timestamptz, x bytea, u uuid, l bool, v varchar(9)"
-    publisher.sql(f"CREATE TABLE t({columns}) WITH (fillfactor = 10)")  # pages that are nearly empty: 40,000 rows take 50 MB
+    publisher.sql(f"CREATE TABLE t({columns}) WITH (fillfactor = 10)")  # pages that are nearly empty: 8,000 rows take 10 MB
     publisher.sql("""INSERT INTO t SELECT i, repeat('x', i % 50), i / 3.0, i / 7.0, date '2000-01-01' + i % 9999, timestamptz '2020-01-01' + i * interval '1 s',
-              decode(lpad(to_hex(i), 8, '0'), 'hex'), md5(i::text)::uuid, i % 2 = 0, CASE WHEN i % 3 > 0 THEN 'v' || i END FROM generate_series(1, 40000) i""")
+              decode(lpad(to_hex(i), 8, '0'), 'hex'), md5(i::text)::uuid, i % 2 = 0, CASE WHEN i % 3 > 0 THEN 'v' || i END FROM generate_series(1, 8000) i""")
     in_ranges(publisher, 2)
     publisher.sql("CREATE PUBLICATION p FOR TABLE t")
     subscriber.sql(f"CREATE TABLE t({columns})")
@@ -84,7 +95,7 @@ def test_a_parallel_copy_takes_what_has_no_binary_form_here_and_what_differs_as_
     publisher.sql(f"CREATE TABLE t({columns.format('pair')}) WITH (fillfactor = 10)")
     publisher.sql("""INSERT INTO t SELECT g, ARRAY[g, NULL], jsonb_build_object('a', g, 'bb', E'\\\n"'), make_interval(0, -g % 20, 0, g % 9, 0, 0, g / 7.0),
               '10.0.0.1', '10.0.0.0/8', 'x', g % 2 = 0, 'ab', time '00:00' + g * interval '1 s', 'it''s', CASE g % 3 WHEN 0 THEN ROW(g, NULL)::pair WHEN 1 THEN ROW(NULL, NULL)::pair END,
-              ARRAY['a b', NULL, 'NULL', repeat('x', g % 3)] FROM generate_series(1, 40000) g""")
+              ARRAY['a b', NULL, 'NULL', repeat('x', g % 3)] FROM generate_series(1, 8000) g""")
     publisher.sql(
         "UPDATE t SET a = NULL, j = NULL, i = NULL, n = NULL, c = NULL, k = NULL, b = NULL, p = NULL, t = NULL, e = NULL WHERE id = 7"
     )

@@ -64,15 +64,17 @@ LINE_SHOWN = 100
 """Bytes of a line that the context of an error shows."""
 RATED = 10_000
 """Rows from which on the log gives a copy's rate."""
-PARALLEL_SIZE = 48 << 20
+PARALLEL_SIZE = 8 << 20
 """Tables of at least this size at the publisher are read in parallel."""
 Copied = Callable[[CreatedSlot, PublisherConnection, Transaction, RemoteRelation], None]
 """Copies the published table, as the session that reads under the slot's snapshot sees it."""
 MOST_BYTES = 32 << 40
 """PostgreSQL's largest table."""
 MOST_ROWS = 1 << 62
+CORE_PAGES = 512
+"""Least pages (8 kB) that a task reads so that each core has a task."""
 RANGE_PAGES = (3072, 16384)
-"""Pages (8 kB) of the table that one task reads, least and most: a job costs a tenth of a second, whatever it reads."""
+"""Least pages that a task reads otherwise, because a job costs a tenth of a second, and most pages."""
 STOP_SECONDS = 0.5
 """How often a parallel copy looks whether it shall stop."""
 STILL_SECONDS = 20.0
@@ -373,7 +375,8 @@ class InitialCopy:
                 self.count(rows.num_rows, len(piece))
         else:
             self._patience = STILL_RANGE_SECONDS
-            conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"))
+            cores = transaction.engine.spark.sparkContext.defaultParallelism
+            conditions = page_ranges(pages, self.worker.settings.integer("copy_workers_per_table"), cores)
             place, state = transaction.data_path(self.relation), transaction.state(self.relation)
             conninfo, snapshot = self.worker.subscription.conninfo, created.snapshot or ""
             task = CopyTask(conninfo, self.slot, snapshot, target, place, state.physical, state.lists)
@@ -422,10 +425,13 @@ def _begin(connection: PublisherConnection) -> None:
         raise PostgresError("08006", f"table copy could not start transaction on publisher: {error.message}") from error
 
 
-def page_ranges(pages: int, workers: int) -> list[str]:
-    """Conditions on ctid that cut a table of so many pages (and what was added since) into even ranges, two a worker or more."""
+def page_ranges(pages: int, workers: int, cores: int) -> list[str]:
+    """Return conditions on ctid that cut a table of so many pages, and the pages added since, into even ranges.
+
+    There is a range for each core if each has `CORE_PAGES`, and two for each worker if each has the least of `RANGE_PAGES`.
+    """
     least, most = RANGE_PAGES
-    count = max(-(-pages // most), min(2 * workers, pages // least), 1)
+    count = max(-(-pages // most), min(2 * workers, pages // least), min(cores, pages // CORE_PAGES), 1)
     borders = [pages * number // count for number in range(1, count)]
     lower = [None, *borders]
     upper = [*borders, None]
