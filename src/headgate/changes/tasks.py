@@ -15,7 +15,6 @@ What must hold: nothing is staged unless all partitions were netted and none has
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,6 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.changes import lookup, net
 from headgate.changes.keyed_batch import in_order, whole_rows
 from headgate.changes.lookup import RowKey
-from headgate.errors import PostgresError
 from headgate.failpoint import Step, step
 from headgate.storage import write
 from headgate.storage.delta import deletion_vector
@@ -37,7 +35,7 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.delta.table_folder import TableFolder
 from headgate.storage.delta.table_state import TableState
 from headgate.storage.partitioned import LeafPlaces, ordered
-from headgate.storage.spark import failure
+from headgate.storage.spark import failure, job_group
 from headgate.storage.transaction.transaction import Transaction
 from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry
@@ -52,7 +50,6 @@ STORED_BYTES = 96 << 20
 MOST_PARTITIONS = 200
 REFUSED = "tasks could not apply a batch"
 """The message of an error that a task raises in place of PostgreSQL's, which shows values."""
-_WITHOUT_VALUES = ("40", "53", "58", "XX")
 _BLOBS = "partition int, tbl int, place bigint, blob binary"
 
 
@@ -159,7 +156,7 @@ class MapTask:
     def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row for each table and partition of each frame."""
         registry.use(self.types)
-        with _carrying():
+        with failure.carried(REFUSED):
             for number, place, made in self.source(given):
                 table = self.tables[number]
                 frame = net.split_moves(table.relation, table.key, made)
@@ -191,7 +188,7 @@ class ReduceTask:
             for partition, number, place, blob in zip(partitions, tables, places, batch.column("blob"), strict=True):
                 with pa.ipc.open_stream(blob.as_buffer()) as stream:
                     blobs.setdefault((partition, number), []).append((place, stream.read_all()))
-        with _carrying():
+        with failure.carried(REFUSED):
             for partition, number in sorted(blobs):
                 parts = sorted(blobs.pop((partition, number)), key=lambda part: part[0])
                 changes = in_order(pa.concat_tables([frame for _, frame in parts]))
@@ -205,16 +202,6 @@ def _stream(frame: pa.Table) -> pa.Array:
         stream.write_table(frame)
     content = sink.getvalue()
     return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(np.array([0, content.size], np.int32)), content])
-
-
-@contextlib.contextmanager
-def _carrying() -> Iterator[None]:
-    """Errors of PostgreSQL keep their SQLSTATE on the way to the driver; only those of files and resources keep their message."""
-    try:
-        yield
-    except PostgresError as error:
-        text = failure.told(error) if error.sqlstate[:2] in _WITHOUT_VALUES else REFUSED
-        raise RuntimeError(failure.marked(error.sqlstate, text)) from None
 
 
 def _reduced(table: TaskTable, number: int, partition: int, changes: pa.Table) -> Part:
@@ -295,22 +282,14 @@ def run(
 ) -> list[Part]:
     """Run the job of a batch; `slices` is what `source` is given, `count` the number of partitions."""
     known = tuple(tables)
-    context = slices.sparkSession.sparkContext
-    before = context.getLocalProperty(_DESCRIPTION)
-    context.setLocalProperty(_DESCRIPTION, description)
     try:
-        with step(Step.STAGED):
+        with job_group.described(slices.sparkSession.sparkContext, description), step(Step.STAGED):
             blobs = slices.mapInArrow(MapTask(source, known, count, types), _BLOBS).repartitionById(count, "partition")
             found = blobs.mapInArrow(ReduceTask(known, types), "part binary").toArrow()
     except BaseException:
         note_left_files(transaction, known)
         raise
-    finally:
-        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
     return [pickle.loads(part) for part in found["part"].to_pylist()]  # noqa: S301 (of our own tasks)
-
-
-_DESCRIPTION = "spark.job.description"
 
 
 def note_left_files(transaction: Transaction, tables: Iterable[TaskTable]) -> None:

@@ -47,14 +47,18 @@ _PLACE = "_place"
 
 
 def verdicts(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letters:
-    """The letter under which each change is sent, 0 for none."""
+    """Return the letter under which each change is sent, 0 for none."""
+    found = exact_verdicts(decoded, plan) if engine.small_batch_rows or plan.unfiltered else None
+    return _logged(_by_spark(engine, decoded, plan), plan) if found is None else found
+
+
+def exact_verdicts(decoded: DecodedChanges, plan: Published) -> Letters | None:
+    """Return the verdicts, computed column by column without Spark; None if that is not exact for these changes. Tasks call it too."""
     wanted = np.isin(decoded.op, [_CODES[action] for action in FILTERED if action in plan.actions])
     if plan.unfiltered or not wanted.any():
-        found = np.where(wanted, decoded.op, 0).astype(np.uint8)
-    else:
-        asked = _columnwise(engine, decoded, plan, wanted)
-        found = _by_spark(engine, decoded, plan) if asked is None else asked
-    return _logged(found, plan)
+        return _logged(np.where(wanted, decoded.op, 0).astype(np.uint8), plan)
+    found = _columnwise(decoded, plan, wanted)
+    return None if found is None else _logged(found, plan)
 
 
 def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
@@ -68,8 +72,13 @@ def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
 
 
 def needs_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> bool:
-    """Whether the filter is one for Spark on these changes."""
-    return not plan.unfiltered and _columnwise(engine, decoded, plan, np.ones(len(decoded), np.bool_)) is None
+    """Return whether Spark evaluates the filter on these changes."""
+    return not plan.unfiltered and (not engine.small_batch_rows or not is_exact(decoded, plan))
+
+
+def is_exact(decoded: DecodedChanges, plan: Published) -> bool:
+    """Return whether the filter can be evaluated column by column on these changes, whatever their operations are."""
+    return plan.unfiltered or _columnwise(decoded, plan, np.ones(len(decoded), np.bool_)) is not None
 
 
 def _logged(found: Letters, plan: Published) -> Letters:
@@ -81,10 +90,8 @@ def _logged(found: Letters, plan: Published) -> Letters:
 
 
 # ---- column by column ---------------------------------------------------------------------------------------
-def _columnwise(engine: Engine, decoded: DecodedChanges, plan: Published, wanted: Mask) -> Letters | None:
-    """By the driver; None if that is not exact, or if tasks are to have everything."""
-    if not engine.small_batch_rows:
-        return None
+def _columnwise(decoded: DecodedChanges, plan: Published, wanted: Mask) -> Letters | None:
+    """Return the verdicts of the filter, None if they are not exact."""
     op = decoded.op
     before, after = wanted & (op != INSERT), wanted & (op != DELETE)
     try:

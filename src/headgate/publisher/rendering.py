@@ -85,6 +85,10 @@ class Renderer:
         changes = self.shared.get(self.database, (_described(plan), _named(writes)), read)
         if changes is None:
             return None
+        return self.judged_piece(plan, changes, send_time)
+
+    def judged_piece(self, plan: Published, changes: DecodedChanges, send_time: int) -> Rendered:
+        """Return those of the changes that are published."""
         found = gate.verdicts(self.engine, changes, plan)
         self.judged.count(plan.publications, len(changes), int(np.count_nonzero(found)))
         return self._rendered(changes, plan, found, send_time)
@@ -106,7 +110,7 @@ class Renderer:
 
     def of_rows(self, plan: Published, changes: DecodedChanges, send_time: int) -> Rendered:
         """Changes that are this stream's alone, all of which are sent (`alteration`)."""
-        return Rendered(_frames(changes, plan, self.form, send_time), changes.lsn)
+        return Rendered(frames(changes, plan, self.form, send_time), changes.lsn)
 
     def _pieces(self, plan: Published, write: TableWrite) -> Iterator[DecodedChanges]:
         """The pieces of a write, each read by one of the streams that need it at about the same time."""
@@ -136,14 +140,14 @@ class Renderer:
             return self._taken(changes, plan, verdicts, send_time)
         kept = np.flatnonzero(verdicts)
         chosen = changes.take(kept, verdicts[kept])
-        return Rendered(_frames(chosen, plan, self.form, send_time), chosen.lsn)
+        return Rendered(frames(chosen, plan, self.form, send_time), chosen.lsn)
 
     def _taken(self, changes: DecodedChanges, plan: Published, verdicts: npt.NDArray[np.uint8], send_time: int) -> Rendered:
         """Out of the frames of all changes; those that became another operation are made here."""
         with changes.lock:
             key = (_sent(plan), self.form)
             if key not in changes.frames:
-                changes.frames[key] = _frames(changes, plan, self.form, send_time)
+                changes.frames[key] = frames(changes, plan, self.form, send_time)
             whole = changes.frames[key]
         same = verdicts == changes.op
         if same.all():
@@ -153,7 +157,7 @@ class Renderer:
         other = np.flatnonzero(~same & (verdicts != 0))
         if len(other):
             turned = changes.take(other, verdicts[other])
-            parts.append(_frames(turned, plan, self.form, send_time))
+            parts.append(frames(turned, plan, self.form, send_time))
             lsn.append(turned.lsn)
         return Rendered(encode.interleave(parts, lsn), np.sort(np.concatenate(lsn)))
 
@@ -181,8 +185,8 @@ def _take(frames: Frames, places: Numbers) -> Frames:
     return Frames(*buffers.view(values.take(pa.array(places))))
 
 
-def _frames(changes: DecodedChanges, plan: Published, form: ValueForm, send_time: int) -> Frames:
-    """All of these changes as frames."""
+def frames(changes: DecodedChanges, plan: Published, form: ValueForm, send_time: int) -> Frames:
+    """Return all of these changes as CopyData frames of pgoutput. Tasks call it too."""
     op, old_row, new_row = changes.op, changes.old, changes.new
     columns = plan.sent_columns
     before = identity_columns(plan.relation)

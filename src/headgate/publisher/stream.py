@@ -29,7 +29,7 @@ from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import encode
 from headgate.pgoutput import message as m
-from headgate.publisher import alteration, framing
+from headgate.publisher import alteration, framing, tasks
 from headgate.publisher.alteration import Crossing, PublicationAlteration
 from headgate.publisher.announcement import Announcer, frame
 from headgate.publisher.batch_assembly import Pieces
@@ -427,6 +427,8 @@ class Stream:
                 yield TransactionPiece(part.frames, first, xid, len(part.frames))
 
     def _parts(self, plan: Published, write: TableWrite) -> Iterable[Rendered]:
+        if tasks.takes(self._renderer, write):
+            return tasks.encode(self._renderer, plan, write, now())
         if write.changes <= SMALL:
             found = self._renderer.small(plan, [write], now())
             if found is not None:

@@ -48,6 +48,9 @@ SMALL_BYTES = 8 << 20
 """Versions whose files together are no larger than this are read by the driver."""
 SMALL_CHANGES = 5_000
 """With more changes than this a frame is not a local relation: Spark's optimizer evaluates those row by row, uncompiled."""
+PIECE_ROWS = 32_768
+"""Rows of a file of changes that are read at a time."""
+ALL_GROUPS = 1 << 30
 
 _WITH_ROWS = ("write", "foreign")
 _GLOBS = re.compile(r"([\\{}\[\]*?])")
@@ -64,6 +67,15 @@ class ChangeFile:
     seq: int
     first: int
     paired: bool
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The row groups of a file of changes from `first` up to `end`, which is not included."""
+
+    file: ChangeFile
+    first: int
+    end: int
 
 
 def schema(relation: Relation) -> StructType:
@@ -112,17 +124,57 @@ def small(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> p
     return _read_small(relation, files, _physical(engine, relation, writes[0]) if writes else {})
 
 
-def pieces(engine: Engine, relation: Relation, write: TableWrite, rows: int = 32_768) -> Iterator[pa.Table]:
-    """The changes of one write of any size, read by the driver piece by piece in the order of their positions."""
-    physical = _physical(engine, relation, write)
-    row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
-    for file in _files(engine, relation, [write]):
+def pieces(engine: Engine, relation: Relation, write: TableWrite) -> Iterator[pa.Table]:
+    """Yield the changes of one write of any size, read by the driver piece by piece in the order of their positions."""
+    files = WriteFiles.of(engine, relation, write)
+    for file in files.files:
+        yield from files.pieces(Cut(file, 0, ALL_GROUPS))
+
+
+@dataclass(frozen=True)
+class WriteFiles:
+    """The files with the changes of one write and how to read them. It can be pickled, so that tasks read parts of a large write."""
+
+    relation: Relation
+    files: tuple[ChangeFile, ...]
+    physical: Mapping[str, str]
+    """The names in the files by column name."""
+
+    @classmethod
+    def of(cls, engine: Engine, relation: Relation, write: TableWrite) -> WriteFiles:
+        """Return the files of a write. `relation` describes the columns as of the write. Raise 58P01 if a file is no longer there."""
+        return cls(relation, tuple(_files(engine, relation, [write])), _physical(engine, relation, write))
+
+    def cuts(self) -> list[Cut]:
+        """Return the row groups of the files, in the order of the positions, from the files' footers."""
+        found = []
+        for file in self.files:
+            groups = pq.read_metadata(data_location.local(file.path)).num_row_groups
+            found += [Cut(file, group, group + 1) for group in range(groups)]
+        return found
+
+    def pieces(self, cut: Cut) -> Iterator[pa.Table]:
+        """Yield the changes of a part of a file, at most `PIECE_ROWS` rows at a time, in the order of their positions.
+
+        An update is in the part that has its old row: a row group can end between the two.
+        """
+        row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in self.relation.columns])
+        physical, file = dict(self.physical), cut.file
+
+        def arranged(first: int, rows: pa.Table) -> pa.Table:
+            return _arrange(replace(file, first=file.first + first), _structs(file, rows, row, physical))
+
         with parquet.opened(file.path) as data:
             held = set(data.schema_arrow.names)
-            wanted = [name for name in [*physical.values(), CHANGE] if name in held]
-            at, rest = 0, None
-            for batch in data.iter_batches(batch_size=rows, columns=wanted):
+            columns = [name for name in [*physical.values(), CHANGE] if name in held]
+            end = min(cut.end, data.num_row_groups)
+            at, rest = sum(data.metadata.row_group(group).num_rows for group in range(cut.first)), None
+            is_first = file.paired and cut.first > 0
+            for batch in data.iter_batches(PIECE_ROWS, row_groups=[*range(cut.first, end)], columns=columns):
                 table = pa.Table.from_batches([batch])
+                if is_first and table.num_rows and table[CHANGE][0].as_py() == "update_postimage":
+                    table, at = table.slice(1), at + 1
+                is_first = False
                 if rest is not None:
                     table = pa.concat_tables([rest, table]).combine_chunks()
                 whole = table.num_rows
@@ -130,8 +182,11 @@ def pieces(engine: Engine, relation: Relation, write: TableWrite, rows: int = 32
                     whole -= 1
                 rest = table.slice(whole) if whole < table.num_rows else None
                 if whole:
-                    yield _arrange(replace(file, first=file.first + at), _structs(file, table.slice(0, whole), row, physical))
+                    yield arranged(at, table.slice(0, whole))
                 at += whole
+            if rest is not None and end < data.num_row_groups:
+                last = next(data.iter_batches(1, row_groups=[end], columns=columns))
+                yield arranged(at, pa.concat_tables([rest, pa.Table.from_batches([last])]).combine_chunks())
 
 
 def of_rows(relation: Relation, rows: pa.Table) -> pa.Table:

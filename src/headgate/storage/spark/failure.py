@@ -6,12 +6,13 @@ zero, casts) mean one PostgreSQL error each. `from_spark` is for whoever runs a 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import unquote
@@ -41,6 +42,8 @@ _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)
 """What a worker of Python's raised: the line behind its stack."""
 _FRAMES = 200
 _BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
+_WITHOUT_VALUES = ("40", "53", "58", "XX")
+"""The classes of errors whose messages show no values of rows."""
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
 _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
 
@@ -67,6 +70,19 @@ def marking(run: Callable[..., T]) -> Callable[..., T]:
             raise RuntimeError(marked(error.sqlstate, told(error))) from error
 
     return marked_run
+
+
+@contextlib.contextmanager
+def carried(refused: str) -> Iterator[None]:
+    """Keep the SQLSTATE of errors that a task raises inside. Only those of files and resources keep their message: others show values.
+
+    `refused`: the message that replaces theirs.
+    """
+    try:
+        yield
+    except PostgresError as error:
+        text = told(error) if error.sqlstate[:2] in _WITHOUT_VALUES else refused
+        raise RuntimeError(marked(error.sqlstate, text)) from None
 
 
 def from_spark(exception: BaseException) -> PostgresError:

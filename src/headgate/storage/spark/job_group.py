@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from headgate.storage.spark import planning
 
+_DESCRIPTION = "spark.job.description"
 _told = threading.local()
 AGAIN_SECONDS = 0.1
 """How long until jobs that have not ended are told again: Spark does not remember it for those that begin later."""
@@ -50,6 +51,17 @@ def check() -> None:
     found = getattr(_told, "check", None)
     if found is not None:
         found()
+
+
+@contextlib.contextmanager
+def described(context: SparkContext, text: str) -> Iterator[None]:
+    """Have Spark's page and event log show `text` for the jobs that this thread runs inside."""
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
 
 
 def noticing(*, each: bool = False) -> Column:

@@ -26,6 +26,7 @@ from pyspark.sql.types import NullType
 from headgate.errors import PostgresError
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
+from headgate.storage.spark import job_group
 
 SMALL_ROWS = 20_000
 SMALL_BYTES = 2 << 20
@@ -60,7 +61,7 @@ def batches(frame: DataFrame, directory: DataPath, *, batch_rows: int = BATCH_RO
     for field in named.schema.fields:
         if isinstance(field.dataType, NullType):
             named = named.withColumn(field.name, F.col(field.name).cast("string"))
-    source = _collected(named, batch_rows) if is_small(named) else _spooled(named, directory, batch_rows)
+    source = _collected(named, batch_rows) if is_small(named) else spooled(named, directory, batch_rows)
     for batch in source:
         yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
@@ -83,9 +84,12 @@ def _collected(frame: DataFrame, batch_rows: int) -> Iterator[pa.RecordBatch]:
     yield from frame.toArrow().to_batches(max_chunksize=batch_rows)
 
 
-def _spooled(frame: DataFrame, directory: DataPath, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def spooled(
+    frame: DataFrame, directory: DataPath, batch_rows: int = BATCH_ROWS, *, description: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a large frame in its order, through files. `description`: of the job, for Spark's page and event log."""
     place = directory / f"result-{uuid.uuid4()}"
-    job = _Job(frame, place)
+    job = _Job(frame, place, description)
     try:
         for part in job.parts():
             with data_location.opened(part) as file:
@@ -111,8 +115,9 @@ def _parts(names: Iterable[str]) -> dict[int, str]:
 class _Job:
     """The job that writes a frame's rows, in a thread of its own: one file for each task that has any."""
 
-    def __init__(self, frame: DataFrame, place: DataPath) -> None:
+    def __init__(self, frame: DataFrame, place: DataPath, description: str | None) -> None:
         self._context = frame.sparkSession.sparkContext
+        self._description = description
         self._frame, self._place = frame, place
         self._look = LOOK_SECONDS if data_location.is_local(place) else FAR_SECONDS
         self._error: Exception | None = None
@@ -127,7 +132,9 @@ class _Job:
             # a file is in its place when its task has ended, not when all have
             writer = self._frame.write.option("mapreduce.fileoutputcommitter.algorithm.version", "2").option("compression", "snappy")
             # not as_uri(): Hadoop takes %20 as it stands, and the files would lie where nobody looks for them
-            writer.parquet(data_location.uri(self._place))
+            shown = contextlib.nullcontext() if self._description is None else job_group.described(self._context, self._description)
+            with shown:
+                writer.parquet(data_location.uri(self._place))
         except Exception as error:  # noqa: BLE001 (raised where it is read)
             self._error = error
 

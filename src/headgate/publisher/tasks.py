@@ -1,0 +1,124 @@
+"""Encodes a large write of a relation in Spark's tasks: the other scheduler of the kernels that `rendering` calls in the driver.
+
+    driver    lists the row groups of the write's files (`feed.Cut`), without reading a row
+    task      reads its row groups, judges the changes (`gate`), renders and encodes them, and returns frames of pgoutput as a few blobs
+    driver    reads the blobs in the order of the row groups, as soon as they are there, and passes them on to the socket
+
+Called by `stream` for a write of more than `small_batch_rows` changes. What must hold: a task depends on nothing but `EncodeTask`, so that
+Spark may run it again; the driver holds a few blobs at a time, whatever the size of the write. A row filter that cannot be
+evaluated exactly for the changes of a row group without Spark's own expressions is the declared outcome `frames` NULL: the driver
+judges and encodes that row group. Several streams of one database share what they decode, so they do not use tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headgate.pgoutput.encode import Frames
+from headgate.publisher import gate, rendering
+from headgate.publisher.decoded import decoded
+from headgate.publisher.published import Published
+from headgate.publisher.rendering import Rendered, Renderer, ValueForm
+from headgate.storage import feed
+from headgate.storage.spark import failure, result_spool
+from headgate.storage.transaction.log import TableWrite
+from headgate.types import registry
+
+REFUSED = "tasks could not encode changes"
+"""The message of an error that a task raises in place of PostgreSQL's, which shows values."""
+CUTS_PER_TASK = 8
+"""Most row groups that a task encodes: the sender waits for the first task before it can send anything."""
+_BLOBS = "cut int, changes bigint, sent bigint, frames binary, offsets binary, lsn binary"
+
+
+@dataclass(frozen=True)
+class EncodeTask:
+    """The kernel's state. For mapInArrow: takes the numbers of cuts, gives rows of `_BLOBS`, one or several for each cut, in order."""
+
+    files: feed.WriteFiles
+    cuts: tuple[feed.Cut, ...]
+    write: TableWrite
+    plan: Published
+    form: ValueForm
+    send_time: int
+    types: registry.TypeRegistry
+
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encode each cut."""
+        registry.use(self.types)
+        with failure.carried(REFUSED):
+            for batch in given:
+                for number in batch.column(0).to_pylist():
+                    yield from self._encoded(number)
+
+    def _encoded(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Return the frames of a cut, or one row without frames if its filter is not exact here."""
+        rows = []
+        for piece in self.files.pieces(self.cuts[number]):
+            changes = decoded(piece, [self.write])
+            letters = gate.exact_verdicts(changes, self.plan)
+            if letters is None:
+                return iter([_row(number, 0, 0, None)])
+            kept = np.flatnonzero(letters)
+            chosen = changes.take(kept, letters[kept])
+            rendered = Rendered(rendering.frames(chosen, self.plan, self.form, self.send_time), chosen.lsn)
+            rows.append(_row(number, len(changes), len(kept), rendered))
+        return iter(rows)
+
+
+def _row(number: int, changes: int, sent: int, rendered: Rendered | None) -> pa.RecordBatch:
+    blobs: list[npt.NDArray[Any] | None] = [None] * 3 if rendered is None else [rendered.frames.data, rendered.frames.offsets, rendered.lsn]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([number], pa.int32()),
+            pa.array([changes], pa.int64()),
+            pa.array([sent], pa.int64()),
+            *(pa.array([None if blob is None else blob.tobytes()], pa.binary()) for blob in blobs),
+        ],
+        names=["cut", "changes", "sent", "frames", "offsets", "lsn"],
+    )
+
+
+def takes(renderer: Renderer, write: TableWrite) -> bool:
+    """Return whether tasks encode a write, if its filter is exact there."""
+    return write.changes > renderer.engine.small_batch_rows and not renderer.shared.several(renderer.database)
+
+
+def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: int) -> Iterator[Rendered]:
+    """Yield the published changes of a write, ascending in `lsn`, encoded by tasks."""
+    files = feed.WriteFiles.of(renderer.engine, plan.relation, write)
+    cuts = tuple(files.cuts())
+    first = next((piece for cut in cuts[:1] for piece in files.pieces(cut)), None)
+    if first is None or not gate.is_exact(decoded(first, [write]), plan):
+        yield from renderer.large(plan, write, send_time)
+        return
+    task = EncodeTask(files, cuts, write, plan, renderer.form, send_time, registry.known())
+    spark = renderer.engine.spark
+    count = max(-(-len(cuts) // CUTS_PER_TASK), min(spark.sparkContext.defaultParallelism, len(cuts)))
+    frame = spark.range(0, len(cuts), 1, count).mapInArrow(task, _BLOBS)
+    named = f"{plan.relation.schema}.{plan.relation.name}"
+    description = f"encode {named} {write.lsn}: {write.changes:,} changes"
+    for batch in result_spool.spooled(frame, renderer.engine.exchange, description=description):
+        yield from _received(renderer, plan, task, batch)
+
+
+def _received(renderer: Renderer, plan: Published, task: EncodeTask, batch: pa.RecordBatch) -> Iterator[Rendered]:
+    numbers, changes, sent = (batch.column(name).to_pylist() for name in ("cut", "changes", "sent"))
+    blobs = [batch.column(name) for name in ("frames", "offsets", "lsn")]
+    for place, number in enumerate(numbers):
+        if not blobs[0][place].is_valid:
+            for piece in task.files.pieces(task.cuts[number]):
+                yield renderer.judged_piece(plan, decoded(piece, [task.write]), task.send_time)
+            continue
+        renderer.judged.count(plan.publications, changes[place], sent[place])
+        data, offsets, lsn = (column[place].as_buffer() for column in blobs)
+        if sent[place]:
+            # numbers are copied, because a blob begins at any address
+            frames = Frames(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64).copy())
+            yield Rendered(frames, np.frombuffer(lsn, np.int64).copy())
