@@ -254,7 +254,7 @@ _OWN = (
     _own(
         "apply_batch_size",
         SettingKind.INTEGER,
-        49152,
+        262144,
         SettingContext.SIGHUP,
         "Sets the size of the received messages that an apply worker writes in one batch at most.",
         unit="kB",
@@ -275,7 +275,7 @@ _OWN = (
     _own(
         "small_batch_rows",
         SettingKind.INTEGER,
-        400_000,
+        100_000,
         SettingContext.SIGHUP,
         "Sets up to how many changes a batch is decoded and written without a Spark job.",
         extra="0 gives all batches to Spark: it looks up and writes the rows, and evaluates every row filter.",
