@@ -13,6 +13,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
 from headgate.errors import PostgresError
 from headgate.publisher import tasks
+from headgate.publisher.change_reader import ChangeReader
 from headgate.publisher.decoded import Shared
 from headgate.publisher.published import FILTERED, Published
 from headgate.publisher.rendering import Rendered, Renderer, ValueForm
@@ -78,7 +79,7 @@ def test_tasks_encode_a_write_to_the_bytes_of_the_driver(
     writes = large_writes(engine, described, monkeypatch)
     plan = published(described, condition)
     for form in (ValueForm(), ValueForm(binary=True)):
-        driver, by_tasks = (Renderer(engine, Shared(), DATABASE, form) for _ in range(2))
+        driver, by_tasks = (Renderer(ChangeReader(engine, Shared(), DATABASE), form) for _ in range(2))
         expected = [sent(list(driver.large(plan, each, SEND_TIME))) for each in writes]
         assert [sent(list(tasks.encode(by_tasks, plan, each, SEND_TIME))) for each in writes] == expected
         assert sum(len(lsns) for _, lsns in expected) > 100
@@ -104,7 +105,7 @@ def test_a_filter_that_is_not_exact_for_some_rows_is_evaluated_by_the_driver_for
 ) -> None:
     described = table(28402, ReplicaIdentity.FULL)
     inserts = large_writes(engine, described, monkeypatch)[0]
-    renderer = Renderer(engine, Shared(), DATABASE, ValueForm())
+    renderer = Renderer(ChangeReader(engine, Shared(), DATABASE), ValueForm())
     with pytest.raises((PostgresError, PySparkException), match=r"division by zero|DIVIDE_BY_ZERO|22012"):
         list(tasks.encode(renderer, published(described, "100 / (id - 200) < 50"), inserts, SEND_TIME))
 
@@ -119,4 +120,4 @@ def test_tasks_take_large_writes_of_a_stream_that_is_alone(
     shared = Shared()
     for _ in range(streams):
         shared.enter(DATABASE)
-    assert tasks.takes(Renderer(engine, shared, DATABASE, ValueForm()), inserts) == by_tasks
+    assert tasks.takes(Renderer(ChangeReader(engine, shared, DATABASE), ValueForm()), inserts) == by_tasks

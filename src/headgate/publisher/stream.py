@@ -33,11 +33,12 @@ from headgate.publisher import alteration, framing, tasks
 from headgate.publisher.alteration import Crossing, PublicationAlteration
 from headgate.publisher.announcement import Announcer, frame
 from headgate.publisher.batch_assembly import Pieces
+from headgate.publisher.change_reader import EXACT, ChangeReader
 from headgate.publisher.decoded import Shared
 from headgate.publisher.framing import Counts, TransactionPiece, Wanted
 from headgate.publisher.historic_snapshot import Judgement
 from headgate.publisher.published import Published, named, published, truncated
-from headgate.publisher.rendering import EXACT, Rendered, Renderer, ValueForm
+from headgate.publisher.rendering import Rendered, Renderer, ValueForm
 from headgate.storage.spark.failure import from_spark
 from headgate.storage.transaction.log import EntryKind, LogEntry, TableWrite, now
 from headgate.storage.transaction.transaction import CASCADE, RESTART_IDENTITY
@@ -111,7 +112,7 @@ class Stream:
         self.asked = asked
         self._shared = shared or Shared()
         form = ValueForm(asked.binary, asked.session, asked.wanted.encoding)
-        self._renderer = Renderer(engine, self._shared, database, form)
+        self._renderer = Renderer(ChangeReader(engine, self._shared, database), form)
         self.announcer = Announcer(catalog, database, asked.wanted.encoding)
         self._types = KnownTypes(catalog, database)
         self.wanted = asked.wanted

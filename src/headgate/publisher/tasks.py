@@ -87,24 +87,24 @@ def _row(number: int, changes: int, sent: int, rendered: Rendered | None) -> pa.
 
 def takes(renderer: Renderer, write: TableWrite) -> bool:
     """Return whether tasks encode a write, if its filter is exact there."""
-    return write.changes > renderer.engine.small_batch_rows and not renderer.shared.several(renderer.database)
+    return write.changes > renderer.reader.engine.small_batch_rows and not renderer.reader.shared.several(renderer.reader.database)
 
 
 def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: int) -> Iterator[Rendered]:
     """Yield the published changes of a write, ascending in `lsn`, encoded by tasks."""
-    files = feed.WriteFiles.of(renderer.engine, plan.relation, write)
+    files = feed.WriteFiles.of(renderer.reader.engine, plan.relation, write)
     cuts = tuple(files.cuts())
     first = next((piece for cut in cuts[:1] for piece in files.pieces(cut)), None)
     if first is None or not gate.is_exact(decoded(first, [write]), plan):
         yield from renderer.large(plan, write, send_time)
         return
     task = EncodeTask(files, cuts, write, plan, renderer.form, send_time, registry.known())
-    spark = renderer.engine.spark
+    spark = renderer.reader.engine.spark
     count = max(-(-len(cuts) // CUTS_PER_TASK), min(spark.sparkContext.defaultParallelism, len(cuts)))
     frame = spark.range(0, len(cuts), 1, count).mapInArrow(task, _BLOBS)
     named = f"{plan.relation.schema}.{plan.relation.name}"
     description = f"encode {named} {write.lsn}: {write.changes:,} changes"
-    for batch in result_spool.spooled(frame, renderer.engine.exchange, description=description):
+    for batch in result_spool.spooled(frame, renderer.reader.engine.exchange, description=description):
         yield from _received(renderer, plan, task, batch)
 
 

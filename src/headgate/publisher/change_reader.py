@@ -1,0 +1,135 @@
+"""The changes of a relation, read from its files and judged by the gate: what a stream renders, and what `change_range` gives as Arrow.
+
+`ChangeReader.small` takes the writes that the driver can read at once, `large` one write of any size in bounded memory. Both give the
+changes with one letter for each: the operation as which it is sent, 0 if it is not sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from headgate.pgoutput import encode
+from headgate.publisher import gate
+from headgate.publisher.decoded import DecodedChanges, Shared, decoded
+from headgate.publisher.publication_statistics import Judged
+from headgate.publisher.published import Published, identity_columns
+from headgate.storage import feed
+from headgate.storage.transaction.log import TableWrite
+from headgate.types import buffers
+from headgate.types.text import text
+from headgate.types.text_column import TextSettings
+
+if TYPE_CHECKING:
+    from headgate.storage.engine import Engine
+
+EXACT = TextSettings(extra_float_digits=3)
+"""Different values have different texts."""
+
+JudgedChanges = tuple[DecodedChanges, gate.Letters]
+
+
+@dataclass(frozen=True)
+class ChangeReader:
+    """Reads and judges changes of one database."""
+
+    engine: Engine
+    shared: Shared
+    database: int
+    judged: Judged = field(default_factory=Judged)
+    """Counts what has been judged since the stream took it last."""
+
+    def small(self, plan: Published, writes: Sequence[TableWrite]) -> JudgedChanges | None:
+        """Return the changes of these writes; None if the driver should not read them at once."""
+
+        def read() -> DecodedChanges | None:
+            table = feed.small(self.engine, plan.relation, writes)
+            return None if table is None else decoded(table, writes)
+
+        changes = self.shared.get(self.database, (_described(plan), _named(writes)), read)
+        return None if changes is None else self.judge(plan, changes)
+
+    def judge(self, plan: Published, changes: DecodedChanges) -> JudgedChanges:
+        """Return changes with their verdicts."""
+        return self._counted(plan, changes, gate.verdicts(self.engine, changes, plan))
+
+    def large(self, plan: Published, write: TableWrite) -> Iterator[JudgedChanges]:
+        """Yield the changes of one write, piece by piece.
+
+        Where the filter is one for Spark, that reads the filter's columns alone and gives one byte for each change; the rows themselves are
+        read once, in order, by the driver. Memory: that byte, and one piece.
+        """
+        verdicts = None
+        for number, piece in enumerate(self._pieces(plan, write)):
+            if not number and gate.needs_spark(self.engine, piece, plan):
+                verdicts = gate.of_write(self.engine, plan, write)
+            found = gate.verdicts(self.engine, piece, plan) if verdicts is None else verdicts[piece.table["position"].to_numpy()]
+            yield self._counted(plan, piece, found)
+
+    def _counted(self, plan: Published, changes: DecodedChanges, found: gate.Letters) -> JudgedChanges:
+        self.judged.count(plan.publications, len(changes), int(np.count_nonzero(found)))
+        return changes, found
+
+    def _pieces(self, plan: Published, write: TableWrite) -> Iterator[DecodedChanges]:
+        """The pieces of a write, each read by one of the streams that need it at about the same time."""
+        read = 0
+        pieces = feed.pieces(self.engine, plan.relation, write)
+
+        def up_to(wanted: int) -> DecodedChanges | None:
+            nonlocal read
+            while read < wanted:
+                next(pieces, None)
+                read += 1
+            read += 1
+            table = next(pieces, None)
+            return None if table is None else decoded(table, [write])
+
+        number = 0
+        while True:
+            wanted = number
+            piece = self.shared.get(self.database, (_described(plan), _named([write]), wanted), lambda: up_to(wanted))  # noqa: B023
+            if piece is None:
+                return
+            yield piece
+            number += 1
+
+
+def _described(plan: Published) -> Hashable:
+    """What of the relation decides how its changes are read."""
+    relation = plan.relation
+    return relation.oid, tuple((column.attnum, column.name, column.type_oid, column.typmod) for column in relation.columns)
+
+
+def _named(writes: Sequence[TableWrite]) -> Hashable:
+    """The writes, as part of a key."""
+    return tuple((write.version, int(write.lsn)) for write in writes)
+
+
+def with_old_row(changes: DecodedChanges, plan: Published) -> npt.NDArray[np.bool_]:
+    """Return which changes are sent with an old row: not an UPDATE that leaves the replica identity as it was."""
+    updated, deleted = changes.op == encode.UPDATE, changes.op == encode.DELETE
+    before = identity_columns(plan.relation)
+    if before is None:
+        return np.asarray(deleted | updated)
+    return np.asarray(deleted | (updated & _changed(changes, plan, before)) if updated.any() else deleted)
+
+
+def _changed(changes: DecodedChanges, plan: Published, before: frozenset[int]) -> npt.NDArray[np.bool_]:
+    """Whether an identity column has another value (byte by byte: 2.50 is not 2.5) than before."""
+    found = np.zeros(len(changes), np.bool_)
+    for attnum in before:
+        column = plan.relation.numbered(attnum)
+        if column is None:
+            continue
+        one, other = (
+            text.write_text(buffers.field(row, column.name), column.type_oid, column.typmod, session=EXACT)
+            for row in (changes.old, changes.new)
+        )
+        differs = pc.fill_null(pc.not_equal(one, other), pc.xor(pc.is_null(one), pc.is_null(other)))
+        found |= np.asarray(differs)
+    return found
