@@ -36,6 +36,7 @@ from headgate.catalog.cursor import Answers, CatalogCursor
 from headgate.catalog.layout import bootstrap, macros, wal
 from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, one, refused, run
+from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError, disk_full
 from headgate.failpoint import Step, step
 
@@ -137,6 +138,7 @@ class Catalog:
             for definition in bootstrap.LATER_TABLES:
                 run(transaction.cursor, definition)
             macros.install(transaction.cursor)
+            roles.make_own(transaction.cursor)
         catalog.mock_authentication_nonce()
         catalog.system_identifier()
         run(catalog.cursor(), "CHECKPOINT")
@@ -158,6 +160,7 @@ class Catalog:
             raise PostgresError("XX001", f'catalog "{path}" was made by another version of headgate', hint=hint)
         with catalog.begin() as transaction:
             macros.install(transaction.cursor)
+            roles.make_own(transaction.cursor)
         return catalog
 
     @classmethod

@@ -42,6 +42,7 @@ _EXPLAINED = (
     ("publish", t.TEXT), ("lsn", t.PG_LSN), ("time", t.TIMESTAMPTZ), ("origin", t.TEXT),
 )  # fmt: skip
 _PUBLICATIONS = (("name", t.NAME), ("reconcile", t.BOOL))
+_RANGES = (("from_lsn", t.PG_LSN), ("to_lsn", t.PG_LSN), ("changes", t.INT8), ("altered", t.BOOL))
 _TABLE = ((t.TEXT, t.TEXT), ("subscription", "relation"), 2, 0, t.VOID, False, ())
 OWN = {
     "headgate.explain_row": Procedure(
@@ -64,6 +65,13 @@ OWN = {
     "pg_stat_statements_reset": Procedure(
         "pg_stat_statements_reset", (t.OID, t.OID, t.INT8), ("userid", "dbid", "queryid"), 0, 0, t.VOID, is_set=False, outputs=(),
         granted=frozenset(),
+    ),
+    "headgate.change_ranges": Procedure(
+        "headgate.change_ranges", (t.TEXT, t.TEXT, t.PG_LSN, t.PG_LSN, t.INT8),
+        ("publication", "relation", "from_lsn", "to_lsn", "max_rows"), 5, 0, t.RECORD, is_set=True, outputs=_RANGES,
+    ),
+    "headgate.wait_for_lsn": Procedure(
+        "headgate.wait_for_lsn", (t.TEXT, t.PG_LSN, t.FLOAT8), ("subscription", "lsn", "timeout"), 3, 0, t.BOOL, is_set=False, outputs=(),
     ),
 }  # fmt: skip
 """Those of schema headgate, and what PostgreSQL has by an extension, which stands in pg_catalog here. The oids follow the order."""

@@ -39,6 +39,18 @@ def shown(node: pb.RangeVar) -> str:
     return f"{node.schemaname}.{node.relname}" if node.schemaname else str(node.relname)
 
 
+def named(cursor: Cursor, context: SessionContext, text: str) -> Relation:
+    """Return the relation that a text names, as regclass reads it; 42602, 42P01."""
+    parts = names.split_identifiers(text, ".")
+    if not parts or len(parts) > 2:
+        raise PostgresError("42602", "invalid name syntax")
+    oid = relations.find_oid(cursor, context.database, parts[0] if len(parts) > 1 else None, parts[-1], search_path(cursor, context))
+    found = None if oid is None else relations.find(cursor, context.database, oid)
+    if found is None:
+        raise PostgresError("42P01", f'relation "{text}" does not exist')
+    return found
+
+
 def functions_named(cursor: Cursor, context: SessionContext, parts: Iterable[pb.Node]) -> list[UserFunction]:
     """The functions and procedures of users that a name may mean; those of a schema that comes first in the search path come first."""
     schema, name = names.split_name(parts, context.database_name)

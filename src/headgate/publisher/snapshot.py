@@ -6,8 +6,10 @@ kept as long as the snapshot is exported. It belongs to the backend that exporte
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headgate.errors import PostgresError
@@ -30,6 +32,7 @@ class Snapshots:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._exported: dict[str, Exported] = {}
+        self._held: dict[int, Lsn] = {}
 
     def export(self, position: Lsn, database: int, pid: int) -> str:
         """A new name, in PostgreSQL's form ``00000004-0000138E-1``."""
@@ -54,7 +57,19 @@ class Snapshots:
             for name in [name for name, one in self._exported.items() if one.pid == pid]:
                 del self._exported[name]
 
+    @contextlib.contextmanager
+    def holding(self, position: Lsn) -> Iterator[None]:
+        """Inside, the log and the tables' files from `position` on are kept, without a name that others can use."""
+        with self._lock:
+            number = next(self._numbers)
+            self._held[number] = position
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._held[number]
+
     def positions(self) -> list[Lsn]:
         """The positions that are still needed."""
         with self._lock:
-            return [one.position for one in self._exported.values()]
+            return [*(one.position for one in self._exported.values()), *self._held.values()]

@@ -15,6 +15,9 @@ READ_ALL_SETTINGS, READ_ALL_STATS, SIGNAL_BACKEND = 3374, 3375, 4200
 READ_ALL_DATA, WRITE_ALL_DATA = 6181, 6182
 """The oids of pg_read_all_data and pg_write_all_data."""
 
+READ_CHANGES, READ_CHANGES_NAME = 9800, "headgate_read_changes"
+"""The oid and the name of the predefined role that a node alone has; its members may read published changes by SQL."""
+
 
 @dataclass(frozen=True)
 class Role:
@@ -155,3 +158,12 @@ def _row(role: Role) -> dict[str, object]:
         "rolbypassrls": role.bypass_rls, "rolconnlimit": role.connection_limit, "rolpassword": role.verifier,
         "rolvaliduntil": role.valid_until,
     }  # fmt: skip
+
+
+def make_own(cursor: Cursor) -> None:
+    """Make the predefined role of a node's own, unless it exists, or a user has a role of this name."""
+    if one(cursor, "SELECT 1 FROM hg.pg_authid WHERE oid = ? OR rolname = ?", [READ_CHANGES, READ_CHANGES_NAME]) is None:
+        insert(
+            cursor, "pg_authid", oid=READ_CHANGES, rolname=READ_CHANGES_NAME, rolsuper=False, rolinherit=True, rolcreaterole=False,
+            rolcreatedb=False, rolcanlogin=False, rolreplication=False, rolbypassrls=False, rolconnlimit=-1,
+        )  # fmt: skip

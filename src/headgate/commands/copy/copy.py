@@ -1,12 +1,13 @@
 """COPY: between a table or query and the client.
 
-COPY … TO STDOUT gives its rows batch by batch (a subscriber's initial copy comes this way, in binary or text), COPY … FROM STDIN
-reads what the client sends in pieces and appends it piece by piece, all in the statement's transaction. Files and programs of
-the server are refused: a node's files are not its clients'.
+COPY … TO STDOUT gives its rows batch by batch (a subscriber's initial copy comes this way, in binary or text; `copy_arrow` has Arrow).
+COPY … FROM STDIN reads what the client sends in pieces and appends it piece by piece, all in the statement's transaction. Files and
+programs of the server are refused: a node's files are not its clients'.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -18,21 +19,21 @@ from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
-from headgate.commands.copy import copy_option
+from headgate.commands.copy import copy_arrow, copy_option
 from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
 from headgate.commands.dml.insert import writable
 from headgate.commands.dml.rows.new_rows import NewRows
-from headgate.commands.query import rendering, row_security, select
+from headgate.commands.query import change_scan, rendering, row_security, select
 from headgate.commands.query.clause import from_clause
-from headgate.commands.query.plan import Plan, col
+from headgate.commands.query.plan import Plan, PlanColumn, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.result import CopyIn, CopyOut, CopyProgress
 from headgate.commands.session import Session
 from headgate.commands.trigger import firing
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
-from headgate.expression.node import ColumnRef, walk
+from headgate.expression.node import ColumnRef, TypeRef, walk
 from headgate.settings.encoding import Encoding
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, unwrap
@@ -100,6 +101,8 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
             query = unwrap(node.query)
             if query.DESCRIPTOR.name != "SelectStmt":
                 return _of_changes(query, session, options)
+            if options.arrow and (found := change_scan.direct(query, session)) is not None:
+                return _of_published(*found)
             if select.by_catalog(query, session):
                 return _of_result(select.run(query, session), session, options)
             relation, plan = 0, planner.select(query, None)
@@ -107,7 +110,7 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
             relation, plan, batches = _table_plan(node, session, planner, options)
     if node.HasField("query"):
         copy_option.check_forced(options, [each.name for each in plan.columns])
-    copied = CopyOut(len(plan.columns), options.binary, (), CopyProgress("COPY TO", relation))
+    copied = CopyOut(len(plan.columns), options.binary or options.arrow, (), CopyProgress("COPY TO", relation))
     lines = _lines(plan, batches, session, planner, options, copied)
     copied.lines = _with_header(lines) if options.binary else lines
     return copied
@@ -152,9 +155,16 @@ def _of_changes(query: pb.DeleteStmt, session: Session, options: CopyOptions) ->
 
 def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> CopyOut:
     """COPY of a query that the catalog answered: its rows are text already."""
-    copied = CopyOut(len(result.columns), options.binary, (), CopyProgress("COPY TO"))
+    copied = CopyOut(len(result.columns), options.binary or options.arrow, (), CopyProgress("COPY TO"))
     titles = [each.name for each in result.columns]
     copy_option.check_forced(options, titles)
+
+    if options.arrow:
+        columns = [PlanColumn(each.name, TypeRef(each.type_oid, each.typmod), "") for each in result.columns]
+        schema = copy_arrow.schema_of(columns)
+        stored = (pa.RecordBatch.from_arrays(_typed(batch, result.columns), schema=schema) for batch in result.batches)
+        copied.lines = copy_arrow.messages(schema, stored, copied.progress)
+        return copied
 
     def lines() -> Iterator[pa.Array]:
         if options.header:
@@ -162,13 +172,32 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
         for batch in result.batches:
             copied.progress.rows += batch.num_rows
             if options.binary:
-                typed = [read_text(batch.column(place), each.type_oid, each.typmod) for place, each in enumerate(result.columns)]
-                arrays = [_binary(values, each.type_oid, each.typmod, options) for values, each in zip(typed, result.columns, strict=True)]
+                typed = zip(_typed(batch, result.columns), result.columns, strict=True)
+                arrays = [_binary(values, each.type_oid, each.typmod, options) for values, each in typed]
                 yield _binary_rows(arrays, batch.num_rows)
             else:
                 yield _rows_of_text(_styled(batch, result.columns, session), titles, batch.num_rows, options)
 
     copied.lines = _with_header(lines()) if options.binary else lines()
+    return copied
+
+
+def _typed(batch: pa.RecordBatch, columns: Sequence[ResultColumn]) -> list[pa.Array]:
+    """The columns of a batch of texts in stored form."""
+    return [read_text(batch.column(place), each.type_oid, each.typmod) for place, each in enumerate(columns)]
+
+
+def _of_published(shown: Sequence[tuple[int, PlanColumn]], scanned: change_scan.ChangeScan) -> CopyOut:
+    """COPY of published changes in Arrow, which are sent as they are read."""
+    copied = CopyOut(len(shown), True, (), CopyProgress("COPY TO"))
+    batches = scanned.batches()
+    first = next(batches)
+
+    def chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([batch.column(at) for at, _ in shown], names=[each.name for _, each in shown])
+
+    found = (chosen(batch) for batch in itertools.chain([first], batches))
+    copied.lines = copy_arrow.messages(chosen(first).schema, found, copied.progress)
     return copied
 
 
@@ -195,6 +224,10 @@ def _lines(
         if batches is None:
             frame = plan.frame.select(*[col(each.key) for each in plan.columns])
             batches = result_spool.batches(frame, transaction.engine.exchange)
+        if options.arrow:
+            schema = copy_arrow.schema_of(plan.columns)
+            yield from copy_arrow.messages(schema, copy_arrow.held(batches, schema), copied.progress)
+            return
         for batch in batches:
             session.check_cancel()
             copied.progress.rows += batch.num_rows

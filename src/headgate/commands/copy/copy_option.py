@@ -53,6 +53,11 @@ class CopyOptions:
         return self.format == "binary"
 
     @property
+    def arrow(self) -> bool:
+        """Whether the format is Arrow, which PostgreSQL does not have."""
+        return self.format == "arrow"
+
+    @property
     def csv(self) -> bool:
         """Whether the format is CSV."""
         return self.format == "csv"
@@ -67,15 +72,14 @@ def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> Co
     for name, option in given.items():
         if name not in _KNOWN:
             raise PostgresError("42601", f'option "{name}" not recognized', position=position(option.location))
-    kind = given["format"].text() if "format" in given else "text"
-    if kind not in ("text", "csv", "binary"):
-        raise PostgresError("22023", f'COPY format "{kind}" not recognized', position=position(given["format"].location))
+    kind = _format(given["format"], from_client=from_client) if "format" in given else "text"
+    typed = kind in ("binary", "arrow")
     for name in ("delimiter", "null"):
-        if kind == "binary" and name in given:
-            raise PostgresError("42601", f"cannot specify {name.upper()} in BINARY mode")
+        if typed and name in given:
+            raise PostgresError("42601", f"cannot specify {name.upper()} in {kind.upper()} mode")
     header = _header(given["header"], from_client=from_client) if "header" in given else Header.NONE
-    if kind == "binary" and header:
-        raise PostgresError("0A000", "cannot specify HEADER in BINARY mode")
+    if typed and header:
+        raise PostgresError("0A000", f"cannot specify HEADER in {kind.upper()} mode")
     for name in ("quote", "escape"):
         if kind != "csv" and name in given:
             raise PostgresError("0A000", f"COPY {name} available only in CSV mode")
@@ -99,11 +103,20 @@ def read(nodes: Iterable[pb.Node], client: Encoding, *, from_client: bool) -> Co
     _check_one_byte(kind, "escape", escape)
     forced = {name: _forced(given[name], kind, from_client=from_client) for name in _FORCES if name in given}
     encoding = _encoding(given["encoding"]) if "encoding" in given else client
-    encoding = client if kind == "binary" else encoding  # as the types' receive and send functions have it
+    encoding = client if typed else encoding  # as the types' receive and send functions have it
     return CopyOptions(
         kind, null, delimiter, quote, escape, header, forced.get("force_quote", ()), forced.get("force_not_null") or (),
         forced.get("force_null") or (), encoding,
     )  # fmt: skip
+
+
+def _format(option: Option, *, from_client: bool) -> str:
+    kind = option.text()
+    if kind not in ("text", "csv", "binary", "arrow"):
+        raise PostgresError("22023", f'COPY format "{kind}" not recognized', position=position(option.location))
+    if kind == "arrow" and from_client:
+        raise not_supported("COPY FROM in format arrow is not supported", position=position(option.location))
+    return kind
 
 
 def _check_one_byte(kind: str, name: str, text: str) -> None:

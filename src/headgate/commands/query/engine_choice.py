@@ -6,7 +6,7 @@ view.
 
 Expressions have one meaning, that of `headgate.expression`; the catalog's SQL is near to it for what catalogs hold, no more. So:
 
-    reads a user's table                                             Spark
+    reads a user's table, or published changes                       Spark
     reads system relations only                                      the catalog, unless it refuses (0A000) what Spark has
     reads nothing, calls a function that acts or names regclass      the catalog, unless it does not know the function
     reads nothing else                                               Spark, unless only the catalog has a function or type of it
@@ -20,6 +20,7 @@ from typing import TypeVar
 import duckdb
 from postgast import pg_query_pb2 as pb
 
+from headgate.commands.query import change_scan
 from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.catalog import volatile_function
 from headgate.commands.query.plan import Plan
@@ -37,7 +38,7 @@ _REGISTERED = frozenset(registry.format_type(each) for each in REGISTERED)
 
 def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> tuple[bool, Plan | None]:
     """Whether the catalog answers a SelectStmt; if not, its plan, where `planned` had to make it to know."""
-    if not catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor):
+    if change_scan.is_in(node) or not catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor):
         return False, None
     if reads_relations(node):
         return True, None

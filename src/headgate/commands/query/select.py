@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
-from headgate.commands.query import engine_choice, rendering
+from headgate.commands.query import change_scan, engine_choice, rendering
 from headgate.commands.query.catalog import query as catalog_query
 from headgate.commands.query.driver import constant, single_table
 from headgate.commands.query.plan import Plan
@@ -27,6 +27,9 @@ def run(node: pb.SelectStmt, session: Session) -> ResultSet:
     found = single_table.answer(node, session)
     if found is not None:
         return found
+    changes = change_scan.answer(node, session)
+    if changes is not None:
+        return changes
     by_catalog, plan = _way(node, session)
     if by_catalog:
         try:

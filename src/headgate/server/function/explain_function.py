@@ -19,12 +19,13 @@ from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication.publication import Publication
 from headgate.catalog.replication.subscription import Subscription
+from headgate.commands import lookup
 from headgate.commands.query import rendering
 from headgate.commands.query.planner import Planner
 from headgate.errors import PostgresError
 from headgate.publisher.published import published, publishes
 from headgate.rowfilter import filter as row_filter
-from headgate.server.function.subscription_function import named_table, owned
+from headgate.server.function.subscription_function import owned
 from headgate.sql.names import qualified
 from headgate.sql.parser import parse
 from headgate.storage.transaction.transaction import Transaction
@@ -52,7 +53,7 @@ class ExplainFunction:
         session = self.session
         transaction = session.begin_statement()
         cursor, database = transaction.cursor, session.context.database
-        table = named_table(session, cursor, relation or "")
+        table = lookup.named(cursor, session.context, relation or "")
         if table.kind not in TABLE_KINDS:
             raise PostgresError("42809", f'"{table.name}" is not a table')
         values = key_values(table, key)

@@ -19,6 +19,7 @@ from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.server.function.advisory_function import AdvisoryFunctions
+from headgate.server.function.change_function import ChangeFunction
 from headgate.server.function.explain_function import ExplainFunction
 from headgate.server.function.publication_function import PublicationFunction
 from headgate.server.function.sequence_function import SequenceFunctions
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
 
 
-_OWN = ("explain_row", "publications", "reconcile", "resync", "snapshot", "verify")
+_OWN = ("change_ranges", "explain_row", "publications", "reconcile", "resync", "snapshot", "verify", "wait_for_lsn")
 """Those of the schema headgate."""
 _ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wal"})
 """The kinds of statistics of which each server has one."""
@@ -50,6 +51,7 @@ def functions(node: Node, session: ClientSession) -> Mapping[str, Callable[..., 
 
 class _Functions(
     AdvisoryFunctions,
+    ChangeFunction,
     ExplainFunction,
     PublicationFunction,
     SequenceFunctions,

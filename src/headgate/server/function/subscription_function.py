@@ -6,25 +6,29 @@ done by the subscription's workers after its COMMIT (`subscriber.synchronization
 
 from __future__ import annotations
 
+import contextlib
+import time
 from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor, one
-from headgate.catalog.relation import relation as relations
-from headgate.catalog.relation.relation import Relation
+from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
 from headgate.catalog.replication import subscription_resync
-from headgate.catalog.replication.subscription import Subscription
+from headgate.catalog.replication.subscription import Subscription, SyncState
 from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands import lookup, privilege
 from headgate.errors import PostgresError
+from headgate.lsn import INVALID, Lsn
 from headgate.server.monitoring import system_view
-from headgate.sql.names import quote_ident, split_identifiers
+from headgate.sql.names import quote_ident
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.server.session.session import ClientSession
 
 Row = tuple[object, ...]
+WAIT_SECONDS = 0.05
+"""How often a wait looks how far a subscription is."""
 
 
 def owned(session: ClientSession, cursor: Cursor, name: str | None) -> Subscription:
@@ -39,18 +43,11 @@ def owned(session: ClientSession, cursor: Cursor, name: str | None) -> Subscript
     return found
 
 
-def named_table(session: ClientSession, cursor: Cursor, relation: str) -> Relation:
-    """The table that a text names, as regclass reads it; 42602, 42P01."""
-    parts = split_identifiers(relation, ".")
-    if not parts or len(parts) > 2:
-        raise PostgresError("42602", "invalid name syntax")
-    schema, name = (parts[0] if len(parts) > 1 else None), parts[-1]
-    context = session.context
-    oid = relations.find_oid(cursor, context.database, schema, name, lookup.search_path(cursor, context))
-    found = None if oid is None else relations.find(cursor, context.database, oid)
-    if found is None:
-        raise PostgresError("42P01", f'relation "{relation}" does not exist')
-    return found
+def streamed(node: Node, oid: int) -> Lsn | None:
+    """Return how far the subscription's apply worker has applied; None while there is none that streams."""
+    workers = node.launcher.workers()
+    streams = [each.progress for each in workers if each.subscription.oid == oid and each.relation is None]
+    return streams[0].flushed if streams and streams[0] is not None else None
 
 
 class SubscriptionFunctions:
@@ -85,10 +82,36 @@ class SubscriptionFunctions:
         """headgate.reconcile: a table is compared with the publisher's, and what differs is written in one commit."""
         self._ask(subscription, relation, Method.DIFFERENCE)
 
+    def wait_for_lsn(self, subscription: str, lsn: Lsn, timeout: float) -> bool:
+        """headgate.wait_for_lsn: wait until what the publisher had at `lsn` is visible here, at most `timeout` seconds; whether it is.
+
+        The next statement sees it. A table that is being copied is waited for as well.
+        """
+        if not timeout >= 0:
+            raise PostgresError("22023", "timeout must not be negative")
+        session, deadline = self.session, time.monotonic() + timeout
+        while True:
+            with contextlib.closing(self.node.catalog.cursor()) as cursor:
+                found = subscriptions.lookup(cursor, session.context.database, subscription)
+                if found is None:
+                    raise PostgresError("42704", f'subscription "{subscription}" does not exist')
+                if not found.enabled:
+                    hint = f"Run ALTER SUBSCRIPTION {quote_ident(found.name)} ENABLE first."
+                    raise PostgresError("55000", f'subscription "{found.name}" is disabled', hint=hint)
+                progress = origins.progress(cursor, f"pg_{found.oid}")
+                reached = streamed(self.node, found.oid) or (INVALID if progress is None else progress.remote_lsn)
+                copying = any(each.state is not SyncState.READY for each in subscriptions.tables(cursor, found.oid))
+            if reached >= lsn and not copying:
+                return True
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            session.interrupts.sleep(min(left, WAIT_SECONDS))
+
     def _ask(self, subscription: str | None, relation: str | None, method: Method) -> None:
         session = self.session
         cursor = session.begin_statement().cursor
-        found, table = owned(session, cursor, subscription), named_table(session, cursor, relation or "")
+        found, table = owned(session, cursor, subscription), lookup.named(cursor, session.context, relation or "")
         if all(each.relation != table.oid for each in subscriptions.tables(cursor, found.oid)):
             text = f'table "{table.schema}.{table.name}" is not in subscription "{found.name}"'
             raise PostgresError("42704", text, hint=f"Run ALTER SUBSCRIPTION {quote_ident(found.name)} REFRESH PUBLICATION to add it.")

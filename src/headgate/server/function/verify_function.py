@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
+from headgate.commands import lookup
 from headgate.commands.query import rendering
 from headgate.errors import PostgresError
-from headgate.lsn import Lsn
-from headgate.server.function.subscription_function import named_table, owned
+from headgate.server.function.subscription_function import owned, streamed
 from headgate.storage.transaction.transaction import Transaction
 from headgate.verify.publisher import Publisher
 from headgate.verify.verification import Verdict, Verification
@@ -39,8 +39,8 @@ class VerifyFunction:
         session, cursor = self.session, self.session.begin_statement().cursor
         found = owned(session, cursor, subscription)
         made = Verification(
-            self.node, found, f"pg_{found.oid}_verify_{session.backend.pid}", lambda: self._applied(found.oid), self._computing,
-            session.interrupts.check, self._limits, None if relation is None else named_table(session, cursor, relation),
+            self.node, found, f"pg_{found.oid}_verify_{session.backend.pid}", lambda: streamed(self.node, found.oid), self._computing,
+            session.interrupts.check, self._limits, None if relation is None else lookup.named(cursor, session.context, relation),
             session.settings.integer("verify_snapshot_timeout") / 1000, bool(with_values), session.tell_progress,
         )  # fmt: skip
         stop: list[Publisher] = []
@@ -51,12 +51,6 @@ class VerifyFunction:
             except PostgresError:
                 session.interrupts.check()  # a cancel ends the waits for the publisher with an error of theirs
                 raise
-
-    def _applied(self, oid: int) -> Lsn | None:
-        """How far the subscription's apply worker has applied; None while there is none that streams."""
-        workers = self.node.launcher.workers()
-        streams = [each.progress for each in workers if each.subscription.oid == oid and each.relation is None]
-        return streams[0].flushed if streams and streams[0] is not None else None
 
     def _computing(self, transaction: Transaction) -> AbstractContextManager[None]:
         return rendering.running(self.session, transaction)

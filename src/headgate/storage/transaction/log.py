@@ -45,6 +45,8 @@ LSN_PER_CHANGE = 8
 _ROWS_PER_CHANGE = 2
 """An update is two rows of a change file; a change's LSN counts rows, so its write takes room for two."""
 _LSN_OF_WRITE = 24
+_TRIMMED = "trimmed"
+"""The counter that holds the LSN up to which entries have been forgotten."""
 _WRITES_AT_ONCE = 50
 """Writes of one entry that one statement puts into the catalog."""
 _LSN_OF_COMMIT = 40
@@ -410,25 +412,43 @@ class TransactionLog:
         """
         keep = int(min(before, self._end - 1))
         gone = (
-            "SELECT commit_lsn FROM hg.log_entry e WHERE end_lsn <= ? AND NOT (kind = 'prepare' AND NOT EXISTS (SELECT 1 FROM"
+            "SELECT commit_lsn, end_lsn FROM hg.log_entry e WHERE end_lsn <= ? AND NOT (kind = 'prepare' AND NOT EXISTS (SELECT 1 FROM"
             " hg.log_entry f WHERE f.prepared = e.commit_lsn AND f.end_lsn <= ?))"
         )
 
         def delete(cursor: CatalogCursor) -> int:
-            found = int(cursor.execute(f"SELECT count(*) FROM ({gone})", [keep, keep]).fetchone()[0])
+            found, last = cursor.execute(f"SELECT count(*), max(end_lsn) FROM ({gone})", [keep, keep]).fetchone()
             if found:
-                cursor.execute("DELETE FROM hg.counter WHERE name = 'xid'")
-                cursor.execute("INSERT INTO hg.counter VALUES ('xid', ?)", [self._next_xid])
+                for name, value in (("xid", self._next_xid), (_TRIMMED, last)):
+                    cursor.execute("DELETE FROM hg.counter WHERE name = ?", [name])
+                    cursor.execute("INSERT INTO hg.counter VALUES (?, ?)", [name, value])
                 for table in ("log_write", "log_message", "log_entry"):
-                    cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN ({gone})", [keep, keep])
+                    cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN (SELECT commit_lsn FROM ({gone}))", [keep, keep])
             cursor.execute(
                 "DELETE FROM hg.table_version v WHERE lsn <= ? AND EXISTS (SELECT 1 FROM hg.table_version n"
                 " WHERE n.dbid = v.dbid AND n.relid = v.relid AND n.lsn > v.lsn AND n.lsn <= ?)",
                 [keep, keep],
             )
-            return found
+            return int(found)
 
         return int(self._catalog.change(delete, Step.CLEANING))
+
+    def oldest_kept(self) -> Lsn:
+        """Return the position from which on no entry has been forgotten.
+
+        Catalogs that were trimmed before the position was recorded tell it by the first entry, whose first LSN follows the end of the
+        entry before it; entries of PREPARE may be older than others that are gone.
+        """
+        cursor = self._catalog.cursor()
+        recorded = cursor.execute("SELECT max(value)::BIGINT FROM hg.counter WHERE name = ?", [_TRIMMED]).fetchone()
+        if recorded is not None and recorded[0] is not None:
+            return Lsn(recorded[0])
+        first = cursor.execute(
+            "SELECT min(least(e.commit_lsn, coalesce(w.lsn, e.commit_lsn))) FROM hg.log_entry e LEFT JOIN hg.log_write w USING (commit_lsn)"
+            " WHERE e.kind <> ?",
+            [str(EntryKind.PREPARE)],
+        ).fetchone()
+        return Lsn(first[0] - LSN_PER_CHANGE) if first is not None and first[0] is not None else self._end
 
     def oldest_seen(self) -> Lsn:
         """The oldest position by whose catalog an entry of the log is judged; the end of the log where there are no writes."""

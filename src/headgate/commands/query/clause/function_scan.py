@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headgate.catalog import procedure
+from headgate.commands.query import change_scan
 from headgate.commands.query.clause import system_relation
 from headgate.commands.query.clause.select_list import SelectItem
 from headgate.commands.query.plan import Plan, PlanColumn, Source, col, reference, renamed, scope_table
@@ -43,6 +44,10 @@ def scan(planner: Planner, node: pb.RangeFunction, outer: Scope | None, left: So
 
     `keep_left`: a row of `left` without rows of the function stays (LEFT JOIN … ON true).
     """
+    if change_scan.is_call(unwrap(unwrap(node.functions[0]).items[0])):
+        if left is not None:
+            raise not_supported("headgate.changes is only supported as the first item of FROM or in a subquery")
+        return change_scan.scan(planner, node)
     if node.is_rowsfrom or node.coldeflist:
         raise not_supported("this form of function in FROM is not supported")
     call = unwrap(unwrap(node.functions[0]).items[0])

@@ -1,0 +1,72 @@
+"""COPY … TO STDOUT (FORMAT arrow): rows as an Arrow IPC stream, cut into CopyData messages (Arrow Columnar Format, IPC Streaming Format).
+
+PostgreSQL has no such format. Columns have the types in which a node holds them (docs/types.md). The first message holds the schema, each
+other one a record batch of at most `MESSAGE_BYTES` or one row, and the last one the end of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from headgate.commands.query.plan import PlanColumn
+from headgate.commands.result import CopyProgress
+from headgate.types.storage import arrow_type
+
+MESSAGE_BYTES = 16 << 20
+"""The size of a message, roughly: a client holds a whole one in memory."""
+
+
+class _Sink:
+    """A file for Arrow's writer, whose content is taken piece by piece."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def take(self) -> pa.Array:
+        parts, self._parts = self._parts, []
+        return pa.array([b"".join(parts)], pa.large_binary())
+
+
+def messages(schema: pa.Schema, batches: Iterable[pa.RecordBatch], progress: CopyProgress) -> Iterator[pa.Array]:
+    """Yield the messages for batches of this schema."""
+    sink = _Sink()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
+        yield sink.take()
+        for batch in batches:
+            progress.rows += batch.num_rows
+            rows = max(batch.num_rows * MESSAGE_BYTES // max(batch.nbytes, 1), 1)
+            for start in range(0, batch.num_rows, rows):
+                writer.write_batch(batch.slice(start, rows))
+                yield sink.take()
+    yield sink.take()
+
+
+def schema_of(columns: Sequence[PlanColumn]) -> pa.Schema:
+    """Return the schema of rows in the form in which a node holds them."""
+    return pa.schema([pa.field(each.name, arrow_type(each.type.oid, each.type.typmod)) for each in columns])
+
+
+def held(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield batches whose columns have the types of the schema: Spark gives some with other units."""
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays(
+            [values if values.type == field.type else values.cast(field.type) for values, field in zip(batch.columns, schema, strict=True)],
+            schema=schema,
+        )

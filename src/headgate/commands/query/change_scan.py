@@ -1,0 +1,247 @@
+"""``headgate.changes(publication, table, from_lsn, to_lsn)`` in FROM: the published changes of a table between two LSNs as rows.
+
+Its columns depend on what it is asked for, so the planner calls `scan` instead of looking the function up. A query that only names columns
+of it is answered by `answer` (and by COPY, through `direct`): its rows are read while they are sent, in bounded memory. In any other
+query, the rows are first written to temporary files, which Spark reads; they go with the transaction.
+
+A role needs REPLICATION or the rights of headgate_read_changes, and SELECT on the published columns. Row security refuses the call, because
+the changes of rows that a policy hides could not be told from others. `change_range` has what the rows are.
+"""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from postgast import pg_query_pb2 as pb
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.procedure import OWN_SCHEMA
+from headgate.catalog.relation.relation import Column
+from headgate.catalog.security import role as roles
+from headgate.commands import lookup, privilege
+from headgate.commands.query.clause import select_list
+from headgate.commands.query.plan import PlanColumn, Source, renamed, scope_table
+from headgate.commands.session import Session
+from headgate.errors import PostgresError, not_supported
+from headgate.expression.node import ColumnRef, TypeRef
+from headgate.lsn import Lsn
+from headgate.publisher.change_range import HEAD, OLD, ChangeRange
+from headgate.sql import grammar, names
+from headgate.sql.parser import ParseNode, parse, position, unwrap, walk
+from headgate.storage.location import data_location
+from headgate.storage.location.data_location import DataPath
+from headgate.storage.spark.local_relation import local_frame
+from headgate.types import buffers, registry
+from headgate.types.resultset import ResultSet
+from headgate.types.text import record
+from headgate.types.text.text import write_text
+
+if TYPE_CHECKING:
+    from headgate.commands.query.planner import Planner
+
+NAME = "changes"
+_ARGUMENTS = ("publication", "relation", "from_lsn", "to_lsn")
+_HEAD_TYPES = (registry.TEXT, registry.INT8, registry.INT8, registry.INT8, registry.TIMESTAMPTZ, registry.TEXT)
+SMALL_ROWS = 20_000
+"""Rows that Spark gets from memory."""
+_PLAIN = frozenset({"target_list", "from_clause", "limit_option", "op"})
+
+
+def is_call(node: ParseNode) -> bool:
+    """Return whether a node of a parse tree calls the function."""
+    return node.DESCRIPTOR.name == "FuncCall" and names.strings(node.funcname) == [OWN_SCHEMA, NAME]
+
+
+def is_in(query: ParseNode) -> bool:
+    """Return whether a query calls the function anywhere."""
+    return any(is_call(each) for each in walk(query))
+
+
+def may_read(session: Session) -> None:
+    """Raise 42501 unless the role may read changes."""
+    cursor, user = session.begin_statement().cursor, session.context.user
+    role = roles.get(cursor, user)
+    if not (role.superuser or role.replication or privilege.has_role(cursor, user, roles.READ_CHANGES)):
+        hint = f'Grant the role "{roles.READ_CHANGES_NAME}", or the attribute REPLICATION.'
+        raise PostgresError("42501", "permission denied to read changes", hint=hint)
+
+
+def opened(session: Session, publication: str, table: str, bounds: tuple[Lsn | None, Lsn]) -> tuple[ChangeRange, tuple[Column, ...]]:
+    """Return the range with its columns, for a role that may read them."""
+    may_read(session)
+    cursor, user, node = session.begin_statement().cursor, session.context.user, session.node
+    relation = lookup.named(cursor, session.context, table)
+    if privilege.under_row_security(cursor, user, relation):
+        raise PostgresError("42501", f'query would be affected by row-level security policy for table "{relation.name}"')
+    made = ChangeRange(node.engine, node.catalog, relation, publication, bounds, session.check_cancel)
+    with node.slots.snapshots.holding(bounds[1] if bounds[0] is None else bounds[0]):
+        columns = made.columns()
+    privilege.check_columns(cursor, user, relation, "SELECT", [column.attnum for column in columns])
+    return made, columns
+
+
+@dataclass(frozen=True)
+class ChangeScan:
+    """A call of the function, its arguments evaluated."""
+
+    session: Session
+    range: ChangeRange
+    columns: tuple[PlanColumn, ...]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; the log from the start of the range on is held meanwhile."""
+        position = self.range.end if self.range.start is None else self.range.start
+        with self.session.node.slots.snapshots.holding(position):
+            for batch in self.range.batches():
+                self.session.check_cancel()
+                yield batch
+
+
+def _called(planner: Planner, node: pb.RangeFunction) -> ChangeScan:
+    call = unwrap(unwrap(node.functions[0]).items[0])
+    if node.is_rowsfrom or node.coldeflist or node.ordinality or len(node.functions) != 1:
+        raise not_supported("this form of headgate.changes is not supported", position=position(call.location))
+    values = _arguments(planner, call)
+    if values[0] is None or values[1] is None or values[3] is None:
+        raise PostgresError("22004", "publication, relation and to_lsn of headgate.changes must not be null")
+    start = None if values[2] is None else Lsn.parse(values[2])
+    found, columns = opened(planner.session, values[0], values[1], (start, Lsn.parse(values[3])))
+    own = [PlanColumn(c.name, TypeRef(c.type_oid, c.typmod, c.collation), planner.key(c.name)) for c in columns]
+    head = [PlanColumn(name, _type(oid), planner.key(name)) for (name, _), oid in zip(HEAD, _HEAD_TYPES, strict=True)]
+    return ChangeScan(planner.session, found, (*head, *own, PlanColumn(OLD, TypeRef(registry.RECORD), planner.key(OLD))))
+
+
+def _type(oid: int) -> TypeRef:
+    return TypeRef(oid, -1, registry.builtin().by_oid(oid).collation)
+
+
+def _arguments(planner: Planner, call: pb.FuncCall) -> list[str | None]:
+    """The values of the arguments, which depend on no row; 42883 for others than the function takes."""
+    given: dict[str, pb.Node] = {}
+    for place, argument in enumerate(call.args):
+        inner = unwrap(argument)
+        named = inner.DESCRIPTOR.name == "NamedArgExpr"
+        name = inner.name if named else _ARGUMENTS[place] if place < len(_ARGUMENTS) else ""
+        if name not in _ARGUMENTS or name in given:
+            given.clear()
+            break
+        given[name] = inner.arg if named else argument
+    if set(given) != set(_ARGUMENTS):
+        text = f"function {OWN_SCHEMA}.{NAME} does not exist with these arguments"
+        hint = f"Its arguments are {', '.join(_ARGUMENTS)}."
+        raise PostgresError("42883", text, hint=hint, position=position(call.location))
+    if planner.describing and any(each.DESCRIPTOR.name == "ParamRef" for each in walk(call)):
+        raise not_supported("the columns of headgate.changes are not known before its parameters are", position=position(call.location))
+    tree = grammar.parse("SELECT NULL::text, NULL::text, NULL::pg_lsn, NULL::pg_lsn")
+    for target, name in zip(tree.stmts[0].stmt.select_stmt.target_list, _ARGUMENTS, strict=True):
+        target.res_target.val.type_cast.arg.CopyFrom(given[name])
+    from headgate.commands.query import select
+
+    [statement] = parse(grammar.deparse(tree))
+    [batch] = [each for each in select.run(statement.node, planner.session).batches if each.num_rows]
+    return [column[0].as_py() for column in batch.columns]
+
+
+def _source(planner: Planner, node: pb.RangeFunction, scanned: ChangeScan, frame: DataFrame | None) -> Source:
+    alias = node.alias.aliasname or NAME
+    columns = renamed(scanned.columns, names.strings(node.alias.colnames))
+    row = planner.row_key(alias)
+    planner.evaluation.rows[row] = tuple(columns)
+    found = None if frame is None else frame.select("*", F.lit(True).alias(row))
+    return Source(found, (scope_table(alias, columns, row_key=row),), tuple(columns))  # type: ignore[arg-type]  # not asked for if None
+
+
+def scan(planner: Planner, node: pb.RangeFunction) -> Source:
+    """Return the call as an item of FROM whose rows Spark reads."""
+    scanned = _called(planner, node)
+    keys = [each.key for each in scanned.columns]
+    batches = (pa.RecordBatch.from_arrays(_stored(batch, scanned.columns), names=keys) for batch in scanned.batches())
+    first = [next(batches)] if not planner.describing else [_stored_nothing(scanned, keys)]
+    for batch in batches if not planner.describing else ():
+        first.append(batch)
+        if sum(each.num_rows for each in first) > SMALL_ROWS:
+            return _source(planner, node, scanned, _spooled(planner, first, batches))
+    return _source(planner, node, scanned, local_frame(planner.session_spark, pa.Table.from_batches(first)))
+
+
+def _stored_nothing(scanned: ChangeScan, keys: Sequence[str]) -> pa.RecordBatch:
+    nothing = next(scanned.range.batches())
+    return pa.RecordBatch.from_arrays(_stored(nothing, scanned.columns), names=list(keys))
+
+
+def _spooled(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> DataFrame:
+    """The rows in files that go with the transaction; those that a killed node leaves go when it starts."""
+    place = planner.transaction.engine.exchange / f"changes-{uuid.uuid4()}"
+    weakref.finalize(planner.transaction, _remove, place)
+    data_location.make_folder(place)
+    with data_location.written(place / "rows.parquet", kept=False) as file, pq.ParquetWriter(file, first[0].schema) as writer:
+        for batch in first:
+            writer.write_batch(batch)
+        for batch in rest:
+            writer.write_batch(batch)
+    return planner.session_spark.read.parquet(data_location.uri(place))
+
+
+def _remove(place: DataPath) -> None:
+    data_location.remove_tree(place)
+
+
+def _stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Array]:
+    """The columns as SQL has them: the old row as the text of a record."""
+    old = batch.column(batch.num_columns - 1)
+    fields = [
+        write_text(buffers.field(old, field.name), column.type.oid, column.type.typmod)
+        for field, column in zip(old.type, columns[len(HEAD) : -1], strict=True)
+    ]
+    return [*batch.columns[:-1], record.joined(fields, old.is_valid())]
+
+
+def answer(node: pb.SelectStmt, session: Session) -> ResultSet | None:
+    """Return the rows of a query that only names columns of the function; None for any other query."""
+    found = direct(node, session)
+    if found is None:
+        return None
+    from headgate.commands.query.driver import table_rows
+
+    shown, scanned = found
+    wanted = [at for at, _ in shown]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in scanned.batches():
+            stored = _stored(batch, scanned.columns)
+            yield pa.RecordBatch.from_arrays([stored[at] for at in wanted], names=[each.key for _, each in shown])
+
+    return table_rows.streamed(tuple(each for _, each in shown), batches(), session)
+
+
+def direct(node: ParseNode, session: Session) -> tuple[list[tuple[int, PlanColumn]], ChangeScan] | None:
+    """Return the columns of a query that only names columns of the function, each with its place there; None for any other query."""
+    if node.DESCRIPTOR.name != "SelectStmt" or {field.name for field, _ in node.ListFields()} - _PLAIN or node.op != pb.SETOP_NONE:
+        return None
+    if len(node.from_clause) != 1 or not node.target_list:
+        return None
+    function = unwrap(node.from_clause[0])
+    if function.DESCRIPTOR.name != "RangeFunction" or not is_call(unwrap(unwrap(function.functions[0]).items[0])):
+        return None
+    if any(unwrap(unwrap(each).val).DESCRIPTOR.name != "ColumnRef" for each in node.target_list):
+        return None
+    from headgate.commands.query.planner import Planner
+
+    planner = Planner(session, session.begin_statement())
+    scanned = _called(planner, function)
+    source = _source(planner, function, scanned, None)
+    targets = select_list.expand(node.target_list, source, source.scope(None), planner.context)
+    places = {each.key: place for place, each in enumerate(source.star)}
+    shown = []
+    for at, each in enumerate(targets):
+        if not isinstance(each.expression, ColumnRef) or each.expression.key not in places:
+            return None
+        shown.append((places[each.expression.key], PlanColumn(each.name, each.expression.type, str(at))))
+    return shown, scanned
