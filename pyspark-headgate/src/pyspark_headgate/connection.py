@@ -1,0 +1,153 @@
+"""A connection to a node: its positions, its slots, the ranges of a table's changes, and the changes as Arrow.
+
+Used by the driver for planning and by tasks for reading. Nothing here depends on Spark.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from pyspark_headgate.options import lsn_text, parse_lsn
+
+
+@dataclass(frozen=True)
+class Range:
+    """Changes that commit in (start, end], or, without a start, the table as of `end`."""
+
+    start: int | None
+    end: int
+
+
+@dataclass(frozen=True)
+class SlotState:
+    """A replication slot: its position, and whether it has been invalidated."""
+
+    position: int
+    is_lost: bool
+
+
+class NodeConnection:
+    """See the module. A context manager; each statement is a transaction of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._connection: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def _one(self, query: str, *values: object) -> Any:
+        return self._connection.execute(query, values).fetchone()
+
+    def current(self) -> int:
+        """Return the end of the node's log."""
+        return parse_lsn(self._one("SELECT pg_current_wal_lsn()::text")[0], "")
+
+    def slot(self, name: str) -> SlotState | None:
+        """Return the state of a slot, None if it does not exist."""
+        query = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
+        found = self._one(query, name)
+        return None if found is None else SlotState(parse_lsn(found[0], ""), found[1] == "lost")
+
+    def ensured_slot(self, name: str) -> SlotState:
+        """Return the state of a slot, which is made at the end of the log if it does not exist; RuntimeError if it is lost."""
+        found = self.slot(name)
+        if found is None:
+            made = self._one("SELECT lsn::text FROM pg_create_logical_replication_slot(%s, 'pgoutput')", name)
+            found = SlotState(parse_lsn(made[0], ""), is_lost=False)
+        if found.is_lost:
+            raise RuntimeError(
+                f'replication slot "{name}" is lost: the node no longer has all changes since the last micro-batch.'
+                " Drop it with pyspark_headgate.drop_slot, and start the query with a new checkpoint."
+            )
+        return found
+
+    def advance(self, name: str, position: int) -> None:
+        """Move a slot forward to a position; it never goes back."""
+        found = self.ensured_slot(name)
+        if position > found.position:
+            self._one("SELECT pg_replication_slot_advance(%s, %s)", name, lsn_text(position))
+
+    def ranges(self, publication: str, table: str, whole: Range, rows: int) -> list[tuple[Range, int, bool]]:
+        """Return ranges of about `rows` changes, cut at transactions: each with its changes, and whether its columns are new there."""
+        assert whole.start is not None
+        if whole.end <= whole.start:
+            return []
+        query = "SELECT from_lsn::text, to_lsn::text, changes, altered FROM headgate.change_ranges(%s, %s, %s, %s, %s)"
+        values = (publication, table, lsn_text(whole.start), lsn_text(whole.end), rows)
+        found = self._connection.execute(query, values).fetchall()
+        return [(Range(parse_lsn(start, ""), parse_lsn(end, "")), changes, altered) for start, end, changes, altered in found]
+
+    def schema(self, publication: str, table: str, position: int) -> pa.Schema:
+        """Return the columns of the first change after a position, or as they are now."""
+        cuts = self.ranges(publication, table, Range(position, self.current()), 1)
+        wanted = cuts[0][0] if cuts else Range(position, position)
+        with closing(self.batches(publication, table, wanted)) as batches:
+            return next(batches).schema
+
+    def batches(self, publication: str, table: str, wanted: Range) -> Generator[pa.RecordBatch]:
+        """Yield the changes of a range as they come; the first batch is empty. A connection of its own ends with the iteration."""
+        query = sql.SQL("COPY (SELECT * FROM headgate.changes({}, {}, {}, {})) TO STDOUT (FORMAT arrow)").format(
+            publication, table, sql.NULL if wanted.start is None else lsn_text(wanted.start), lsn_text(wanted.end)
+        )
+        # a range that is read no further ends with its connection: the node would send the rest of it otherwise
+        connection = psycopg.connect(self._connection.info.dsn, password=self._connection.info.password or None, autocommit=True)
+        try:
+            copy = connection.cursor().copy(query)
+            reader = pa.ipc.open_stream(io.BufferedReader(_Copied(iter(copy.__enter__())), 1 << 20))
+            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+            yield from reader
+        finally:
+            connection.close()
+
+
+class _Copied(io.RawIOBase):
+    """The content of CopyData messages as a file."""
+
+    def __init__(self, messages: Iterator[Any]) -> None:
+        super().__init__()
+        self._messages = messages
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        while not self._rest:
+            message = next(self._messages, None)
+            if message is None:
+                return 0
+            self._rest = memoryview(bytes(message))
+        count = min(len(target), len(self._rest))
+        target[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
+def drop_slot(url: str, slot: str) -> None:
+    """Drop the slot of a query that will not be started again, so that the node no longer keeps its log. Nothing is done without a slot."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
+        connection.execute(query, [slot])
+
+
+def wait(url: str, subscription: str, lsn: str, timeout: float = 60) -> None:
+    """Wait until a node has applied what the publisher of a subscription had at `lsn`; TimeoutError after `timeout` seconds."""
+    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+        found = connection.execute("SELECT headgate.wait_for_lsn(%s, %s, %s)", (subscription, lsn, float(timeout))).fetchone()
+        if found is None or not found[0]:
+            raise TimeoutError(f'subscription "{subscription}" has not reached LSN {lsn} after {timeout} seconds')

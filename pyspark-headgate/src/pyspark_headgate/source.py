@@ -1,0 +1,236 @@
+"""The data source ``headgate``: a stream of a table's published changes, a range of them, or the table as of an LSN.
+
+A micro-batch is the transactions that commit in (start, end]. Its tasks read ranges of LSNs side by side, from a node that gives the same
+rows each time, so a replayed micro-batch equals the first. The slot only keeps the node's log: nobody streams from it, and it moves in
+`commit`, which Spark calls after the sink has the micro-batch. Offsets are ``{"lsn": 123}``; the first one of ``start = snapshot`` is
+``{"lsn": 123, "table": true}``, and the micro-batch that begins there has the table as of that LSN in it (`_op` R).
+
+pyspark 4.1 asks for the latest offset without saying where the query stands, and the slot may be one micro-batch behind. The first answer
+after a start is therefore the end of the log, which is never before the checkpoint; `maxRows` bounds the micro-batches after it. This also
+makes Trigger.AvailableNow read all that there is. Since 4.2, Spark says where the query stands, and `maxRows` bounds every micro-batch.
+
+A change of the published columns ends a micro-batch. The next one fails with an error that says so, and the query goes on with the new
+columns when it is started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyspark_headgate.connection import NodeConnection, Range
+from pyspark_headgate.options import SourceOptions, lsn_text
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # pyspark 4.1 has no admission control
+    SupportsTriggerAvailableNow = object
+    ReadAllAvailable = ReadMaxRows = None
+
+Offset = dict[str, Any]
+LEAST_ROWS = 10_000
+"""Changes that are not worth a task of their own."""
+
+
+class RangePartition(InputPartition):
+    """The range of one task."""
+
+    def __init__(self, wanted: Range) -> None:
+        super().__init__(None)
+        self.range = wanted
+
+
+class HeadgateSource(DataSource):
+    """See the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "headgate"
+
+    def schema(self) -> StructType:
+        """Return the columns at the position where the query goes on."""
+        options = self._options()
+        with NodeConnection(options.url) as node:
+            return from_arrow_schema(node.schema(options.publication, options.table, _begin(node, options)), prefer_timestamp_ntz=True)
+
+    def _options(self) -> SourceOptions:
+        """The options, before it is known whether the query is a stream: only a stream has a slot."""
+        given = dict(self.options)
+        return SourceOptions.of_stream(given) if "slot" in given or "start" in given else SourceOptions.of_batch(given)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of ``read``."""
+        return RangeReader(schema, SourceOptions.of_batch(dict(self.options)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
+        """Return the reader of ``readStream``."""
+        return StreamReader(schema, SourceOptions.of_stream(dict(self.options)))
+
+
+def _begin(node: NodeConnection, options: SourceOptions) -> int:
+    """The position whose columns count."""
+    if options.slot:
+        slot = node.slot(options.slot)
+        if slot is not None and not slot.is_lost:
+            return slot.position
+        return options.start if isinstance(options.start, int) else node.current()
+    chosen = options.first if options.first is not None else options.lsn
+    return node.current() if chosen is None else chosen
+
+
+def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range in the columns of the query; runs in a task."""
+    expected = _arrow_schema(schema)
+    with NodeConnection(options.url) as node:
+        for batch in node.batches(options.publication, options.table, wanted):
+            if not batch.num_rows:
+                _check_columns(options, schema, batch.schema, wanted)
+                continue
+            kept = _without_truncates(options, batch)
+            if kept.num_rows:
+                yield pa.RecordBatch.from_arrays([_as(c, f.type) for c, f in zip(kept.columns, expected, strict=True)], schema=expected)
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    try:
+        return to_arrow_schema(schema, timezone="UTC")  # type: ignore[call-arg]
+    except TypeError:  # pyspark 4.1
+        return to_arrow_schema(schema)
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The values in the type that Spark expects: structs differ in what may be null, and nothing else."""
+    return values if values.type == kind else values.cast(kind)
+
+
+def _check_columns(options: SourceOptions, schema: StructType, found: pa.Schema, wanted: Range) -> None:
+    now = from_arrow_schema(found, prefer_timestamp_ntz=True)
+    if [(f.name, f.dataType) for f in now.fields[:-1]] != [(f.name, f.dataType) for f in schema.fields[:-1]]:
+        since = lsn_text(wanted.end if wanted.start is None else wanted.start)
+        raise RuntimeError(
+            f'the published columns of table "{options.table}" have changed after LSN {since}: {now.simpleString()}.'
+            " Start the query again to go on with the new columns; the sink must take them."
+        )
+
+
+def _without_truncates(options: SourceOptions, batch: pa.RecordBatch) -> pa.RecordBatch:
+    truncated = pc.equal(batch.column("_op"), "T")
+    if options.on_truncate == "row" or not pc.any(truncated).as_py():
+        return batch
+    if options.on_truncate == "skip":
+        return batch.filter(pc.invert(truncated))
+    lsn = lsn_text(batch.filter(truncated).column("_lsn")[0].as_py())
+    raise RuntimeError(
+        f'table "{options.table}" was truncated at LSN {lsn}. Set the option onTruncate to "row" to get a row with _op T,'
+        ' or to "skip" to leave it out.'
+    )
+
+
+def _shared_out(node: NodeConnection, options: SourceOptions, whole: Range) -> list[RangePartition]:
+    """The ranges of the tasks of a micro-batch, of about as many changes each. No range goes beyond a change of the columns."""
+    cuts = node.ranges(options.publication, options.table, whole, LEAST_ROWS)
+    share = -(-sum(changes for _, changes, _ in cuts) // options.tasks)
+    found: list[tuple[Range, int]] = []
+    for each, changes, altered in cuts:
+        if found and not altered and found[-1][1] + changes <= share:
+            found[-1] = Range(found[-1][0].start, each.end), found[-1][1] + changes
+        elif changes:
+            found.append((each, changes))
+    return [RangePartition(each) for each, _ in found]
+
+
+class RangeReader(DataSourceReader):
+    """The reader of ``read``."""
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        self._schema, self._options = schema, options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the tasks' ranges."""
+        options = self._options
+        with NodeConnection(options.url) as node:
+            if options.first is None:
+                return [RangePartition(Range(None, node.current() if options.lsn is None else options.lsn))]
+            last = node.current() if options.last is None else options.last
+            return _shared_out(node, options, Range(options.first, last)) or [RangePartition(Range(options.first, options.first))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        assert isinstance(partition, RangePartition)
+        return read_range(self._options, self._schema, partition.range)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # pyspark 4.1 does not have it
+    """The reader of ``readStream``. Its methods but `read` run in one process of the driver."""
+
+    def __init__(self, schema: StructType, options: SourceOptions) -> None:
+        self._schema, self._options = schema, options
+        self._reached: int | None = None
+        self._target: int | None = None
+
+    def _node(self) -> NodeConnection:
+        return NodeConnection(self._options.url)
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Return where a query without a checkpoint begins."""
+        with self._node() as node:
+            position = node.ensured_slot(self._options.slot).position
+        start = self._options.start
+        if isinstance(start, int):
+            return {"lsn": start}
+        return {"lsn": position, "table": True} if start == "snapshot" else {"lsn": position}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note how far this run shall go."""
+        with self._node() as node:
+            self._target = node.current()
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Return the limit of each micro-batch."""
+        most = self._options.max_rows
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        """Return the end of the log."""
+        with self._node() as node:
+            return {"lsn": node.current()}
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
+        """Return the end of the next micro-batch; before 4.2 without `start`."""
+        with self._node() as node:
+            slot = node.ensured_slot(self._options.slot)
+            end = node.current() if self._target is None else self._target
+            known = start["lsn"] if start is not None else self._reached
+            most = self._options.max_rows if ReadMaxRows is None else getattr(limit, "max_rows", None)
+            begin = (self._options.start if isinstance(self._options.start, int) else slot.position) if known is None else known
+            reached = self._cut(node, Range(begin, max(begin, end)), most if known is not None else None)
+        self._reached = reached
+        return {"lsn": reached}
+
+    def _cut(self, node: NodeConnection, whole: Range, most: int | None) -> int:
+        """Where a micro-batch from the start of the range on ends: after `most` changes, or before the columns change."""
+        cuts = node.ranges(self._options.publication, self._options.table, whole, most or 1 << 62)
+        return cuts[0][0].end if cuts else whole.end
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return the tasks' ranges of a micro-batch."""
+        found = [RangePartition(Range(None, start["lsn"]))] if start.get("table") else []
+        with self._node() as node:
+            return [*found, *_shared_out(node, self._options, Range(start["lsn"], end["lsn"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
+        assert isinstance(partition, RangePartition)
+        return read_range(self._options, self._schema, partition.range)
+
+    def commit(self, end: Offset) -> None:
+        """Let the node forget what the sink has."""
+        with self._node() as node:
+            node.advance(self._options.slot, end["lsn"])

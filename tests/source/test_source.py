@@ -1,0 +1,173 @@
+"""pyspark_headgate in a Spark session of its own, against a real node: streams, reads, errors, and what kills leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.conftest import until
+
+from headgate.storage.spark.application import jars
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("query.py")
+MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(10, 2)); CREATE PUBLICATION p FOR TABLE t WHERE (id % 10 <> 0)"
+
+
+class Source:
+    """A table with a publication on a node, and the programs that read it."""
+
+    def __init__(self, node: Any, folder: Path) -> None:
+        self.node, self.folder, self.database = node, folder, node.new_database()
+        self.slot = f"{self.database}_q"
+        self.options = {"url": node.conninfo(self.database), "publication": "p", "table": "public.t", "slot": self.slot}
+        self.sql(MAKE)
+
+    def sql(self, script: str) -> str:
+        return str(self.node.psql(self.database, script))
+
+    def start(self, **wanted: Any) -> subprocess.Popen[str]:
+        """A program that runs."""
+        given = {"mode": "stream", "sink": "parquet", "folder": str(self.folder), "options": self.options, **wanted}
+        if given["sink"] == "delta":
+            given["jars"] = ":".join(map(str, jars.find_jars()))
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "pyspark-headgate/src"), "PYSPARK_PYTHON": sys.executable}
+        with (self.folder / "stderr").open("a") as errors:
+            return subprocess.Popen(
+                [sys.executable, PROGRAM, json.dumps(given)], stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
+                cwd=self.folder, start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, **wanted: Any) -> dict[str, Any]:
+        """What a program says."""
+        said, _ = self.start(**wanted).communicate(timeout=300)
+        lines = [line for line in said.splitlines() if line.startswith("SAID ")]
+        assert lines, (self.folder / "stderr").read_text()[-3000:]
+        found: dict[str, Any] = json.loads(lines[-1][5:])
+        return found
+
+    def sunk(self) -> list[dict[str, Any]]:
+        """The rows of the Parquet sink, as its own log of files says."""
+        log = self.folder / "rows" / "_spark_metadata"
+        paths = [json.loads(line)["path"] for file in sorted(log.glob("[0-9]*")) for line in file.read_text().splitlines()[1:]]
+        return [row for path in dict.fromkeys(paths) for row in pq.read_table(path.removeprefix("file://"), partitioning=None).to_pylist()]
+
+
+@pytest.fixture
+def source(node: Any, tmp_path: Path) -> Iterator[Source]:
+    made = Source(node, tmp_path)
+    yield made
+    made.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{made.slot}'")
+
+
+def state(rows: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
+    """The table that the changes lead to."""
+    found: dict[int, tuple[Any, ...]] = {}
+    for row in sorted(rows, key=lambda row: (row["_lsn"], row["_op"] != "R", row["_seq"])):
+        if row["_op"] == "D" or (row["_old"] is not None and row["_op"] == "U"):
+            found.pop(row["id"] if row["_op"] == "D" else row["_old"]["id"], None)
+        if row["_op"] != "D":
+            found[row["id"]] = row["v"], str(row["n"])
+    return found
+
+
+def table(source: Source) -> dict[int, tuple[Any, ...]]:
+    """The published rows as the node has them."""
+    lines = [line.split("|") for line in source.sql("SELECT id, v, n FROM t WHERE id % 10 <> 0").splitlines()]
+    return {int(line[0]): (line[1], line[2]) for line in lines}
+
+
+def test_a_stream_gives_the_table_and_then_its_changes(source: Source) -> None:
+    source.sql("INSERT INTO t SELECT i, 'first', i FROM generate_series(1, 100) i")
+    said = source.run()
+    assert said["rows"] == 90
+    source.sql("UPDATE t SET v = 'second' WHERE id < 20; UPDATE t SET id = id + 5 WHERE id IN (95, 96, 100); DELETE FROM t WHERE id = 7")
+    assert source.run()["rows"] == 18 + 3 + 1
+    assert state(source.sunk()) == table(source)
+    assert source.run()["rows"] == 0
+    assert Counter(row["_op"] for row in source.sunk()) == {"R": 90, "U": 19, "I": 1, "D": 2}
+
+
+def test_a_range_is_read_again_with_the_same_rows_and_the_table_as_of_an_lsn(source: Source) -> None:
+    source.run()  # makes the slot, which keeps the log
+    begin = source.sql("SELECT pg_current_wal_lsn()")
+    source.sql("INSERT INTO t SELECT i, 'x', i FROM generate_series(1, 20) i")
+    middle = source.sql("SELECT pg_current_wal_lsn()")
+    source.sql("DELETE FROM t WHERE id < 5")
+    options = {name: text for name, text in source.options.items() if name != "slot"}
+    first, second = (source.run(mode="read", options={**options, "from": begin, "tasks": tasks}) for tasks in ("1", "3"))
+    assert first == second
+    assert Counter(row["_op"] for row in first["rows"]) == {"I": 18, "D": 4}
+    assert "_old:struct<id:int,v:string,n:decimal(10,2)>" in first["schema"]
+    then = source.run(mode="read", options={**options, "lsn": middle})
+    assert sorted(row["id"] for row in then["rows"]) == [number for number in range(1, 20) if number % 10]
+
+
+def test_changed_columns_a_truncated_table_and_a_lost_log_end_the_query_with_an_error(source: Source) -> None:
+    source.run()
+    source.sql("INSERT INTO t VALUES (1, 'x', 1); ALTER TABLE t ADD COLUMN extra int; INSERT INTO t VALUES (2, 'y', 2, 3)")
+    assert source.run()["rows"] == 1  # up to where the columns change
+    assert 'the published columns of table "public.t" have changed' in source.run()["error"]
+    assert source.run()["rows"] == 1
+    source.sql("TRUNCATE t")
+    assert 'Set the option onTruncate to "row"' in source.run()["error"]
+    assert source.run(options={**source.options, "onTruncate": "row"})["rows"] == 1
+    source.sql(
+        f"INSERT INTO t VALUES (3, 'z', 3, 4); SELECT pg_drop_replication_slot('{source.slot}'); CHECKPOINT; INSERT INTO t VALUES (4)"
+    )
+    assert "is no longer kept" in source.run()["error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"slot": "Not A Slot"}, 'option "slot" is needed'),
+        ({"start": "yesterday"}, 'option "start" must be an LSN'),
+        ({"maxRows": "-1"}, 'option "maxrows" must be a whole number'),
+        ({"onTruncate": "maybe"}, 'option "onTruncate" must be one of'),
+        ({"ontrunkate": "row"}, 'unknown option "ontrunkate"'),
+        ({"publication": "'; DROP TABLE t; --"}, 'publication "\'; DROP TABLE t; --" does not exist'),
+        ({"table": "nosuch"}, 'relation "nosuch" does not exist'),
+    ],
+)
+def test_wrong_options_are_refused(source: Source, options: dict[str, str], message: str) -> None:
+    assert message in source.run(options={**source.options, **options})["error"]
+
+
+@pytest.mark.parametrize("sink", ["parquet", "delta"])
+def test_each_change_arrives_once_though_query_and_node_are_killed(spare_node: Any, tmp_path: Path, sink: str) -> None:
+    node = spare_node()
+    source = Source(node, tmp_path)
+    options = {**source.options, "maxRows": "20000", "tasks": "2"}
+    source.sql("INSERT INTO t SELECT i, 'first', i FROM generate_series(1, 50000) i")
+    for number, killed in enumerate(("query", "node", "both")):
+        running = source.start(sink=sink, options=options, once=False)
+        done = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) if (tmp_path / "checkpoint").exists() else 0
+        for part in range(6):
+            first = 100_000 * (number + 1) + 10_000 * part
+            source.sql(
+                f"INSERT INTO t SELECT i, 'more', i FROM generate_series({first}, {first + 9_999}) i; UPDATE t SET n = n + 1 WHERE id < 3000"
+            )
+        until(lambda done=done: len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) > done, "a micro-batch ends", 120)
+        if killed != "query":
+            node.kill()
+        if killed != "node":
+            os.killpg(running.pid, signal.SIGKILL)
+        running.communicate(timeout=120)
+        if killed != "query":
+            node.start()
+    assert "error" not in source.run(sink=sink, options=options)
+    rows = source.sunk() if sink == "parquet" else source.run(mode="sink", sink=sink)["rows"]
+    assert max(Counter((row["_op"], row["_lsn"], row["_seq"]) for row in rows).values()) == 1
+    assert state(rows) == table(source)
+    source.sql(f"SELECT pg_drop_replication_slot('{source.slot}')")
