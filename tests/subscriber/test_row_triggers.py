@@ -33,6 +33,12 @@ HERE = """
     ALTER TABLE t ENABLE ALWAYS TRIGGER a_mend;
     ALTER TABLE t ENABLE REPLICA TRIGGER b_keep;
     ALTER TABLE t ENABLE REPLICA TRIGGER c_note"""
+PARTITIONS = """
+    CREATE TABLE t0 PARTITION OF t FOR VALUES WITH (modulus 3, remainder 0);
+    CREATE TABLE t1 PARTITION OF t FOR VALUES WITH (modulus 3, remainder 1);
+    CREATE TABLE t2 PARTITION OF t FOR VALUES WITH (modulus 3, remainder 2);
+    CREATE TRIGGER e_own AFTER INSERT OR UPDATE OR DELETE ON t1 FOR EACH ROW EXECUTE FUNCTION note();
+    ALTER TABLE t1 ENABLE REPLICA TRIGGER e_own"""
 WORK = """
     INSERT INTO t VALUES (2, 'two'), (3, 'three'), (4, 'skip'), (5, NULL);
     BEGIN; UPDATE t SET v = 'again' WHERE id = 2; UPDATE t SET v = 'thrice' WHERE id = 2; UPDATE t SET id = 20 WHERE id = 2; COMMIT;
@@ -51,19 +57,22 @@ def mirror(postgres: Server, publisher: Publisher) -> Iterator[Publisher]:
     made.close()
 
 
-@pytest.mark.parametrize("identity", ["key", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("identity", ["key", *[pytest.param(each, marks=pytest.mark.slow) for each in ("full", "partitions")]])
 def test_the_triggers_see_and_change_what_those_of_postgresql_do(
     publisher: Publisher, subscriber: Subscriber, mirror: Publisher, identity: str
 ) -> None:
-    key = " PRIMARY KEY" if identity == "key" else ""
+    key = "" if identity == "full" else " PRIMARY KEY"
+    partitioned = " PARTITION BY HASH (id)" if identity == "partitions" else ""
     publisher.sql(f"CREATE TABLE t (id int{key}, v text, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL")
     if identity == "full":
         publisher.sql("ALTER TABLE t REPLICA IDENTITY FULL")
     publisher.sql("INSERT INTO t VALUES (1, 'one', repeat('x', 9000)), (9, 'skip', ''); CREATE PUBLICATION p FOR ALL TABLES")
     publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
     for database in (subscriber, mirror):
-        database.sql(f"CREATE TABLE t (id int{key}, v text, big text, extra int)")
+        database.sql(f"CREATE TABLE t (id int{key}, v text, big text, extra int){partitioned}")
         database.sql(HERE)
+        if partitioned:
+            database.sql(PARTITIONS)
     subscriber.sql(publisher.subscription(""))
     words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
     mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")

@@ -1,14 +1,20 @@
 """Triggers of tables: rows of pg_trigger (manual, 39).
 
 Written by `commands.trigger.definition`, read by whatever changes rows. Foreign keys have none here: they are checked without.
+
+A row trigger of a partitioned table has a clone on each partition below it (`clone`). The clones fire, because partitions hold the rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, insert, rows, run
+from headgate.catalog.relation import partition as partitions
+from headgate.catalog.relation.relation import Relation
+from headgate.errors import PostgresError
 from headgate.sql.names import quote_literal
 
 ROW, BEFORE, INSERT, DELETE, UPDATE, TRUNCATE, INSTEAD = 1, 2, 4, 8, 16, 32, 64
@@ -32,6 +38,8 @@ class Trigger:
     condition: str | None = None
     pretty_condition: str | None = None
     is_constraint: bool = False
+    parent: int = 0
+    """The trigger of the partitioned table above that this one is a clone of (tgparentid); 0 for none."""
 
     @property
     def is_row(self) -> bool:
@@ -48,7 +56,7 @@ class Trigger:
         return self.enabled in ("A", "R" if role == "replica" else "O")
 
 
-_COLUMNS = "oid, tgrelid, tgname, tgfoid, tgtype, tgenabled, tgattr, tgargs, tgqual, tgconstraint, tgqualpretty"
+_COLUMNS = "oid, tgrelid, tgname, tgfoid, tgtype, tgenabled, tgattr, tgargs, tgqual, tgconstraint, tgqualpretty, tgparentid"
 
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
@@ -58,7 +66,7 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
 
 
 def _read(row: Row) -> Trigger:
-    oid, relation, name, function, kind, enabled, columns, arguments, condition, constraint, pretty = row
+    oid, relation, name, function, kind, enabled, columns, arguments, condition, constraint, pretty, parent = row
     words = bytes(arguments or b"").split(b"\0")[:-1]
     return Trigger(
         oid,
@@ -72,14 +80,15 @@ def _read(row: Row) -> Trigger:
         condition,
         pretty,
         bool(constraint),
+        int(parent or 0),
     )
 
 
 def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
     """Makes a trigger, in place of the one with its oid if there is one."""
-    drop(cursor, database, trigger.oid)
+    _remove(cursor, database, trigger.oid)
     insert(
-        cursor, "pg_trigger", dbid=database, oid=trigger.oid, tgrelid=trigger.relation, tgparentid=0, tgname=trigger.name,
+        cursor, "pg_trigger", dbid=database, oid=trigger.oid, tgrelid=trigger.relation, tgparentid=trigger.parent, tgname=trigger.name,
         tgfoid=trigger.function, tgtype=trigger.kind, tgenabled=trigger.enabled, tgisinternal=False, tgconstrrelid=0, tgconstrindid=0,
         tgconstraint=trigger.oid if trigger.is_constraint else 0, tgdeferrable=False, tginitdeferred=False, tgnargs=len(trigger.arguments),
         tgattr=list(trigger.columns), tgargs=b"".join(each.encode() + b"\0" for each in trigger.arguments), tgqual=trigger.condition,
@@ -89,5 +98,56 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Removes a trigger."""
+    """Removes a trigger and its clones."""
+    for clone_oid, _ in clones(cursor, database, oid):
+        drop(cursor, database, clone_oid)
+    _remove(cursor, database, oid)
+
+
+def _remove(cursor: Cursor, database: int, oid: int) -> None:
     run(cursor, "DELETE FROM hg.pg_trigger WHERE dbid = ? AND oid = ?", [database, oid])
+
+
+# ---- partitions -------------------------------------------------------------------------------------------------------
+
+
+def clones(cursor: Cursor, database: int, oid: int) -> list[tuple[int, int]]:
+    """Return the oids of the clones of a trigger on the partitions directly below, each with that of its table."""
+    return [(clone, table) for clone, table in rows(
+        cursor, "SELECT oid, tgrelid FROM hg.pg_trigger WHERE dbid = ? AND tgparentid = ? ORDER BY oid", [database, oid]
+    )]  # fmt: skip
+
+
+def clone(cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation, partition: Relation) -> None:
+    """Give a partition, and the partitions below it, a clone of a row trigger of the table above (CloneRowTriggersToPartition).
+
+    Raises 42710 if the partition has a trigger of that name.
+    """
+    if any(own.name == trigger.name for own in of_relation(cursor, partition.database, partition.oid)):
+        raise PostgresError("42710", f'trigger "{trigger.name}" for relation "{partition.name}" already exists')
+    names = [column.name for number in trigger.columns if (column := table.numbered(number)) is not None]
+    columns = tuple(column.attnum for name in names if (column := partition.column(name)) is not None)
+    made = replace(trigger, oid=next_oid(), relation=partition.oid, columns=columns, parent=trigger.oid)
+    write(cursor, partition.database, made)
+    clone_below(cursor, next_oid, made, partition)
+
+
+def clone_below(cursor: Cursor, next_oid: Callable[[], int], trigger: Trigger, table: Relation) -> None:
+    """Give each partition of a partitioned table a clone of one of its row triggers."""
+    if table.is_partitioned and trigger.is_row:
+        for branch in partitions.load(cursor, table.database, table.oid).children:
+            clone(cursor, next_oid, trigger, table, branch.relation)
+
+
+def inherit(cursor: Cursor, next_oid: Callable[[], int], table: Relation, partition: Relation) -> None:
+    """Give a new partition clones of the row triggers of the table above."""
+    for trigger in of_relation(cursor, table.database, table.oid):
+        if trigger.is_row:
+            clone(cursor, next_oid, trigger, table, partition)
+
+
+def disinherit(cursor: Cursor, partition: Relation) -> None:
+    """Drop the clones of a partition that becomes a table of its own."""
+    for trigger in of_relation(cursor, partition.database, partition.oid):
+        if trigger.parent:
+            drop(cursor, partition.database, trigger.oid)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column as TableColumn
@@ -31,7 +30,7 @@ from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, PlanColumn, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.firing import Firing, RoutedFiring, firing_of
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
@@ -199,18 +198,21 @@ def rewrite(
     Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark, and what is given of them
     is good until `kept` is closed.
     """
-    if relation.is_partitioned:
-        return routed_rows.rewrite(planner, relation, changed, set_columns, violations, kept)
-    firing = Firing(planner.session, relation) if relation.has_triggers else None
+    firing = firing_of(planner.session, relation)
     if firing is not None and firing.has_rows(triggers.UPDATE):
-        write_part = functools.partial(_rewrite, planner, relation, set_columns=set_columns, violations=violations, later=later)
+        columns = _columns_of(relation)  # a trigger may change any
+        write_part = functools.partial(_rewrite, planner, relation, set_columns=columns, violations=violations, later=later)
         count, rows = _fired(planner, relation, changed, firing, set_columns, write_part)
         return count, rows if kept is not None else None
     return _rewrite(planner, relation, changed, set_columns=set_columns, violations=violations, kept=kept, later=later)
 
 
+def _columns_of(relation: Relation) -> set[str]:
+    return {column.name for column in relation.columns if column.generated is None}
+
+
 def _fired(
-    planner: Planner, relation: Relation, changed: Rows, firing: Firing, set_columns: set[str] | None,
+    planner: Planner, relation: Relation, changed: Rows, firing: Firing | RoutedFiring, set_columns: set[str] | None,
     write_part: Callable[..., tuple[int, Rows | None]],
 ) -> tuple[int, pa.Table]:  # fmt: skip
     """Writes changes of a table with row triggers, part by part in the driver; `set_columns` None: they are deleted."""
@@ -220,7 +222,7 @@ def _fired(
         if not left.num_rows:
             continue
         with ExitStack() as until:
-            passed = left if set_columns is None else local_frame(spark, left, _change_schema(relation, left))
+            passed = left if isinstance(changed, pa.Table) else local_frame(spark, left, changed.schema)
             done, rows = write_part(passed, kept=until)
             count += done
             found = rows.toArrow() if isinstance(rows, DataFrame) else rows
@@ -241,18 +243,13 @@ def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator
     return row_store.tables(batches, most, many_rows.CHUNK_BYTES)
 
 
-def _change_schema(relation: Relation, part: pa.Table) -> StructType:
-    """The Spark schema of changes."""
-    row = spark_columns(relation)
-    kinds = {"old": row, "new": row, "file": StringType(), "row": LongType()}
-    return StructType([StructField(name, kinds[name]) for name in part.column_names if name in kinds])
-
-
 def _rewrite(
     planner: Planner, relation: Relation, changed: DataFrame, *, set_columns: set[str], violations: Sequence[Violation],
     kept: ExitStack | None = None, later: Later | None = None,
 ) -> tuple[int, Rows | None]:  # fmt: skip
     transaction = planner.transaction
+    if relation.is_partitioned:
+        return routed_rows.rewrite(planner, relation, changed, set_columns, violations, kept)
     referential_action.lock(transaction, relation)
     fence = _fence(transaction, relation, set_columns)
     checked = checked_changes(planner, relation, changed, violations=violations, fence=fence)
@@ -274,13 +271,13 @@ def rewrite_few(
     planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str], later: Later | None = None
 ) -> tuple[int, pa.Table]:
     """As `rewrite`, of rows of a plain table without row security that the driver has computed."""
-    firing = Firing(planner.session, relation) if relation.has_triggers else None
-    if firing is not None:
-        changed = firing.before_update(changed, set_columns)
+    firing, written = firing_of(planner.session, relation), set_columns
+    if firing is not None and firing.has_rows(triggers.UPDATE):
+        changed, written = firing.before_update(changed, set_columns), _columns_of(relation)
     referential_action.lock(planner.transaction, relation)
     new = NewRows(planner, relation, violations=()).checked(_flat(changed["new"], relation))
     few = changed.set_column(changed.column_names.index("new"), "new", new.to_struct_array())
-    count = _rewrite_few(planner, relation, few, set_columns, later)
+    count = _rewrite_few(planner, relation, few, written, later)
     if firing is not None:
         planner.fires_later += firing.after(triggers.UPDATE, _flat(changed["old"], relation), new, set_columns)
     return count, new
@@ -297,7 +294,7 @@ def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_column
 
 def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
     """Deletes rows (`old`, `new` NULL, `file`, `row`, and JOINED); their number, and the rows where there is `kept` (see `rewrite`)."""
-    firing = Firing(planner.session, relation) if relation.has_triggers and not relation.is_partitioned else None
+    firing = firing_of(planner.session, relation)
     if firing is not None and firing.has_rows(triggers.DELETE):
         count, rows = _fired(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
         return count, rows if kept is not None else None

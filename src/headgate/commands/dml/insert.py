@@ -93,7 +93,7 @@ def _insert_into_view(node: pb.InsertStmt, planner: Planner, writer: NewRows, ro
     relation, fired = writer.relation, writer.firing
     if node.HasField("on_conflict_clause"):
         raise not_supported("INSERT with ON CONFLICT into a view is not supported")
-    assert fired is not None, "a view without triggers is not writable"
+    assert isinstance(fired, firing.Firing), "a view without triggers is not writable"
     chunks = many_rows.chunks(rows, relation, planner.session, planner.transaction) if isinstance(rows, DataFrame) else iter([rows])
     made = pa.concat_tables([fired.instead_of_insert(chunk) for chunk in chunks])
     tag = f"INSERT 0 {made.num_rows}"

@@ -89,7 +89,7 @@ def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> s
 
 def _few(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> pa.Table | None:
     """The changed rows where the driver can tell them."""
-    keeps_keys = keeps_keys_of(relation, node)
+    keeps_keys = keeps_keys_of(planner, relation, node)
     return driver_change.updated(planner, relation, node, named(relation, node), keeps_keys=keeps_keys)
 
 
@@ -106,9 +106,14 @@ def _name(relation: Relation, attnum: int) -> str:
     return "" if column is None else str(column.name)
 
 
-def keeps_keys_of(relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
-    """Whether an UPDATE or DELETE gives no row another unique key."""
-    return node.DESCRIPTOR.name != "UpdateStmt" or not assignment.touched_keys(relation, {unwrap(each).name for each in node.target_list})
+def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
+    """Whether an UPDATE or DELETE gives no row another unique key. A BEFORE trigger could."""
+    if node.DESCRIPTOR.name != "UpdateStmt":
+        return True
+    fired = firing.firing_of(planner.session, relation)
+    if fired is not None and fired.has_rows(triggers.UPDATE):
+        return False
+    return not assignment.touched_keys(relation, {unwrap(each).name for each in node.target_list})
 
 
 def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Sequence[Relation]:
@@ -118,7 +123,7 @@ def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Updat
 
 def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> DataFrame:
     """The rows of a table, or those that WHERE can mean, and where each is; the table's write lock is taken."""
-    keeps_keys = keeps_keys_of(relation, node)
+    keeps_keys = keeps_keys_of(planner, relation, node)
     if current_row.is_asked(node):
         found = current_row.positions(planner, relation, node, keeps_keys=keeps_keys)
         return in_one_piece(planner.session_spark, found, StructType([*spark_columns(relation).fields, *PLACE.fields]))
@@ -152,7 +157,7 @@ def changed_source(
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
     elif relation.is_partitioned and not current_row.is_asked(node):
         leaves = partition_pruning.leaves(planner, relation, node, items)
-        frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(relation, node))
+        frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(planner, relation, node))
     else:
         frame = _positions(planner, relation, node, items)
     if relation.is_partitioned:

@@ -16,6 +16,7 @@ from headgate.catalog.relation import constraint as constraints
 from headgate.catalog.relation import index as indexes
 from headgate.catalog.relation import partition
 from headgate.catalog.relation import relation as relations
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.partition import WORDS, Bound, Branch, Strategy
 from headgate.catalog.relation.relation import Column, PartitionKey, Relation
@@ -133,6 +134,7 @@ def join(transaction: Transaction, parent: Relation, child: Relation, bound: Bou
     types = [column.type_oid for column in table.key]
     partition.attach(cursor, child, parent, bound, bound.text(types))
     partition_index.inherit(transaction, parent, child)
+    triggers.inherit(cursor, transaction.engine.catalog.next_oid, parent, child)
     partition_constraint.rewrite(cursor, parent)
     transaction.catalog_changed()
     if table.default is not None:
@@ -233,6 +235,7 @@ def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
         detail = "There's no pending concurrent detach."
         raise PostgresError("55000", f'cannot complete detaching partition "{child.name}"', detail=detail)
     constraint = one(cursor, "SELECT relpartconstraint FROM hg.pg_class WHERE dbid = ? AND oid = ?", [child.database, child.oid])
+    triggers.disinherit(cursor, child)
     partition.detach(cursor, child, parent)
     partition_constraint.rewrite(cursor, parent)
     partition_constraint.rewrite(cursor, relations.get(cursor, child.database, child.oid))

@@ -11,16 +11,17 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication.subscription import Subscription
 from headgate.commands.session import NodeParts
 from headgate.commands.subscription.row_completion import WorkerSession, owners_context, workers_settings
-from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.firing import Firing, RoutedFiring, firing_of
 from headgate.storage.transaction.transaction import Transaction
 
 
-def applied_triggers(node: NodeParts, transaction: Transaction, subscription: Subscription, relation: Relation) -> Firing | None:
+def applied_triggers(
+    node: NodeParts, transaction: Transaction, subscription: Subscription, relation: Relation
+) -> Firing | RoutedFiring | None:
     """The triggers of a table that fire for what is applied; None: none do."""
-    if not relation.has_triggers:
-        return None
-    cursor = transaction.cursor
-    if not any(each.fires("replica") for each in triggers.of_relation(cursor, relation.database, relation.oid)):
+    tables = [relation, *transaction.partitioned(relation).leaves] if relation.is_partitioned else [relation]
+    cursor, with_triggers = transaction.cursor, [table for table in tables if table.has_triggers]
+    if not any(each.fires("replica") for table in with_triggers for each in triggers.of_relation(cursor, table.database, table.oid)):
         return None  # as for any table with a foreign key, for each of whose frames this is asked
     context = owners_context(node, cursor, subscription)
-    return Firing(WorkerSession(node, context, transaction, workers_settings(node.settings)), relation)
+    return firing_of(WorkerSession(node, context, transaction, workers_settings(node.settings)), relation)

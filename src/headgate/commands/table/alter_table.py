@@ -250,7 +250,7 @@ def set_logged(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 def triggers(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ENABLE and DISABLE TRIGGER; those of foreign keys a node always has."""
-    trigger.enable(alteration.cursor, alteration.relation, command.name, trigger.ENABLED[command.subtype])
+    trigger.enable(alteration.cursor, alteration.relation, command.name, trigger.ENABLED[command.subtype], only=alteration.only)
     if command.subtype == pb.AT_DisableTrigAll and (alteration.relation.foreign_keys or alteration.relation.referenced):
         raise not_supported(
             "disabling the triggers of foreign keys is not supported", hint="SET session_replication_role = replica does it."

@@ -7,11 +7,12 @@ from dataclasses import replace
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.physical import Cursor
+from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.relation.trigger import Trigger
-from headgate.commands import lookup, privilege, stored_expression
+from headgate.commands import dependency, lookup, privilege, stored_expression
 from headgate.commands.function.permission import may_execute
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
@@ -20,6 +21,7 @@ from headgate.expression.binding import binder
 from headgate.expression.binding.scope import Scope
 from headgate.expression.deparsing.deparse import deparse
 from headgate.sql import names
+from headgate.sql.names import quote_ident
 from headgate.sql.parser import ParseNode, position, unwrap, walk
 from headgate.types import registry
 
@@ -39,6 +41,8 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     _check_shape(node, kind)
     function = _function(node, session, cursor)
     existing = next((each for each in triggers.of_relation(cursor, relation.database, relation.oid) if each.name == node.trigname), None)
+    if existing is not None and existing.parent and node.replace:
+        raise PostgresError("42710", f'trigger "{node.trigname}" for relation "{relation.name}" is an internal or a child trigger')
     if existing is not None and not node.replace:
         raise PostgresError("42710", f'trigger "{node.trigname}" for relation "{relation.name}" already exists')
     if existing is not None and (existing.is_constraint or node.isconstraint):
@@ -48,7 +52,10 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
         "O" if existing is None else existing.enabled, _columns(node, relation), tuple(unwrap(each).sval for each in node.args),
         *_condition(node, relation, session), node.isconstraint,
     )  # fmt: skip
+    if existing is not None:
+        triggers.drop(cursor, relation.database, existing.oid)
     triggers.write(cursor, relation.database, made)
+    triggers.clone_below(cursor, transaction.engine.catalog.next_oid, made, relation)
     transaction.catalog_changed()
     return CommandResult("CREATE TRIGGER")
 
@@ -61,8 +68,6 @@ def _check_kind(relation: Relation, node: pb.CreateTrigStmt) -> None:
     if relation.kind not in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE):
         detail = f"This operation is not supported for {lookup.PLURALS[relation.kind]}."
         raise PostgresError("42809", f'relation "{relation.name}" cannot have triggers', detail=detail)
-    if relation.is_partitioned or relation.parent:
-        raise not_supported("triggers on partitioned tables and on partitions are not supported")
     if node.timing & triggers.INSTEAD:
         raise PostgresError("42809", f'"{relation.name}" is a table', detail="Tables cannot have INSTEAD OF triggers.")
 
@@ -178,7 +183,17 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
     for target, name in lookup.on_tables(node, session, "trigger", names_of):
         relation = _owned(cursor, session, target)
-        triggers.drop(cursor, relation.database, _get(cursor, relation, name).oid)
+        found = _get(cursor, relation, name)
+        if found.parent:
+            above = relations.get(cursor, relation.database, relation.parent)
+            shown = f"trigger {quote_ident(name)} on table {dependency.shown_name(cursor, session.context, above)}"
+            raise PostgresError(
+                "2BP01",
+                f"cannot drop trigger {quote_ident(name)} on table {dependency.shown_name(cursor, session.context, relation)}"
+                f" because {shown} requires it",
+                hint=f"You can drop {shown} instead.",
+            )
+        triggers.drop(cursor, relation.database, found.oid)
     transaction.catalog_changed()
     return CommandResult("DROP TRIGGER")
 
@@ -189,11 +204,31 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     cursor = transaction.cursor
     relation = _owned(cursor, session, node.relation)
     found = _get(cursor, relation, node.subname)
-    if any(each.name == node.newname for each in triggers.of_relation(cursor, relation.database, relation.oid)):
-        raise PostgresError("42710", f'trigger "{node.newname}" for relation "{relation.name}" already exists')
-    triggers.write(cursor, relation.database, replace(found, name=node.newname))
+    if found.parent:
+        above = relations.get(cursor, relation.database, relation.parent)
+        hint = f'Rename the trigger on the partitioned table "{above.name}" instead.'
+        raise PostgresError("XX000", f'cannot rename trigger "{found.name}" on table "{relation.name}"', hint=hint)
+    _rename(cursor, relation, found, node.newname)
     transaction.catalog_changed()
     return CommandResult("ALTER TRIGGER")
+
+
+def _rename(cursor: Cursor, relation: Relation, found: Trigger, name: str) -> None:
+    """Rename a trigger and its clones; 42710 if one of the tables has a trigger of the new name."""
+    if any(each.name == name for each in triggers.of_relation(cursor, relation.database, relation.oid)):
+        raise PostgresError("42710", f'trigger "{name}" for relation "{relation.name}" already exists')
+    triggers.write(cursor, relation.database, replace(found, name=name))
+    for below, clone in _clones(cursor, relation, found):
+        _rename(cursor, below, clone, name)
+
+
+def _clones(cursor: Cursor, relation: Relation, trigger: Trigger) -> list[tuple[Relation, Trigger]]:
+    """Return the partitions directly below with their clones of a trigger."""
+    made = []
+    for oid, table in triggers.clones(cursor, relation.database, trigger.oid):
+        clone = next(each for each in triggers.of_relation(cursor, relation.database, table) if each.oid == oid)
+        made.append((relations.get(cursor, relation.database, table), clone))
+    return made
 
 
 ENABLED = {
@@ -203,8 +238,14 @@ ENABLED = {
 """What each form of ALTER TABLE … TRIGGER makes of tgenabled."""
 
 
-def enable(cursor: Cursor, relation: Relation, name: str, state: str) -> None:
-    """ALTER TABLE … ENABLE or DISABLE TRIGGER; the empty name means all of them."""
+def enable(cursor: Cursor, relation: Relation, name: str, state: str, *, only: bool = False) -> None:
+    """ALTER TABLE … ENABLE or DISABLE TRIGGER; the empty name means all of them. `only`: not the clones on partitions."""
     found = [_get(cursor, relation, name)] if name else triggers.of_relation(cursor, relation.database, relation.oid)
     for each in found:
-        triggers.write(cursor, relation.database, replace(each, enabled=state))
+        _enable(cursor, relation, each, state, only=only)
+
+
+def _enable(cursor: Cursor, relation: Relation, trigger: Trigger, state: str, *, only: bool) -> None:
+    triggers.write(cursor, relation.database, replace(trigger, enabled=state))
+    for below, clone in () if only else _clones(cursor, relation, trigger):
+        _enable(cursor, below, clone, state, only=False)

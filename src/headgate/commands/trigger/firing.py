@@ -1,8 +1,8 @@
 """Firing triggers: row triggers over Arrow tables of rows, statement triggers once for each statement (manual, 39.1).
 
-Called by `commands.dml` for what clients change and by `commands.subscription.applied_triggers` for what is applied. Which triggers fire is
-asked of `Firing`, made for one table and one session; what fires behind the rows waits in the
-planner until the statement has written all of its own (`statement`).
+Called by `commands.dml` for what clients change and by `commands.subscription.applied_triggers` for what is applied. `firing_of` gives the
+triggers that fire for a table in a session: a `Firing`, or for a partitioned table a `RoutedFiring`, which fires those of the partition of
+each row. AFTER triggers wait in the planner until the statement has written all of its rows (`statement`).
 
     session_replication_role   fire
     origin, local              triggers that are O (as made) and A (ALWAYS)
@@ -34,6 +34,7 @@ from headgate.plpgsql import interpreter, reach
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Row, Scope, Value, Variable
 from headgate.plpgsql.tree import Sql
+from headgate.storage.partitioned import Fence, PartitionedTable, Places, of_leaf, of_root
 from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry
 from headgate.types.text.array import Shape, print_array
@@ -41,6 +42,7 @@ from headgate.types.text.text import read_text, write_text
 
 _NAME, _OID, _INT = TypeRef(registry.NAME), TypeRef(registry.OID), TypeRef(registry.INT4)
 _TEXTS = TypeRef(registry.TEXT_ARRAY)
+_EVENTS = (triggers.INSERT, triggers.UPDATE, triggers.DELETE)
 
 
 class Firing:
@@ -56,6 +58,7 @@ class Firing:
         self._conditions: dict[int, Sql] = {}
         self._functions: dict[int, tuple[UserFunction, body.Body, str]] = {}
         self._prepared = Prepared()
+        self._fence: Fence | None = None
 
     def of(self, event: int, *, row: bool, before: bool, columns: set[str] | None = None) -> list[Trigger]:
         """The triggers of an event; `columns`: those that an UPDATE sets, None for all."""
@@ -83,6 +86,11 @@ class Firing:
         called = [functions.find(cursor, database, each.function) for each in fired]
         return all(each is not None and reach.of_rows_only(body.of(each, self.session, self.relation.oid).function) for each in called)
 
+    @property
+    def fires(self) -> bool:
+        """Whether any trigger fires at all."""
+        return bool(self._triggers)
+
     def has_rows(self, event: int) -> bool:
         """Whether triggers fire for each row of an event."""
         return any(each.kind & event and each.is_row for each in self._triggers)
@@ -96,7 +104,7 @@ class Firing:
             return rows, list(range(rows.num_rows))
         kept, made = [], []
         for place, new in enumerate(self.rows_of(rows)):
-            found = self._through(fired, triggers.INSERT, None, new)
+            found = self.through(fired, triggers.INSERT, None, new)
             if found is not None:
                 kept.append(place)
                 made.append(found)
@@ -105,7 +113,7 @@ class Firing:
     def instead_of_insert(self, rows: pa.Table) -> pa.Table:
         """What INSTEAD OF triggers of a view make of the rows that are inserted there; without those that they leave out."""
         fired = [each for each in self._triggers if each.kind & triggers.INSTEAD and each.kind & triggers.INSERT]
-        made = [self._through(fired, triggers.INSERT, None, new) for new in self.rows_of(rows)]
+        made = [self.through(fired, triggers.INSERT, None, new) for new in self.rows_of(rows)]
         return self.table_of([row for row in made if row is not None])
 
     def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
@@ -116,7 +124,7 @@ class Firing:
         kept, made = [], []
         olds, news = self.rows_of(_flat(changed["old"], self.relation)), self.rows_of(_flat(changed["new"], self.relation))
         for place, (old, new) in enumerate(zip(olds, news, strict=True)):
-            found = self._through(fired, triggers.UPDATE, old, new)
+            found = self.through(fired, triggers.UPDATE, old, new)
             if found is not None:
                 kept.append(place)
                 made.append(found)
@@ -129,7 +137,7 @@ class Firing:
         if not fired or not changed.num_rows:
             return changed
         passing = [
-            self._through(fired, triggers.DELETE, old, None) is not None for old in self.rows_of(_flat(changed["old"], self.relation))
+            self.through(fired, triggers.DELETE, old, None) is not None for old in self.rows_of(_flat(changed["old"], self.relation))
         ]
         return changed.filter(pa.array(np.asarray(passing, np.bool_)))
 
@@ -155,16 +163,29 @@ class Firing:
             if self._is_met(each, None, None):
                 self.call(each, event, None, None)
 
-    def _through(self, fired: Sequence[Trigger], event: int, old: Row | None, new: Row | None) -> Row | None:
-        """The row behind all BEFORE triggers; None where one leaves it out."""
+    def through(self, fired: Sequence[Trigger], event: int, old: Row | None, new: Row | None) -> Row | None:
+        """Return the row after all BEFORE triggers; None if one of them leaves it out."""
         row = old if new is None else new
         for each in fired:
             if self._is_met(each, old, new):
                 row = self.call(each, event, old, new)
                 if row is None:
                     return None
+                if each.parent and event == triggers.INSERT and new is not None and row.fields != new.fields:
+                    self._refuse_move(each, row)
                 new = new if new is None else row
         return row
+
+    def _refuse_move(self, trigger: Trigger, row: Row) -> None:
+        """Raise 0A000 if the clone of a trigger has made a row that belongs to another partition."""
+        if self._fence is None:
+            self._fence = Fence(self.session.begin_statement().cursor, self.relation)
+        if self._fence.first_outside(self.table_of([row])) is not None:
+            table = f"{self.relation.schema}.{self.relation.name}"
+            raise PostgresError(
+                "0A000", "moving row to another partition during a BEFORE FOR EACH ROW trigger is not supported",
+                detail=f'Before executing trigger "{trigger.name}", the row was to be in partition "{table}".',
+            )  # fmt: skip
 
     def rows_of(self, rows: pa.Table) -> list[Row]:
         """The rows of a table as records."""
@@ -266,6 +287,168 @@ class Firing:
             ("tg_nargs", Value(_INT, str(len(words)))),
             ("tg_argv", Value(_TEXTS, arguments)),
         ]
+
+
+class RoutedFiring:
+    """The triggers of a partitioned table's partitions that fire in a session; rows have the columns of the partitioned table.
+
+    An UPDATE that moves a row to another partition fires UPDATE triggers before the change, then it is a DELETE there and an INSERT here.
+    """
+
+    def __init__(self, session: Session, table: PartitionedTable) -> None:
+        self.session, self.table = session, table
+        self.root = Firing(session, table.root)
+        self._leaves = [Firing(session, leaf) for leaf in table.leaves]
+
+    @property
+    def fires(self) -> bool:
+        """Whether any trigger fires at all."""
+        return self.root.fires or any(leaf.fires for leaf in self._leaves)
+
+    def reads_rows_only(self, event: int) -> bool:
+        """See `Firing`. An UPDATE can also fire the triggers of DELETE and INSERT."""
+        events = _EVENTS if event == triggers.UPDATE else (event,)
+        return all(leaf.reads_rows_only(each) for leaf in self._leaves if leaf.fires for each in events)
+
+    def has_rows(self, event: int) -> bool:
+        """See `Firing`."""
+        events = _EVENTS if event == triggers.UPDATE else (event,)
+        return any(leaf.has_rows(each) for leaf in self._leaves for each in events)
+
+    def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
+        """Fire statement triggers of the partitioned table itself."""
+        self.root.statement(event, before=before, columns=columns)
+
+    def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
+        """See `Firing`. The triggers of all partitions fire in the order of the rows."""
+        places = self._places(rows)
+        records = self._records(rows, places, triggers.INSERT)
+        kept, made = [], dict[int, Row]()
+        for place in range(rows.num_rows):
+            record = records.get(place)
+            if record is not None:
+                leaf = self._leaves[places[place]]
+                record = leaf.through(leaf.of(triggers.INSERT, row=True, before=True), triggers.INSERT, None, record)
+                if record is None:
+                    continue
+                made[place] = record
+            kept.append(place)
+        return self._rewritten(rows, places, made).take(pa.array(kept, pa.int64())), kept
+
+    def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
+        """See `Firing`."""
+        if not changed.num_rows:
+            return changed
+        old, new = _flat(changed["old"], self.table.root), _flat(changed["new"], self.table.root)
+        here = self._places(old)
+        before, after = self._records(old, here, triggers.UPDATE, columns), self._records(new, here, triggers.UPDATE, columns)
+        left, made = [], dict[int, Row]()
+        for place in range(changed.num_rows):
+            if place in before:
+                leaf = self._leaves[here[place]]
+                fired = leaf.of(triggers.UPDATE, row=True, before=True, columns=columns)
+                record = leaf.through(fired, triggers.UPDATE, before[place], after[place])
+                if record is None:
+                    continue
+                made[place] = record
+            left.append(place)
+        at = pa.array(left, pa.int64())
+        new = self._rewritten(new, here, made).take(at)
+        return self._moved(changed.take(at), new, here[left])
+
+    def _moved(self, changed: pa.Table, new: pa.Table, here: Places) -> pa.Table:
+        """Changes with their new rows, after the BEFORE triggers of rows that go to another partition."""
+        moves = np.flatnonzero(self._places(new) != here)
+        kept = np.ones(changed.num_rows, np.bool_)
+        if len(moves):
+            old = _flat(changed["old"].take(pa.array(moves)), self.table.root)
+            deleted = self.before_delete(pa.table({"old": old.to_struct_array(), "place": pa.array(moves)}))["place"].to_numpy()
+            kept[np.setdiff1d(moves, deleted)] = False
+            arriving, passed = self.before_insert(new.take(pa.array(deleted)))
+            kept[np.delete(deleted, passed)] = False
+            order = np.arange(new.num_rows)
+            order[deleted[passed]] = new.num_rows + np.arange(len(passed))
+            new = pa.concat_tables([new, arriving]).take(pa.array(order))
+        whole = buffers.whole(new.to_struct_array())
+        changed = changed.set_column(changed.column_names.index("new"), "new", whole)
+        return changed.filter(pa.array(kept))
+
+    def before_delete(self, changed: pa.Table) -> pa.Table:
+        """See `Firing`."""
+        if not changed.num_rows:
+            return changed
+        old = _flat(changed["old"], self.table.root)
+        places = self._places(old)
+        records = self._records(old, places, triggers.DELETE)
+        kept = np.ones(changed.num_rows, np.bool_)
+        for place, record in sorted(records.items()):
+            leaf = self._leaves[places[place]]
+            kept[place] = leaf.through(leaf.of(triggers.DELETE, row=True, before=True), triggers.DELETE, record, None) is not None
+        return changed.filter(pa.array(kept))
+
+    def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
+        """See `Firing`: the AFTER triggers of all partitions in the order of the rows."""
+        found: list[tuple[tuple[int, bool], Callable[[], None]]] = []
+        here = None if old is None else self._places(old)
+        there = None if new is None else self._places(new)
+        for number, leaf in enumerate(self._leaves):
+            if not leaf.fires:
+                continue
+            leaving = np.empty(0, np.int64) if here is None else np.flatnonzero(here == number)
+            arriving = np.empty(0, np.int64) if there is None else np.flatnonzero(there == number)
+            staying = np.intersect1d(leaving, arriving)
+            moved, moves = np.setdiff1d(leaving, staying), np.setdiff1d(arriving, staying)
+            for kind, at in ((triggers.UPDATE, staying), (triggers.DELETE, moved), (triggers.INSERT, moves)):
+                if not len(at):
+                    continue
+                sides = [None if rows is None else of_leaf(leaf.relation, rows.take(pa.array(at))) for rows in (old, new)]
+                before, after = (sides[0] if kind != triggers.INSERT else None), (sides[1] if kind != triggers.DELETE else None)
+                calls = leaf.after(kind, before, after, columns)
+                # of a row that moves, DELETE fires first
+                found += [((place, kind == triggers.INSERT), fire) for place, fire in zip(at.tolist() if calls else [], calls, strict=True)]
+        return [fire for _, fire in sorted(found, key=lambda each: each[0])]
+
+    def _places(self, rows: pa.Table) -> Places:
+        """Return the number of the leaf of each row, NOWHERE for a row that has none: the write of that row fails."""
+        router = self.table.router
+        return np.asarray(router.route({name: buffers.whole(rows[name]) for name in router.key_names()}, rows.num_rows)[0])
+
+    def _records(self, rows: pa.Table, places: Places, event: int, columns: set[str] | None = None) -> dict[int, Row]:
+        """Return the rows for which BEFORE triggers fire, as records of their leaves, by place."""
+        found: dict[int, Row] = {}
+        for number, leaf in enumerate(self._leaves):
+            at = np.flatnonzero(places == number)
+            if len(at) and leaf.of(event, row=True, before=True, columns=columns):
+                found.update(zip(at.tolist(), leaf.rows_of(of_leaf(leaf.relation, rows.take(pa.array(at)))), strict=True))
+        return found
+
+    def _rewritten(self, rows: pa.Table, places: Places, made: dict[int, Row]) -> pa.Table:
+        """Return rows with those that triggers have made in their places."""
+        if not made:
+            return rows
+        order, parts, count = np.arange(rows.num_rows), [rows.select([each.name for each in self.table.root.columns])], rows.num_rows
+        for number, leaf in enumerate(self._leaves):
+            at = [place for place in made if places[place] == number]
+            if at:
+                parts.append(of_root(self.table.root, leaf.table_of([made[place] for place in at])))
+                order[at] = count + np.arange(len(at))
+                count += len(at)
+        return pa.concat_tables(parts).take(pa.array(order))
+
+
+def firing_of(session: Session, relation: Relation) -> Firing | RoutedFiring | None:
+    """Return the triggers of a table that fire in a session; None if there are none."""
+    found: Firing | RoutedFiring
+    if relation.is_partitioned:
+        table = session.begin_statement().partitioned(relation)
+        if not relation.has_triggers and not any(leaf.has_triggers for leaf in table.leaves):
+            return None
+        found = RoutedFiring(session, table)
+    elif relation.has_triggers:
+        found = Firing(session, relation)
+    else:
+        return None
+    return found if found.fires else None
 
 
 def _when(trigger: Trigger) -> str:

@@ -30,7 +30,7 @@ from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import Firing
+from headgate.commands.trigger.firing import firing_of
 from headgate.errors import PostgresError
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
@@ -58,11 +58,13 @@ class NewRows:
     """Writes rows into one table within one statement. Rows of a partitioned table go to its leaves (`routed_rows`)."""
 
     def __init__(
-        self, planner: Planner, relation: Relation, *, violations: Sequence[Violation], routed_from: Relation | None = None
-    ) -> None:
+        self, planner: Planner, relation: Relation, *, violations: Sequence[Violation], routed_from: Relation | None = None,
+        fires: bool = True,
+    ) -> None:  # fmt: skip
         """`violations`: the rows that row security rejects, by the policies of the table that the statement names; none if it is exempt.
 
-        `routed_from`: the table to which the statement writes, whose leaf this is: messages show rows in its columns.
+        `routed_from`: the table to which the statement writes, whose leaf this is: messages show rows in its columns. `fires`: whether
+        the triggers of the rows fire here.
         """
         self.planner = planner
         self.transaction = planner.transaction
@@ -71,7 +73,7 @@ class NewRows:
         self.violations = violations
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
         self.owed = OwedReferences(planner, relation)
-        self.firing = Firing(planner.session, relation) if relation.has_triggers else None
+        self.firing = firing_of(planner.session, relation) if fires else None
         self._later = False
         self._kept = ExitStack()
 
@@ -157,9 +159,9 @@ class NewRows:
         expression, made = next_value.taken(default, self.planner.session, self.transaction, rows, first=others)
         return self.planner.column(expression), [each.column(place).alias(each.key) for each in made]
 
-    def of_leaf(self, leaf: Relation) -> NewRows:
-        """Return what writes the statement's rows into a leaf of the table."""
-        return NewRows(self.planner, leaf, violations=self.violations, routed_from=self.relation)
+    def of_leaf(self, leaf: Relation, *, fires: bool = False) -> NewRows:
+        """Return what writes the statement's rows into a leaf of the table; triggers fire in the order of all rows (`routed_rows`)."""
+        return NewRows(self.planner, leaf, violations=self.violations, routed_from=self.relation, fires=fires)
 
     # ---- checks ----------------------------------------------------------------------------------------------
 
@@ -302,7 +304,7 @@ class NewRows:
     def append(self, rows: pa.Table) -> pa.Table:
         """Checks rows and adds them; gives them as they were stored."""
         if self.relation.is_partitioned:
-            return routed_rows.append(self, rows)
+            return routed_rows.append(self, self.arriving(rows))
         return self.store(first_error.checked(self.arriving(rows), self.accepted))
 
     def arriving(self, rows: pa.Table) -> pa.Table:
@@ -348,9 +350,13 @@ class NewRows:
                 self.transaction.append(self.relation, rows)
             self.owed.add(rows)
             self.put_off(rows)
-            if self.firing is not None:
-                self.planner.fires_later += self.firing.after(triggers.INSERT, None, rows)
+            self.fire_after(rows)
         return rows
+
+    def fire_after(self, rows: pa.Table) -> None:
+        """The AFTER INSERT triggers of rows that are stored fire at the end of the statement."""
+        if self.firing is not None and rows.num_rows:
+            self.planner.fires_later += self.firing.after(triggers.INSERT, None, rows)
 
     def put_off(self, rows: pa.Table) -> None:
         """Rows are written whose deferred keys are checked at the end."""
@@ -362,11 +368,11 @@ class NewRows:
 
     def append_frame(self, rows: DataFrame) -> int:
         """Checks the rows of a frame and adds them; the number of rows."""
-        if self.relation.is_partitioned:
-            return routed_rows.append_frame(self, rows)
         if self.firing is not None and self.firing.has_rows(triggers.INSERT):
             with closing(many_rows.chunks(rows, self.relation, self.planner.session, self.transaction)) as chunks:
                 return sum(self.append(chunk).num_rows for chunk in chunks)
+        if self.relation.is_partitioned:
+            return routed_rows.append_frame(self, rows)
         if self.relation.unique_indexes or self.relation.foreign_keys:
             with ExitStack() as done:
                 return self.append_kept(rows, done)[0]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
 from headgate.commands import disclosure
 from headgate.commands.constraint.reference_key import Rows
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 def append(writer: NewRows, rows: pa.Table) -> pa.Table:
     """Checks and adds complete rows; gives them as they were stored, in their order."""
     parts = first_error.checked(rows, lambda some: [(leaf, leaf.accepted(part), at) for leaf, part, at in _spread(writer, some)])
-    return _together(writer, rows, [(leaf, leaf.store(part), at) for leaf, part, at in parts])
+    stored = _together(writer, rows, [(leaf, leaf.store(part), at) for leaf, part, at in parts])
+    writer.fire_after(stored)
+    return stored
 
 
 def insert(command: on_conflict.Command, writer: NewRows, rows: pa.Table) -> pa.Table:
@@ -56,17 +59,17 @@ def insert(command: on_conflict.Command, writer: NewRows, rows: pa.Table) -> pa.
 
     def check(some: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
         found = []
-        for leaf, part, at in _spread(writer, some):
+        for leaf, part, at in _spread(writer, some, fires=True):
             if command.updates:
                 replica_identity.check(writer.transaction.cursor, leaf.relation, "update")
             found.append((leaf, leaf.checked(part), at))
         return found
 
-    parts = first_error.checked(rows, check)
+    parts = first_error.checked(writer.arriving(rows), check)
     return _together(writer, rows, [(leaf, on_conflict.settle(command, leaf, part), at) for leaf, part, at in parts])
 
 
-def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
+def _spread(writer: NewRows, rows: pa.Table, *, fires: bool = False) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
     """The writer of each leaf that gets rows, with them and their places; 23514 for the first row that has no leaf."""
     root = writer.relation
     table = writer.transaction.partitioned(root)
@@ -76,7 +79,7 @@ def _spread(writer: NewRows, rows: pa.Table) -> list[tuple[NewRows, pa.Table, ND
     with disclosure.routing(writer.planner, root, table.router.key_names()):
         if homeless is not None:
             raise table.router.refused(homeless, named)
-    return [(writer.of_leaf(leaf), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(places)]
+    return [(writer.of_leaf(leaf, fires=fires), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(places)]
 
 
 def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Table, NDArray[np.int64]]]) -> pa.Table:
@@ -120,7 +123,8 @@ def rewrite(
 
     table = planner.transaction.partitioned(root)
     writer = NewRows(planner, root, violations=violations)
-    moves = bool(set_columns & set(table.router.key_names()))
+    fires = writer.firing is not None and writer.firing.has_rows(triggers.UPDATE)  # a trigger may change the columns of the key
+    moves = fires or bool(set_columns & set(table.router.key_names()))
     few = assignment.small(planner, root, changed)
     if few is not None:
         return _rewrite_few(writer, table, few, set_columns, moves=moves, keep=kept is not None)

@@ -1,0 +1,79 @@
+\set VERBOSITY default
+CREATE TABLE log (n serial, name text, part text, event text, was int, is_now int, b text);
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF TG_OP = 'INSERT' THEN INSERT INTO log (name, part, event, is_now, b) VALUES (TG_NAME, TG_TABLE_NAME, TG_WHEN || ' ' || TG_OP, NEW.a, NEW.b); RETURN NEW;
+    ELSIF TG_OP = 'UPDATE' THEN INSERT INTO log (name, part, event, was, is_now, b) VALUES (TG_NAME, TG_TABLE_NAME, TG_WHEN || ' ' || TG_OP, OLD.a, NEW.a, NEW.b); RETURN NEW;
+    ELSE INSERT INTO log (name, part, event, was, b) VALUES (TG_NAME, TG_TABLE_NAME, TG_WHEN || ' ' || TG_OP, OLD.a, OLD.b); RETURN OLD; END IF;
+END $$;
+CREATE FUNCTION norm() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    NEW.b := lower(NEW.b) || TG_ARGV[0];
+    IF NEW.b LIKE 'skip%' THEN RETURN NULL; END IF;
+    RETURN NEW;
+END $$;
+CREATE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% % % % %', TG_NAME, TG_WHEN, TG_LEVEL, TG_OP, TG_TABLE_NAME; RETURN NULL; END $$;
+CREATE TABLE t (a int, b text, c int) PARTITION BY RANGE (a);
+CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10);
+CREATE TABLE t2 (c int, b text, a int);
+CREATE TRIGGER own AFTER INSERT OR UPDATE OR DELETE ON t2 FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER norm BEFORE INSERT OR UPDATE OF b ON t FOR EACH ROW WHEN (NEW.b IS NOT NULL) EXECUTE FUNCTION norm('!');
+CREATE TRIGGER before BEFORE DELETE OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER after AFTER INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER each_statement AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON t FOR EACH STATEMENT EXECUTE FUNCTION say();
+CREATE TRIGGER of_part AFTER INSERT ON t1 FOR EACH STATEMENT EXECUTE FUNCTION say();
+ALTER TABLE t ATTACH PARTITION t2 FOR VALUES FROM (10) TO (20);
+CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (20) TO (40) PARTITION BY LIST (c);
+CREATE TABLE t31 PARTITION OF t3 FOR VALUES IN (1);
+CREATE TABLE t3d PARTITION OF t3 DEFAULT;
+SELECT tgrelid::regclass, tgname, tgparentid <> 0 AS cloned, tgattr, tgenabled FROM pg_trigger ORDER BY tgrelid::regclass::text, tgname;
+INSERT INTO t VALUES (15, 'B', 1), (5, 'A', 1), (25, 'C', 1), (16, 'Skip', 1), (26, 'D', 2), (6, NULL, 1), (17, 'E', NULL) RETURNING *;
+INSERT INTO t SELECT 30 - g * 3, 'S' || g, g % 2 FROM generate_series(1, 6) g;
+SELECT tableoid::regclass, * FROM t ORDER BY a, b;
+UPDATE t SET b = upper(b) WHERE a IN (15, 25);
+UPDATE t SET c = c + 1 WHERE a < 8;
+UPDATE t SET a = 7, b = 'Moved' WHERE a = 17 RETURNING *;
+UPDATE t SET c = 9 WHERE a = 25;
+DELETE FROM t WHERE a IN (5, 15, 26);
+INSERT INTO t1 VALUES (1, 'Direct', 1);
+SELECT n, name, part, event, was, is_now, b FROM log ORDER BY n;
+SELECT tableoid::regclass, * FROM t ORDER BY a, b;
+TRUNCATE log;
+CREATE FUNCTION moves() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.a := NEW.a + 10; RETURN NEW; END $$;
+CREATE TRIGGER zz_moves BEFORE INSERT OR UPDATE ON t FOR EACH ROW EXECUTE FUNCTION moves();
+INSERT INTO t VALUES (1, 'x', 1);
+INSERT INTO t VALUES (21, 'x', 1);
+UPDATE t SET c = 0 WHERE a = 1;
+ALTER TABLE t1 DISABLE TRIGGER zz_moves;
+INSERT INTO t VALUES (1, 'y', 1);
+SELECT tableoid::regclass, * FROM t ORDER BY a, b;
+DROP TRIGGER zz_moves ON t1;
+ALTER TRIGGER zz_moves ON t1 RENAME TO other;
+ALTER TRIGGER zz_moves ON t RENAME TO renamed;
+CREATE OR REPLACE TRIGGER renamed BEFORE INSERT ON t1 FOR EACH ROW EXECUTE FUNCTION moves();
+CREATE TRIGGER renamed BEFORE INSERT ON t1 FOR EACH ROW EXECUTE FUNCTION moves();
+CREATE TRIGGER own BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION moves();
+CREATE TRIGGER own INSTEAD OF INSERT ON t FOR EACH ROW EXECUTE FUNCTION moves();
+ALTER TABLE ONLY t ENABLE REPLICA TRIGGER renamed;
+ALTER TABLE t ENABLE ALWAYS TRIGGER norm;
+SELECT tgrelid::regclass, tgname, tgenabled FROM pg_trigger WHERE tgname IN ('renamed', 'norm') ORDER BY tgrelid::regclass::text, tgname;
+\d t
+\d t1
+\d t2
+DROP TRIGGER renamed ON t;
+ALTER TABLE t DETACH PARTITION t2;
+SELECT tgrelid::regclass, tgname FROM pg_trigger ORDER BY tgrelid::regclass::text, tgname;
+CREATE TABLE u (a int PRIMARY KEY, b text) PARTITION BY HASH (a);
+CREATE TABLE u0 PARTITION OF u FOR VALUES WITH (modulus 2, remainder 0);
+CREATE TABLE u1 PARTITION OF u FOR VALUES WITH (modulus 2, remainder 1);
+CREATE TRIGGER after AFTER INSERT OR UPDATE ON u FOR EACH ROW EXECUTE FUNCTION note();
+TRUNCATE log RESTART IDENTITY;
+INSERT INTO u SELECT g, 'x' FROM generate_series(1, 6) g;
+INSERT INTO u VALUES (3, 'again') ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING *;
+INSERT INTO u VALUES (9, 'new'), (4, 'none') ON CONFLICT DO NOTHING;
+COPY u FROM stdin;
+20	copied
+21	copied
+22	copied
+\.
+SELECT n, part, event, was, is_now, b FROM log ORDER BY n;
+DROP TABLE t, t2, u;
+DROP FUNCTION note() CASCADE;
