@@ -4,7 +4,6 @@
 # subscribers of a node get the replacement too (default: nodes only) ].
 our $postponed;
 [
-	[ '001', qr/CREATE FUNCTION public\.pg_get_replica_identity_index\(int\).*/s, sub { '' }, 'user-defined functions (a trap for an unsafe search_path)' ],
 	[ '002', qr/CREATE EXTENSION hstore WITH SCHEMA public;/, sub { '' }, 'extensions: hstore' ],
 	[ '002', qr/(\bb|\ba) (public\.hstore)/, sub { "$_[0] text" }, 'hstore: these columns are text on a node' ],
 	[ '002', qr/CREATE FUNCTION public\.monot_incr.*?';\s*' *;?|SET check_function_bodies=off;\s*CREATE FUNCTION public\.monot_incr.*?;\s*';/s, sub { '' }, 'user-defined functions' ],
