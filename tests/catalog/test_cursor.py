@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -139,6 +140,88 @@ def test_three_transactions_are_answered_as_duckdb_answers_them(deeds: list[tupl
         for query in QUERIES:
             assert cursor.rows(query) == asked(cursor, query)
     connection.close()
+
+
+OBJECTS = """CREATE SCHEMA hg;
+CREATE TABLE hg.pg_class (dbid UINTEGER, oid UINTEGER, relname VARCHAR, relnamespace UINTEGER, relacl VARCHAR);
+CREATE TABLE hg.pg_constraint (dbid UINTEGER, conrelid UINTEGER, confrelid UINTEGER, conname VARCHAR);
+INSERT INTO hg.pg_class VALUES (5, 1, 'a', 9, NULL), (5, 2, 'b', 9, NULL);
+INSERT INTO hg.pg_constraint VALUES (5, 1, 2, 'c')"""
+ON_OBJECTS = (
+    ("SELECT relnamespace, oid FROM hg.pg_class WHERE dbid IN (0, ?) AND relname = ?", "dn"),
+    ("SELECT oid, relname FROM hg.pg_class WHERE (oid = ?) AND dbid IN (0, ?)", "od"),
+    ("SELECT oid, relname FROM hg.pg_class WHERE (oid = ? OR oid = ?) AND dbid IN (0, ?)", "ood"),
+    ("SELECT relacl FROM hg.pg_class WHERE oid = ?", "o"),
+    ("SELECT conname FROM hg.pg_constraint WHERE (conrelid = ? OR confrelid = ?) AND dbid IN (0, ?)", "ood"),
+    ("SELECT count(*) FROM hg.pg_class c JOIN hg.pg_constraint k ON k.conrelid = c.oid", ""),
+)
+OF_OBJECTS = (
+    ("INSERT INTO hg.pg_class (dbid, oid, relname, relnamespace) VALUES (?, ?, ?, ?)", "d+no"),
+    ("INSERT INTO hg.pg_class (dbid, oid, relnamespace) VALUES (?, ?, ?)", "d+o"),
+    ("INSERT INTO hg.pg_constraint (dbid, conrelid, confrelid, conname) VALUES (?, ?, ?, ?)", "doon"),
+    ("UPDATE hg.pg_class SET relname = ? WHERE dbid = ? AND oid = ?", "ndo"),
+    ("UPDATE hg.pg_class SET relnamespace = ? WHERE dbid = ? AND relname = ?", "odn"),
+    ("UPDATE hg.pg_class SET relacl = ? WHERE dbid IN (0, ?) AND oid = ?", "ndo"),
+    ("UPDATE hg.pg_class SET relacl = relname WHERE oid = ?", "o"),
+    ("UPDATE hg.pg_constraint SET confrelid = ? WHERE conrelid = ?", "oo"),
+    ("DELETE FROM hg.pg_class WHERE oid = ?", "o"),
+    ("DELETE FROM hg.pg_constraint WHERE conrelid = ? AND conname = ?", "on"),
+    ("DELETE FROM hg.pg_constraint WHERE conrelid NOT IN (SELECT oid FROM hg.pg_class)", ""),
+)
+ACT = st.tuples(
+    st.integers(0, 2),
+    st.one_of(st.sampled_from(("BEGIN", "COMMIT", "ROLLBACK")), st.sampled_from(OF_OBJECTS)),
+    st.integers(1, 3),
+    st.sampled_from("abc"),
+)
+
+
+@given(st.lists(ACT, max_size=20))
+@settings(max_examples=25, deadline=None)
+def test_what_is_known_of_single_objects_is_what_duckdb_answers(acts: list[tuple[int, Any, int, str]]) -> None:
+    connection = duckdb.connect()
+    connection.execute(OBJECTS)
+    answers = Answers(connection)
+    cursors, begun = [CatalogCursor(connection.cursor(), answers) for _ in range(3)], [False] * 3
+    new = itertools.count(3)
+
+    def values(kinds: str, oid: int, name: str) -> list[object]:
+        return [next(new) if kind == "+" else {"d": 5, "o": oid, "n": name}[kind] for kind in kinds]
+
+    for who, what, oid, name in acts:
+        cursor = cursors[who]
+        try:
+            if isinstance(what, str):
+                if begun[who] != (what == "BEGIN"):
+                    begun[who] = not begun[who]
+                    cursor.execute(what)
+            else:
+                cursor.execute(what[0], values(what[1], oid, name))
+        except duckdb.TransactionException:  # another was first
+            begun[who] = False
+            cursor.execute("ROLLBACK") if what != "COMMIT" else None
+        for (query, kinds), number, letter in itertools.product(ON_OBJECTS, (1, 3), "a"):
+            parameters = values(kinds, number, letter)
+            assert sorted(cursor.rows(query, parameters), key=str) == sorted(cursor.execute(query, parameters).fetchall(), key=str), query
+    connection.close()
+
+
+def test_a_change_of_one_table_leaves_what_is_known_of_another() -> None:
+    connection = duckdb.connect()
+    connection.execute(OBJECTS)
+    answers = Answers(connection)
+    reader, writer = CatalogCursor(connection.cursor(), answers), CatalogCursor(connection.cursor(), answers)
+    by_oid, by_name = ON_OBJECTS[1][0], ON_OBJECTS[0][0]
+    assert reader.rows(by_oid, [1, 5]) == [(1, "a")]
+    assert reader.rows(by_name, [5, "a"]) == [(9, 1)]
+    connection.execute("UPDATE hg.pg_class SET relname = 'x' WHERE oid = 1")  # no cursor of the catalog knows of this
+    writer.execute("UPDATE hg.pg_class SET relname = ? WHERE oid = ?", ["y", 2])
+    assert reader.rows(by_oid, [1, 5]) == [(1, "a")], "it was asked again"
+    assert reader.rows(by_name, [5, "a"]) == [], "any table may have got or lost this name"
+    writer.execute("UPDATE hg.pg_class SET relacl = ? WHERE oid = ?", ["r", 1])
+    assert reader.rows(by_oid, [1, 5]) == [(1, "a")], "it does not depend on the table's rights"
+    writer.execute("UPDATE hg.pg_class SET relnamespace = ? WHERE oid = ?", [8, 1])
+    assert reader.rows(by_oid, [1, 5]) == [(1, "x")]
 
 
 def test_readers_beside_writers_see_what_duckdb_shows_them(opened: tuple[duckdb.DuckDBPyConnection, Answers]) -> None:

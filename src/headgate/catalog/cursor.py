@@ -1,19 +1,20 @@
 """A cursor of the catalog, and what queries on the catalog have answered already.
 
 DuckDB plans each query anew: one to three milliseconds for the row or two that nearly every statement asks for again (the role, the schemas
-of the search path, the table with its columns). So an answer is kept (`Answers`, one for a catalog) with the versions of the tables that
-the query reads, and is given again while these are the versions that the asking transaction sees. Called by `physical.rows` and `one`;
-queries of users run with `execute`, and nothing of theirs is kept.
+of the search path, the table with its columns). So an answer is kept (`Answers`, one for a catalog) with the versions of the parts of
+catalogs (`point`: a whole catalog, or its rows of one object) that the query reads. It is returned again while these are the versions that
+the transaction sees. Called by `physical.rows` and `one`; queries of users run with `execute`, and nothing of theirs is kept.
 
-A table's version is counted up behind each commit that wrote it; from before the commit until behind it the table is *unsettled*. A
-transaction knows the version of a table that it sees if the table was not unsettled and had the same version before and behind its first
-look, at which DuckDB takes its snapshot. What must hold: every write to the file passes through a `CatalogCursor` of the one `Catalog`.
+The version of a part is the moment of the last commit that wrote it. From before that commit until after it the part is *unsettled*. A
+transaction sees the newest version of a part if the part was not unsettled, and was not written by a commit that ended later, when DuckDB
+took the snapshot at the transaction's first look. What must hold: every write to the file passes through a `CatalogCursor` of the one
+`Catalog`.
 
     asked in a transaction                                  given
-    all tables known and not written by it                  what is kept of these versions for all, else asked and kept for all
-    some table unknown or written by it                     what itself has asked since it last wrote one of them, else asked and kept;
-                                                            kept for all at its COMMIT if no other transaction has written the tables
-    outside of a transaction, tables settled                what is kept of the present versions, else asked; kept if they stay settled
+    newest parts, not written by it                         what is kept of these versions for all, else asked and kept for all
+    some part older, unknown, or written by it              what itself has asked since it last wrote one of them, else asked and kept;
+                                                            kept for all at its COMMIT if no other transaction has written the parts
+    outside of a transaction, parts settled                 what is kept of the present versions, else asked; kept if they stay settled
     the query reads what has no version (`Answers.reads`)   asked
 
 Rows that a transaction inserts into the catalogs of relations are written later, many at once (`unwritten`).
@@ -22,16 +23,19 @@ Rows that a transaction inserts into the catalogs of relations are written later
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
+from headgate.catalog import point
+from headgate.catalog.point import Part
 from headgate.catalog.unwritten import UnwrittenRows, to_arrow, to_insert
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 """A row as DuckDB gives it: what its values are is the query's."""
 Rows = list[tuple[Any, ...]]
-_Key = tuple[Hashable, ...]
+_Key = tuple[Any, ...]
 _T = TypeVar("_T")
 
 _READS = ("SELECT", "WITH", "FROM", "EXPLAIN", "DESCRIBE", "SHOW")
@@ -54,10 +58,13 @@ _UNSTABLE = "SELECT function_name FROM duckdb_functions() WHERE stability <> 'CO
 _SYSTEM = {"information_schema", "duckdb_tables", "duckdb_columns", "duckdb_functions", "duckdb_views"}
 EVERY = "*"
 """Instead of a table: whatever a statement may write that is no INSERT, UPDATE or DELETE."""
-_MOST_ANSWERS = 4096
+_MOST_ANSWERS = 16_384
+_MOST_TEXTS = 4096
+_MOST_PARTS = 65_536
 _MOST_ROWS = 64
 _MOST_CHARACTERS = 16 << 20
-"""Bounds of what is kept for all: how many answers, the rows of one, the letters and elements of all values together."""
+"""Bounds of what is kept for all: how many answers, texts of queries and parts with a version, the rows of one answer, the letters and
+elements of all values together."""
 
 
 def is_read(sql: str) -> bool:
@@ -66,19 +73,15 @@ def is_read(sql: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Versions:
-    """The versions of the tables at a moment; `unsettled`: a commit that writes them is under way."""
+class Snapshot:
+    """A moment, and the parts of catalogs of which it is not known whether a commit of that time is seen; `EVERY`: none is known."""
 
-    of: Mapping[str, int]
-    unsettled: frozenset[str]
-    moment: int = 0
-    """Another number after each beginning and end of a commit."""
+    moment: int
+    unsettled: frozenset[Part]
 
-    def seen(self, reads: Iterable[str]) -> tuple[int, ...] | None:
-        """The versions of these tables, None where one is unsettled."""
-        if self.unsettled and (EVERY in self.unsettled or not self.unsettled.isdisjoint(reads)):
-            return None
-        return (self.of.get(EVERY, 0), *(self.of.get(table, 0) for table in reads))
+    def is_unsure(self, parts: Iterable[Part]) -> bool:
+        """Return whether it is not known which version of one of these parts is seen."""
+        return bool(self.unsettled) and (EVERY in self.unsettled or not self.unsettled.isdisjoint(parts))
 
 
 class Answers:
@@ -87,9 +90,13 @@ class Answers:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
-        self._versions: dict[str, int] = {}
-        self._unsettled: dict[str, int] = {}
+        self._versions: dict[Part, int] = {}
+        """The moments at which parts of catalogs have changed last."""
+        self._earliest = 0
+        """The version of the parts that `_versions` does not have."""
+        self._unsettled: dict[Part, int] = {}
         self.moment = 0
+        """Another number after each beginning and end of a commit."""
         self._kept: OrderedDict[_Key, tuple[Rows, int]] = OrderedDict()
         self._characters = 0
         self._reads: dict[str, tuple[str, ...] | None] = {}
@@ -142,7 +149,7 @@ class Answers:
         except KeyError:
             found = self._read(sql)
             with self._lock:
-                if len(self._reads) >= _MOST_ANSWERS:
+                if len(self._reads) >= _MOST_TEXTS:
                     self._reads.clear()
                 self._reads[sql] = found
             return found
@@ -164,32 +171,66 @@ class Answers:
                 self._schemas[table] = cursor.sql(f"SELECT * FROM hg.{table} LIMIT 0").to_arrow_table().schema
         return self._schemas[table]
 
-    def versions(self) -> Versions:
-        """The versions now."""
-        with self._lock:
-            return Versions(dict(self._versions), frozenset(self._unsettled), self.moment)
+    def parts(self, sql: str, parameters: Sequence[object] | None) -> tuple[Part, ...] | None:
+        """Return the parts of catalogs that a query reads; None as `reads`."""
+        tables = self.reads(sql)
+        return None if tables is None else point.read(sql, parameters or ()) or tables
 
-    def unsettle(self, tables: Iterable[str]) -> None:
-        """A commit that writes tables begins."""
+    def snapshot(self) -> Snapshot:
+        """Return the present moment."""
+        with self._lock:
+            return Snapshot(self.moment, frozenset(self._unsettled))
+
+    def stamp(self, seen: Snapshot, parts: Iterable[Part]) -> tuple[int, ...] | None:
+        """Return the versions of parts if they are those that a snapshot sees."""
+        if seen.is_unsure(parts):
+            return None
+        with self._lock:
+            found = tuple([self._version(part) for part in (EVERY, *parts)])
+        return found if max(found) <= seen.moment else None
+
+    def _version(self, part: Part) -> int:
+        return self._versions.get(part, self._earliest)
+
+    def unsettle(self, parts: Iterable[Part]) -> None:
+        """A commit that writes parts begins."""
         with self._lock:
             self.moment += 1
-            for table in tables:
-                self._unsettled[table] = self._unsettled.get(table, 0) + 1
+            for part in parts:
+                self._unsettled[part] = self._unsettled.get(part, 0) + 1
 
-    def settle(self, tables: Collection[str]) -> Versions:
-        """Count the versions of the tables up, as a commit that writes them has ended, and return the versions after it."""
+    def settle(self, parts: Collection[Part]) -> tuple[int, dict[Part, int]]:
+        """Give the parts a new version, as a commit that writes them has ended, and return it with the versions that it replaces."""
         with self._lock:
             self.moment += 1
-            for table in tables:
-                self._versions[table] = self._versions.get(table, 0) + 1
-                self._unsettled[table] -= 1
-                if not self._unsettled[table]:
-                    del self._unsettled[table]
-            if EVERY in tables:
+            before = {part: self._version(part) for part in parts}
+            for part in parts:
+                self._versions[part] = self.moment
+                self._unsettled[part] -= 1
+                if not self._unsettled[part]:
+                    del self._unsettled[part]
+            if len(self._versions) > _MOST_PARTS:
+                self._versions, self._earliest = {}, self.moment
+            if EVERY in parts:
                 self._sources = None
                 self._reads.clear()
                 self._schemas = {}
-            return Versions(dict(self._versions), frozenset(self._unsettled), self.moment)
+            return self.moment, before
+
+    def stamp_after(self, seen: Snapshot, moment: int, before: Mapping[Part, int], parts: Iterable[Part]) -> tuple[int, ...] | None:
+        """Return the versions of parts after a commit, if the committed transaction, with its own changes, has seen them.
+
+        `seen` is its snapshot. At `moment` its commit has replaced the versions `before`. None if another transaction has changed a
+        part since the snapshot, or is about to.
+        """
+        if seen.is_unsure(parts):
+            return None
+        with self._lock:
+            found = tuple([self._version(part) for part in (EVERY, *parts)])
+            for part, version in zip((EVERY, *parts), found, strict=True):
+                if before.get(part, version) > seen.moment or part in self._unsettled or (part in before and version != moment):
+                    return None
+        return found
 
     def kept(self, key: _Key) -> Rows | None:
         """What a query (with the versions of what it reads) has answered, if it is known."""
@@ -230,10 +271,10 @@ class CatalogCursor:
     def __init__(self, cursor: duckdb.DuckDBPyConnection, answers: Answers) -> None:
         self._cursor, self._answers = cursor, answers
         self._begun = False
-        self._seen: Versions | None = None
+        self._seen: Snapshot | None = None
         self._moment: int | None = None
         """When the transaction took its snapshot; None where that is not known, as a commit was under way."""
-        self._wrote: dict[str, int] = {}
+        self._wrote: dict[Part, int] = {}
         self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
         self._unwritten = UnwrittenRows()
 
@@ -246,8 +287,7 @@ class CatalogCursor:
         reads = self._answers.reads(sql)
         if reads is None or self._seen is None:
             return self.is_newest
-        seen = self._seen.seen(reads)
-        return seen is not None and seen == self._answers.versions().seen(reads)
+        return self._answers.stamp(self._seen, reads) is not None and not self._answers.snapshot().is_unsure(reads)
 
     def has_written(self, sql: str) -> bool:
         """Return whether this transaction may have written a table that a query reads."""
@@ -276,8 +316,10 @@ class CatalogCursor:
             self._write_for(query)
         return self._executed(query, parameters)
 
-    def _executed(self, query: str, parameters: Sequence[object] | None) -> Any:
-        return self._counted(query, lambda: self._cursor.execute(query, parameters) if parameters else self._cursor.execute(query))
+    def _executed(self, query: str, parameters: Sequence[object] | None, parts: Iterable[Part] | None = None) -> Any:
+        """Run a statement. `parts`: what it writes, unless that is to be found out."""
+        run = functools.partial(self._cursor.execute, query, *([parameters] if parameters else []))
+        return self._counted(query, run, lambda table: point.written(query, parameters or (), table) if parts is None else parts)
 
     def _write_for(self, query: str) -> None:
         """Write the rows that a statement may read or change."""
@@ -287,22 +329,22 @@ class CatalogCursor:
     def _write(self, tables: Collection[str] | None) -> None:
         """Write the rows of these tables that have been inserted (None: of all)."""
         for table, written in self._unwritten.take(tables):
-            statement = to_insert(table, written)
+            statement, parts = to_insert(table, written), point.inserted(table, written)
             if statement is not None:
-                self._executed(*statement)
+                self._executed(*statement, parts)
                 continue
             found = to_arrow(written, self._answers.schema(table))
             self._cursor.register("unwritten_rows", found)
             try:
                 columns = ", ".join(found.column_names)
-                self._executed(f"INSERT INTO hg.{table} ({columns}) SELECT {columns} FROM unwritten_rows", None)
+                self._executed(f"INSERT INTO hg.{table} ({columns}) SELECT {columns} FROM unwritten_rows", None, parts)
             finally:
                 self._cursor.unregister("unwritten_rows")
 
     def executemany(self, query: str, parameters: Sequence[Sequence[object]]) -> duckdb.DuckDBPyConnection:
         """As DuckDB's."""
         self._write_for(query)
-        return self._counted(query, lambda: self._cursor.executemany(query, parameters))
+        return self._counted(query, lambda: self._cursor.executemany(query, parameters), lambda table: point.written(query, (), table))
 
     def register(self, name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
         """As DuckDB's: statements of this cursor may read the Arrow table under the name."""
@@ -319,10 +361,10 @@ class CatalogCursor:
 
     def _answered(self, query: str, parameters: Sequence[object] | None, *, whole: bool = True) -> Rows:
         """Return the rows of a query; if not `whole`, without those that are not written yet."""
-        reads = self._answers.reads(query)
+        parts = self._answers.parts(query, parameters)
         if whole:
             self._write_for(query)
-        if reads is None:
+        if parts is None:
             return self._fetched(query, parameters)
         try:
             key: _Key = (query, *((type(each), each) for each in parameters or ()))
@@ -330,29 +372,29 @@ class CatalogCursor:
         except TypeError:
             return self._fetched(query, parameters)
         if not self._begun:
-            return self._outside(key, reads, query, parameters)
+            return self._outside(key, parts, query, parameters)
         if self._seen is None:
             return self._fetched(query, parameters)
-        seen = None if EVERY in self._wrote or any(table in self._wrote for table in reads) else self._seen.seen(reads)
-        if seen is None:
-            return self._own(key, reads, query, parameters)
-        found = self._answers.kept((*key, seen))
+        stamp = None if EVERY in self._wrote or not self._wrote.keys().isdisjoint(parts) else self._answers.stamp(self._seen, parts)
+        if stamp is None:
+            return self._own(key, parts, query, parameters)
+        found = self._answers.kept((*key, stamp))
         if found is None:
             found = self._fetched(query, parameters)
-            self._answers.keep((*key, seen), found)
+            self._answers.keep((*key, stamp), found)
         return found
 
-    def _outside(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Sequence[object] | None) -> Rows:
-        before = self._answers.versions().seen(reads)
+    def _outside(self, key: _Key, parts: tuple[Part, ...], query: str, parameters: Sequence[object] | None) -> Rows:
+        before = self._answers.stamp(self._answers.snapshot(), parts)
         found = None if before is None else self._answers.kept((*key, before))
         if found is None:
             found = self._fetched(query, parameters)
-            if before is not None and before == self._answers.versions().seen(reads):
+            if before is not None and before == self._answers.stamp(self._answers.snapshot(), parts):
                 self._answers.keep((*key, before), found)
         return found
 
-    def _own(self, key: _Key, reads: tuple[str, ...], query: str, parameters: Sequence[object] | None) -> Rows:
-        stamp = self._stamp(reads)
+    def _own(self, key: _Key, parts: tuple[Part, ...], query: str, parameters: Sequence[object] | None) -> Rows:
+        stamp = self._stamp(parts)
         known = self._asked.get(key)
         if known is not None and known[0] == stamp:
             return list(known[1])
@@ -368,8 +410,8 @@ class CatalogCursor:
         found: Rows = self._executed(query, parameters).fetchall()  # all of it: an unread result keeps its transaction open
         return found
 
-    def _counted(self, query: str, run: Callable[[], _T]) -> _T:
-        """Runs a statement and notes what it does to versions."""
+    def _counted(self, query: str, run: Callable[[], _T], parts_of: Callable[[str], Iterable[Part]]) -> _T:
+        """Run a statement and note what it does to versions; `parts_of` returns the parts that it writes of a catalog."""
         if is_read(query):
             return self._looking(run)
         word = query.split(None, 1)[0].upper().rstrip(";")
@@ -385,9 +427,11 @@ class CatalogCursor:
             return run()
         written = _WRITTEN.match(query)
         table = written.group(1) if written is not None else EVERY
+        parts: list[Part] = [EVERY] if table == EVERY else list(parts_of(table))
         if not self._begun:
-            return self._committing([table], run)
-        self._wrote[table] = self._wrote.get(table, 0) + 1
+            return self._committing(parts, run)
+        for part in parts:
+            self._wrote[part] = self._wrote.get(part, 0) + 1
         self._unwritten.wrote(None if table == EVERY else table)
         return self._looking(run)
 
@@ -395,49 +439,49 @@ class CatalogCursor:
         """The first look of a transaction takes its snapshot."""
         if not self._begun or self._seen is not None:
             return run()
-        before = self._answers.versions()
+        before = self._answers.snapshot()
         done = False
         try:
             result = run()
             done = True
         finally:
-            after = self._answers.versions()
-            moved = {table for table in after.of if after.of[table] != before.of.get(table, 0)}
+            after = self._answers.snapshot()
             # whether a statement that failed took the snapshot is DuckDB's secret
             quiet = done and not before.unsettled and before.moment == after.moment
             self._moment = before.moment if quiet else None
-            self._seen = Versions(before.of, before.unsettled | after.unsettled | moved | (set() if done else {EVERY}))
+            self._seen = Snapshot(before.moment, before.unsettled | after.unsettled | (set() if done else {EVERY}))
         return result
 
-    def _committing(self, tables: list[str], run: Callable[[], _T]) -> _T:
-        self._answers.unsettle(tables)
+    def _committing(self, parts: list[Part], run: Callable[[], _T]) -> _T:
+        self._answers.unsettle(parts)
         done = False
         try:
             result = run()
             done = True
         finally:
-            now = self._answers.settle(tables)
+            moment, before = self._answers.settle(parts)
             if done and self._asked:
-                self._publish(now)
+                self._publish(moment, before)
             self._forget()
         return result
 
-    def _publish(self, now: Versions) -> None:
-        """Keep for all what this transaction, which has committed, has asked since its last write.
+    def _publish(self, moment: int, before: Mapping[Part, int]) -> None:
+        """Keep for all what this transaction, which has committed at a moment, has asked since its last write.
 
-        Its view was the committed state that follows if no other transaction has committed a change of these tables since its snapshot.
+        Its view was the committed state that follows if no other transaction has committed a change of these parts since its snapshot.
         """
+        if self._seen is None or EVERY in self._wrote:
+            return
         for key, (stamp, found) in self._asked.items():
-            reads = self._answers.reads(str(key[0])) or ()
-            before = None if self._seen is None or EVERY in self._wrote else self._seen.seen(reads)
-            if before is not None and stamp == self._stamp(reads):
-                after = (before[0], *(version + (table in self._wrote) for version, table in zip(before[1:], reads, strict=True)))
-                if after == now.seen(reads):
+            parts = self._answers.parts(str(key[0]), [value for _, value in key[1:]]) or ()
+            if stamp == self._stamp(parts):
+                after = self._answers.stamp_after(self._seen, moment, before, parts)
+                if after is not None:
                     self._answers.keep((*key, after), found)
 
-    def _stamp(self, reads: Iterable[str]) -> tuple[int, ...]:
-        """How often this transaction has written each of the tables."""
-        return (self._wrote.get(EVERY, 0), *(self._wrote.get(table, 0) for table in reads))
+    def _stamp(self, parts: Iterable[Part]) -> tuple[int, ...]:
+        """Return how often this transaction has written each of the parts."""
+        return (self._wrote.get(EVERY, 0), *(self._wrote.get(part, 0) for part in parts))
 
     def _forget(self, *, begun: bool = False) -> None:
         self._begun, self._seen, self._moment = begun, None, None

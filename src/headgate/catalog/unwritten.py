@@ -4,12 +4,12 @@ DuckDB plans each INSERT anew, which takes one to three milliseconds, while 500 
 the rows of plain INSERTs here, and writes all rows of a catalog at once: when a statement reads or changes the catalog in another way than
 below, when there are `MOST_ROWS`, or at COMMIT.
 
-A plain statement is analysed here, and includes the rows that are kept:
+A plain statement (`plain_statement`) includes the rows that are kept:
 
-    INSERT INTO hg.t (a, b) VALUES (?, ?), (?, ?)       the rows are kept
-    SELECT a, b FROM hg.t WHERE a = ? AND b IN (0, ?)   rows of DuckDB, then the kept rows that match
-    UPDATE hg.t SET a = ? WHERE oid = ?                 a kept row is changed in place, as no other row has its oid
-    DELETE FROM hg.t WHERE a = ?                        the kept rows that match are dropped; DuckDB deletes its own
+    INSERT    the rows are kept
+    SELECT    rows of DuckDB, then the kept rows that match
+    UPDATE    by oid: a kept row is changed in place, as no other row has its oid
+    DELETE    the kept rows that match are dropped; DuckDB deletes its own
 
 DuckDB does not run a SELECT or DELETE that names a relation whose row of pg_class has been inserted here and whose rows were not written
 since: no other transaction can have rows of it, because oids are never given twice.
@@ -17,14 +17,12 @@ since: no other transaction can have rows of it, because oids are never given tw
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import pyarrow as pa
+
+from headgate.catalog.plain_statement import BoundTerm, Plain, Term, analyse, bound, stored
 
 MOST_ROWS = 256
 """How many rows of a catalog are kept."""
@@ -40,64 +38,13 @@ _OF_RELATION = frozenset(
 )
 """Columns that contain the oid of a relation."""
 
-_INSERT = re.compile(r"INSERT INTO hg\.(\w+) \(([\w, ]+)\) VALUES (\(\?(?:, \?)*\)(?:, \(\?(?:, \?)*\))*)")
-_SELECT = re.compile(r"SELECT ([a-z_]\w*(?:, [a-z_]\w*)*) FROM hg\.(\w+) WHERE (.+)")
-_UPDATE = re.compile(r"UPDATE hg\.(\w+) SET (\w+ = \?(?:, \w+ = \?)*) WHERE (.+)")
-_DELETE = re.compile(r"DELETE FROM hg\.(\w+) WHERE (.+)")
-_TERM = re.compile(r"(\w+) (?:= \?|IN \(0, \?\))|\((\w+ = \?(?: OR \w+ = \?)*)\)")
-
 Row = dict[str, Any]
-_BoundTerm = tuple["_Term", list[object]]
-"""A term with the values of its parameters."""
 
 
-@dataclass(frozen=True)
-class _Term:
-    """One of `columns` is the parameter (each column has its own), or 0 if `or_zero`."""
-
-    columns: tuple[str, ...]
-    or_zero: bool = False
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """A plain statement. `columns`: those that are inserted, read or set."""
-
-    kind: str
-    table: str
-    columns: tuple[str, ...]
-    condition: tuple[_Term, ...] = ()
-
-
-@functools.lru_cache(1024)
-def _analyse(sql: str) -> _Plain | None:
+def _analyse(sql: str) -> Plain | None:
     """Return the statement if it is plain and is about one of the catalogs whose rows are kept."""
-    if (found := _INSERT.fullmatch(sql)) is not None:
-        plain = _Plain("INSERT", found[1], tuple(found[2].split(", ")))
-    elif (found := _SELECT.fullmatch(sql)) is not None:
-        plain = _Plain("SELECT", found[2], tuple(found[1].split(", ")), _condition(found[3]))
-    elif (found := _UPDATE.fullmatch(sql)) is not None:
-        plain = _Plain("UPDATE", found[1], tuple(_names(found[2])), _condition(found[3]))
-    elif (found := _DELETE.fullmatch(sql)) is not None:
-        plain = _Plain("DELETE", found[1], (), _condition(found[2]))
-    else:
-        return None
-    return plain if plain.table in CATALOGS and (plain.condition or plain.kind == "INSERT") else None
-
-
-def _names(assignments: str) -> list[str]:
-    return re.findall(r"(\w+) = \?", assignments)
-
-
-def _condition(text: str) -> tuple[_Term, ...]:
-    """Return the terms of a WHERE clause, none if it is not plain."""
-    terms = []
-    for part in text.split(" AND "):
-        found = _TERM.fullmatch(part)
-        if found is None:
-            return ()
-        terms.append(_Term((found[1],), " IN " in part) if found[1] else _Term(tuple(_names(found[2]))))
-    return tuple(terms)
+    plain = analyse(sql)
+    return plain if plain is not None and plain.table in CATALOGS else None
 
 
 class UnwrittenRows:
@@ -126,7 +73,7 @@ class UnwrittenRows:
             return None
         self._moment += 1
         width = len(plain.columns)
-        values: list[Any] = [_stored(value) for value in parameters]
+        values: list[Any] = [stored(value) for value in parameters]
         kept = self._rows.setdefault(plain.table, [])
         for start in range(0, len(values), width):
             row = dict(zip(plain.columns, values[start : start + width], strict=True))
@@ -140,7 +87,7 @@ class UnwrittenRows:
         plain = _analyse(sql)
         if plain is None or plain.kind != "SELECT":
             return None
-        terms = _bound(plain.condition, parameters)
+        terms = bound(plain.condition, parameters)
         found = [tuple([row.get(column) for column in plain.columns]) for row in self._matching(plain.table, terms)]
         return found, self._is_new(plain.table, terms)
 
@@ -150,10 +97,10 @@ class UnwrittenRows:
         if plain is None or plain.kind != "UPDATE" or not any(term.columns == ("oid",) for term in plain.condition):
             return False
         width = len(plain.columns)
-        terms = _bound(plain.condition, parameters[width:])
+        terms = bound(plain.condition, parameters[width:])
         found = self._matching(plain.table, terms)
         for row in found:
-            row.update(zip(plain.columns, map(_stored, parameters[:width]), strict=True))
+            row.update(zip(plain.columns, map(stored, parameters[:width]), strict=True))
         return bool(found)
 
     def delete(self, sql: str, parameters: Sequence[object]) -> bool | None:
@@ -161,7 +108,7 @@ class UnwrittenRows:
         plain = _analyse(sql)
         if plain is None or plain.kind != "DELETE":
             return None
-        terms = _bound(plain.condition, parameters)
+        terms = bound(plain.condition, parameters)
         gone = {id(row) for row in self._matching(plain.table, terms)}
         left = [row for row in self._rows.get(plain.table, ()) if id(row) not in gone]
         if left:
@@ -170,7 +117,7 @@ class UnwrittenRows:
             self._rows.pop(plain.table, None)
         return self._is_new(plain.table, terms)
 
-    def _matching(self, table: str, terms: Sequence[_BoundTerm]) -> list[Row]:
+    def _matching(self, table: str, terms: Sequence[BoundTerm]) -> list[Row]:
         """Return the kept rows that match. The rows of one database are compared with its oid last."""
         found = self._rows.get(table, [])
         for term, values in sorted(terms, key=lambda bound: bound[0].columns == ("dbid",)):
@@ -181,7 +128,7 @@ class UnwrittenRows:
                 found = [row for row in found if _is_true(row, term, values)]
         return found
 
-    def _is_new(self, table: str, terms: Sequence[_BoundTerm]) -> bool:
+    def _is_new(self, table: str, terms: Sequence[BoundTerm]) -> bool:
         """Return whether rows that match cannot be in DuckDB: a term names a relation that is newer than what was written last."""
         written = max(self._written.get(table, 0), self._written_any)
         return any(
@@ -210,20 +157,7 @@ class UnwrittenRows:
         return [(table, self._rows.pop(table)) for table in list(self._rows) if tables is None or table in tables]
 
 
-def _stored(value: object) -> object:
-    """Return a value as DuckDB would return it."""
-    if isinstance(value, Enum):
-        return value.value
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _bound(condition: Sequence[_Term], parameters: Sequence[object]) -> list[_BoundTerm]:
-    """Return the terms with the values of their parameters."""
-    values = iter(parameters)
-    return [(term, [next(values) for _ in term.columns]) for term in condition]
-
-
-def _is_true(row: Mapping[str, Any], term: _Term, values: Sequence[object]) -> bool:
+def _is_true(row: Mapping[str, Any], term: Term, values: Sequence[object]) -> bool:
     """Return whether a term holds for a row; NULL equals nothing."""
     return any(
         (found := row.get(column)) is not None and (found == value or (term.or_zero and found == 0))

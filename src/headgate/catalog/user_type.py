@@ -32,9 +32,12 @@ NAME_LENGTH = 63
 
 def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> TypeRegistry:
     """The built-in types and those of a database; names of types outside of `path` (the schemas of a search path) show their schema."""
-    if not rows(cursor, "SELECT 1 FROM hg.pg_type WHERE dbid = ? AND typtype IN ('e', 'd') LIMIT 1", [database]) and not rows(
-        cursor, "SELECT 1 FROM hg.pg_class WHERE dbid = ? AND relkind = 'c' LIMIT 1", [database]
-    ):
+    # these answers stay known when tables are made (`catalog.point`)
+    of_kind = (
+        "SELECT oid FROM hg.pg_type WHERE dbid = ? AND typtype IN (?, ?)",
+        "SELECT oid FROM hg.pg_class WHERE dbid = ? AND relkind = ?",
+    )
+    if not rows(cursor, of_kind[0], [database, "e", "d"]) and not rows(cursor, of_kind[1], [database, "c"]):
         return registry.builtin()
     found = rows(
         cursor,
@@ -154,9 +157,17 @@ _COLUMNS = "oid, typname, typnamespace, typowner, typtype, typarray, typrelid, d
 
 def lookup(cursor: Cursor, database: int, namespace_oid: int, name: str) -> TypeRow | None:
     """The type of this name in a schema, or None."""
-    sql = f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid IN (0, ?) AND typnamespace = ? AND typname = ?"
-    found = one(cursor, sql, [database, namespace_oid, name])
-    return None if found is None else _type_row(found)
+    return _with_array(cursor, database, namespace_oid, name).get(name)
+
+
+def _with_array(cursor: Cursor, database: int, namespace_oid: int, name: str) -> dict[str, TypeRow]:
+    """Return, by name, the type of this name in a schema and the one that has the usual name of its array type, if there are any.
+
+    CREATE TABLE and CREATE TYPE need both, and a query costs a millisecond.
+    """
+    sql = f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid IN (0, ?) AND typnamespace = ? AND typname IN (?, ?)"
+    found = [_type_row(row) for row in rows(cursor, sql, [database, namespace_oid, name, _cut("_" + name)])]
+    return {each.name: each for each in found}
 
 
 def _type_row(found: Row) -> TypeRow:
@@ -184,8 +195,9 @@ def require_free(cursor: Cursor, database: int, namespace_oid: int, name: str) -
 def array_name(cursor: Cursor, database: int, namespace_oid: int, name: str) -> str:
     """The name of the array type over `name` (makeArrayTypeName): underscores in front until it is free."""
     made = "_" + name
-    while lookup(cursor, database, namespace_oid, _cut(made)) is not None:
-        made = "_" + made
+    if _cut(made) in _with_array(cursor, database, namespace_oid, name):
+        while lookup(cursor, database, namespace_oid, _cut(made)) is not None:
+            made = "_" + made
     return _cut(made)
 
 

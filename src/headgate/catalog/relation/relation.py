@@ -333,6 +333,10 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     return [found[oid] for oid in oids if oid in found]
 
 
+_FEW = 8
+"""So many relations are named by parameters, so that the cursor recognizes queries on single relations (`catalog.point`)."""
+
+
 @dataclass(frozen=True)
 class _Reader:
     """Reads the rows of a catalog that belong to given relations of a database."""
@@ -344,11 +348,12 @@ class _Reader:
         """Return the rows in which one of `columns` is one of these oids. Without oids, run no query."""
         if not oids:
             return []
-        alone = len(oids) == 1  # one text for any relation, so that the cursor analyses it once
-        scope = "= ?" if alone else f"IN ({', '.join(str(int(oid)) for oid in oids)})"
-        condition = " OR ".join(f"{column} {scope}" for column in columns)
-        values = [oids[0]] * len(columns) if alone else []
-        return rows(self.cursor, f"SELECT {select} WHERE ({condition}) AND dbid IN (0, ?)", [*values, self.database])
+        if len(oids) <= _FEW:
+            scopes, values = [f"{column} = ?" for column in columns for _ in oids], [*oids] * len(columns)
+        else:
+            scopes, values = [f"{column} IN ({', '.join(str(int(oid)) for oid in oids)})" for column in columns], []
+        condition = f"({' OR '.join(scopes)})"
+        return rows(self.cursor, f"SELECT {select} WHERE {condition} AND dbid IN (0, ?)", [*values, self.database])
 
 
 def _partition_keys(reader: _Reader, oids: Sequence[int]) -> dict[int, PartitionKey]:

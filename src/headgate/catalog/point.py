@@ -1,0 +1,134 @@
+"""What of the catalogs a statement reads or writes: whole catalogs, or their rows of single objects.
+
+`cursor` counts a version for each such part, so that a change of one table does not make what is known of another one old. Called by
+`cursor` only.
+
+    a part                          read by                                       written by
+    "pg_class"                      any statement on it                           any statement on it
+    ("pg_class",)                   statements on single objects                  statements that are not plain
+    ("pg_class", "relname")         those that find objects by name               plain ones whose rows may have any name
+    ("pg_class", "relname", "t")    those that look for this name                 those whose rows have, or get, this name
+
+A statement that reads rows of single objects reads the last three: `SELECT oid FROM hg.pg_class WHERE relname = ?`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headgate.catalog.plain_statement import BoundTerm, Plain, analyse, bound, stored
+
+Part = str | tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Columns that say of which object a row is.
+
+    It is for queries that name only the columns `only`, and none of `never`. Other columns may change without a trace.
+    """
+
+    columns: tuple[str, ...]
+    kind: type
+    only: frozenset[str] | None = None
+    never: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        return self.columns[0]
+
+    def serves(self, columns: Collection[str]) -> bool:
+        """Return whether the columns that a query names are all followed."""
+        return self.never.isdisjoint(columns) and (self.only is None or self.only.issuperset(columns))
+
+    def follows(self, columns: Collection[str]) -> bool:
+        """Return whether one of the columns that an UPDATE sets is followed."""
+        return any(column not in self.never and (self.only is None or column in self.only) for column in columns)
+
+
+_POINTS: Mapping[str, tuple[_Point, ...]] = {
+    "pg_class": (
+        _Point(("oid",), int, never=frozenset({"relacl", "reltuples", "relpages", "relallvisible"})),
+        _Point(("relname",), str, only=frozenset({"dbid", "oid", "relname", "relnamespace"})),
+        _Point(("relkind",), str, only=frozenset({"dbid", "oid", "relkind"})),
+    ),
+    "pg_type": (
+        _Point(("typrelid",), int),
+        _Point(("typname",), str),
+        _Point(("typtype",), str, only=frozenset({"dbid", "oid", "typtype"})),
+    ),
+    "pg_attribute": (_Point(("attrelid",), int),),
+    "pg_attrdef": (_Point(("adrelid",), int),),
+    "pg_constraint": (_Point(("conrelid", "confrelid"), int),),
+    "pg_index": (_Point(("indrelid",), int),),
+    "pg_inherits": (_Point(("inhrelid",), int),),
+    "pg_partitioned_table": (_Point(("partrelid",), int),),
+    "pg_sequence": (_Point(("seqrelid",), int),),
+    "history": (_Point(("oid",), int),),
+}
+
+
+def read(sql: str, parameters: Sequence[object]) -> tuple[Part, ...] | None:
+    """Return the parts that a query on single objects reads; None for another query."""
+    plain = analyse(sql)
+    if plain is None or plain.kind != "SELECT":
+        return None
+    named = {*plain.columns, *(column for term in plain.condition for column in term.columns)}
+    for point in _POINTS.get(plain.table, ()):
+        values = _values(point, bound(plain.condition, parameters), alone=False) if point.serves(named) else None
+        if values is not None:
+            return ((plain.table,), (plain.table, point.name), *((plain.table, point.name, value) for value in values))
+    return None
+
+
+def _values(point: _Point, terms: Iterable[BoundTerm], *, alone: bool) -> list[object] | None:
+    """Return the values that a condition allows in the columns of a point; `alone`: only if all of them are known."""
+    if alone and len(point.columns) > 1:
+        return None
+    for term, values in terms:
+        if not term.or_zero and set(term.columns) <= set(point.columns) and all(type(value) is point.kind for value in values):
+            return list(dict.fromkeys(values))
+    return None
+
+
+def written(sql: str, parameters: Sequence[object], table: str) -> Iterable[Part]:
+    """Return the parts that an INSERT, UPDATE or DELETE of a catalog writes."""
+    points = _POINTS.get(table)
+    if points is None:
+        return (table,)
+    plain = analyse(sql)
+    if plain is None or plain.kind == "SELECT" or not parameters:
+        return (table, (table,))
+    if plain.kind == "INSERT":
+        width = len(plain.columns)
+        rows = (dict(zip(plain.columns, parameters[at : at + width], strict=True)) for at in range(0, len(parameters), width))
+        return inserted(table, rows)
+    parts: list[Part] = [table]
+    for point in points:
+        parts.extend(_changed(plain, point, parameters))
+    return parts
+
+
+def _changed(plain: Plain, point: _Point, parameters: Sequence[object]) -> Iterable[Part]:
+    is_update = plain.kind == "UPDATE"
+    if is_update and not point.follows(plain.columns):
+        return
+    values = _values(point, bound(plain.condition, parameters[len(plain.columns) :]), alone=True)
+    if values is None or (is_update and not set(point.columns).isdisjoint(plain.columns)):
+        yield plain.table, point.name
+        return
+    for value in values:
+        yield plain.table, point.name, value
+
+
+def inserted(table: str, rows: Iterable[Mapping[str, Any]]) -> Iterable[Part]:
+    """Return the parts to which rows belong that are inserted."""
+    parts: dict[Part, None] = {table: None}
+    for row in rows:
+        for point in _POINTS.get(table, ()):
+            for column in point.columns:
+                value = stored(row.get(column))
+                parts[(table, point.name, value) if type(value) is point.kind else (table, point.name)] = None
+    return parts
