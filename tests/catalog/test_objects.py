@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.definition import Definition
 from headgate.catalog.relation.index import IndexKey, add_key
 from headgate.catalog.relation.relation import Column, Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.replication import origin, publication, slot, subscription
 from headgate.catalog.replication.publication import Member, Publication
 from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
@@ -151,6 +153,27 @@ def test_history_tells_what_held_at_a_place_in_the_log(empty_catalog: Catalog, d
     assert history.at(cursor, database, 0x700, 0).publications == {}
 
 
+def test_history_of_one_table_is_recorded_without_the_others(empty_catalog: Catalog, database: int) -> None:
+    made, other = make_table(empty_catalog, database), make_table(empty_catalog, database, "other")
+    with empty_catalog.begin() as transaction:
+        cursor = transaction.cursor
+        assert history.record(cursor, database, 0x500, 0, {made.oid}), "the first record is of all objects"
+        pg_class.set_replica_identity(cursor, made, "f")
+        pg_class.set_replica_identity(cursor, other, "f")
+        assert history.record(cursor, database, 0x600, 0, {made.oid})
+        assert not history.record(cursor, database, 0x600, 1, {made.oid})
+        removal.drop(cursor, database, made.oid)
+        assert history.record(cursor, database, 0x700, 0, {made.oid})
+        publication.create(cursor, empty_catalog.next_oid, database, Publication(0, "p"))
+        assert history.record(cursor, database, 0x800, 0, {other.oid}), "the publication has changed too"
+    states = [history.at(empty_catalog.cursor(), database, lsn, 9) for lsn in (0x500, 0x600, 0x700, 0x800)]
+    identities = [{oid: found.replica_identity for oid, found in state.relations.items()} for state in states]
+    assert identities == [
+        {made.oid: "d", other.oid: "d"}, {made.oid: "f", other.oid: "d"}, {other.oid: "d"}, {other.oid: "f"},
+    ]  # fmt: skip
+    assert [list(state.publications) for state in states] == [[], [], [], ["p"]]
+
+
 def test_subscriptions_slots_and_origins_keep_their_state(empty_catalog: Catalog, database: int) -> None:
     cursor = empty_catalog.cursor()
     made = subscription.create(cursor, Subscription(empty_catalog.next_oid(), database, "s", 10, "host=x", ("p", "q"), slot_name="s"))
@@ -187,3 +210,10 @@ def test_oids_are_never_given_twice_even_after_a_crash(tmp_path: Path) -> None:
     again = Catalog.open(tmp_path / "catalog.duckdb")
     assert again.next_oid() > first[-1]
     again.close()
+
+
+def test_the_history_of_a_partition_and_of_a_sequence_is_their_own(empty_catalog: Catalog, database: int) -> None:
+    table = make_table(empty_catalog, database)
+    partition, sequence = replace(table, parent=1), replace(table, kind=RelationKind.SEQUENCE)
+    assert history.touched(partition, partition) == history.touched(sequence) == {table.oid}
+    assert history.touched(replace(table, kind=RelationKind.PARTITIONED_TABLE)) is None, "its partitions are altered with it"

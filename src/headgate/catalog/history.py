@@ -10,7 +10,7 @@ A transaction that creates a table (seq 0), inserts (seq 1) and publishes it (se
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from headgate.catalog.relation.relation import Relation
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.replication import publication as publications
 from headgate.catalog.replication.publication import Publication
+from headgate.catalog.unwritten import PROVISIONAL
 
 _LATEST = (
     "SELECT kind, oid, state FROM hg.history WHERE dbid = ? AND (lsn < ? OR (lsn = ? AND seq <= ?))"
@@ -32,8 +33,11 @@ _SEEN = (
     "SELECT kind, oid, state FROM hg.history WHERE dbid = ? AND (lsn <= ? OR (lsn = ? AND seq <= ?)){}"
     " QUALIFY row_number() OVER (PARTITION BY kind, oid ORDER BY (lsn = ?) DESC, lsn DESC, seq DESC) = 1"
 )
-PROVISIONAL = 1 << 63
-"""LSNs from here on stand for transactions that have no place yet: PROVISIONAL + xid."""
+_OF_RELATION = "SELECT lsn, seq, state FROM hg.history WHERE dbid = ? AND kind = ? AND oid = ?"
+_OTHERS = "SELECT 1 FROM hg.pg_namespace, hg.pg_publication, hg.pg_publication_rel, hg.pg_publication_namespace"
+"""Names the catalogs of schemas and publications."""
+_FEW = 8
+"""The states of so many relations are read one by one: these queries are kept, and need no DuckDB for a new relation."""
 
 
 @dataclass(frozen=True)
@@ -92,32 +96,53 @@ def current(cursor: Cursor, database: int, among: AbstractSet[int] | None = None
 def touched(*relations_seen: Relation) -> set[int] | None:
     """The relations that what was done to one table may have changed, by what it was before and after; None: whichever.
 
-    A foreign key is told with both of its tables, a partition with all above and below it.
+    A foreign key belongs to both of its tables. A partitioned table is altered with its partitions.
     """
-    if any(each.kind != RelationKind.TABLE or each.parent for each in relations_seen):
+    if any(each.kind == RelationKind.PARTITIONED_TABLE for each in relations_seen):
         return None
     keys = [key for each in relations_seen for key in (*each.foreign_keys, *each.referenced)]
     return {each.oid for each in relations_seen} | {oid for key in keys for oid in (key.relation, key.target)}
 
 
-def record(cursor: Cursor, database: int, lsn: int, seq: int, among: AbstractSet[int] | None = None) -> None:
-    """Writes the objects of the database that changed since the last record, at the place (lsn, seq).
+def record(cursor: Cursor, database: int, lsn: int, seq: int, among: AbstractSet[int] | None = None) -> bool:
+    """Write the objects of the database that changed since the last record, at the place (lsn, seq). Return whether there are any.
 
     `among`: no relation but one of these (oids) has changed. `lsn` is `provisional` until the transaction's place is known; provisional
-    rows of others (prepared ones) are not looked at.
+    rows of others (prepared ones) are ignored.
     """
+    if among is not None and len(among) <= _FEW and not cursor.has_written(_OTHERS):
+        before = {("relation", oid): _last_state(cursor, database, lsn, oid) for oid in among}
+        found = [each for each in relations.load_many(cursor, database, sorted(among)) if each.kind in TABLE_KINDS]
+        if not found or any(state is not None for state in before.values()) or _is_begun(cursor, database):
+            return _write_changed(cursor, (database, lsn, seq), before, PublishedState({each.oid: each for each in found}))
     some = "" if among is None else f" AND (kind <> 'relation' OR oid IN ({', '.join(map(str, [0, *sorted(among)]))}))"
     known = rows(cursor, _SEEN.format(some), [database, PROVISIONAL - 1, lsn, 2**31 - 1, lsn])
-    if not known and among is not None and not rows(cursor, "SELECT 1 FROM hg.history WHERE dbid = ? LIMIT 1", [database]):
+    if not known and among is not None and not _is_begun(cursor, database):
         among = None
     before = {(kind, oid): state for kind, oid, state in known}
-    now = dict(_objects(current(cursor, database, among)))
-    for key, state in now.items():
-        if before.get(key) != state:
-            _insert(cursor, database, lsn, seq, *key, state)
-    for key, last in before.items():
-        if last is not None and key not in now:
-            _insert(cursor, database, lsn, seq, *key, None)
+    return _write_changed(cursor, (database, lsn, seq), before, current(cursor, database, among))
+
+
+def _is_begun(cursor: Cursor, database: int) -> bool:
+    """Return whether anything has been recorded of a database."""
+    return bool(rows(cursor, "SELECT 1 FROM hg.history WHERE dbid = ? LIMIT 1", [database]))
+
+
+def _last_state(cursor: Cursor, database: int, own: int, oid: int) -> str | None:
+    """Return the last state of a relation that a transaction, whose records are at `own`, has recorded or sees; None if there is none."""
+    found = rows(cursor, _OF_RELATION, [database, "relation", oid])
+    seen = [(lsn == own, lsn, seq, state) for lsn, seq, state in found if lsn == own or lsn < PROVISIONAL]
+    return max(seen, key=lambda row: row[:3])[3] if seen else None
+
+
+def _write_changed(cursor: Cursor, place: tuple[int, int, int], before: Mapping[tuple[str, int], str | None], now: PublishedState) -> bool:
+    """Write the objects that differ from their last states, at (database, lsn, seq). Return whether there are any."""
+    objects = dict(_objects(now))
+    changed: list[tuple[tuple[str, int], str | None]] = [(key, state) for key, state in objects.items() if before.get(key) != state]
+    changed += [(key, None) for key, last in before.items() if last is not None and key not in objects]
+    for key, state in changed:
+        _insert(cursor, *place, *key, state)
+    return bool(changed)
 
 
 def _insert(cursor: Cursor, *row: object) -> None:

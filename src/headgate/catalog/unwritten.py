@@ -8,11 +8,11 @@ A plain statement (`plain_statement`) includes the rows that are kept:
 
     INSERT    the rows are kept
     SELECT    rows of DuckDB, then the kept rows that match
-    UPDATE    by oid: a kept row is changed in place, as no other row has its oid
+    UPDATE    by oid: a kept row is changed in place, as no other row has its oid; by a new relation or LSN: all rows are
     DELETE    the kept rows that match are dropped; DuckDB deletes its own
 
 DuckDB does not run a SELECT or DELETE that names a relation whose row of pg_class has been inserted here and whose rows were not written
-since: no other transaction can have rows of it, because oids are never given twice.
+since: no other transaction can have rows of it, because oids are never given twice. So it is with a transaction's provisional LSN.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import pyarrow as pa
 
 from headgate.catalog.plain_statement import BoundTerm, Plain, Term, analyse, bound, stored
 
+PROVISIONAL = 1 << 63
+"""LSNs from here on stand for transactions that have no place yet: PROVISIONAL + xid (`history`)."""
 MOST_ROWS = 256
 """How many rows of a catalog are kept."""
 _FEW_ROWS = 4
@@ -54,7 +56,7 @@ class UnwrittenRows:
         self._rows: dict[str, list[Row]] = {}
         self._moment = 0
         self._made: dict[int, int] = {}
-        """The relations whose rows of pg_class were inserted, and when: moments of this transaction."""
+        """The relations whose rows of pg_class were inserted, the provisional LSN, and when: moments of this transaction."""
         self._written: dict[str, int] = {}
         """When rows of a catalog went to DuckDB last."""
         self._written_any = 0
@@ -80,6 +82,8 @@ class UnwrittenRows:
             kept.append(row)
             if plain.table == "pg_class":
                 self._made[row["oid"]] = self._moment
+            elif plain.table == "history" and row["lsn"] >= PROVISIONAL:
+                self._made.setdefault(row["lsn"], self._moment)
         return plain.table
 
     def select(self, sql: str, parameters: Sequence[object]) -> tuple[list[tuple[Any, ...]], bool] | None:
@@ -92,16 +96,19 @@ class UnwrittenRows:
         return found, self._is_new(plain.table, terms)
 
     def update(self, sql: str, parameters: Sequence[object]) -> bool:
-        """Change a kept row. Return whether this is all that a plain UPDATE does."""
+        """Change kept rows. Return whether this is all that a plain UPDATE does."""
         plain = _analyse(sql)
-        if plain is None or plain.kind != "UPDATE" or not any(term.columns == ("oid",) for term in plain.condition):
+        if plain is None or plain.kind != "UPDATE":
             return False
         width = len(plain.columns)
         terms = bound(plain.condition, parameters[width:])
+        is_all = self._is_new(plain.table, terms)
+        if not is_all and not any(term.columns == ("oid",) for term in plain.condition):
+            return False
         found = self._matching(plain.table, terms)
         for row in found:
             row.update(zip(plain.columns, map(stored, parameters[:width]), strict=True))
-        return bool(found)
+        return is_all or bool(found)
 
     def delete(self, sql: str, parameters: Sequence[object]) -> bool | None:
         """Drop the kept rows that a plain DELETE deletes. Return whether DuckDB has none; None if the statement is not one."""
@@ -129,14 +136,16 @@ class UnwrittenRows:
         return found
 
     def _is_new(self, table: str, terms: Sequence[BoundTerm]) -> bool:
-        """Return whether rows that match cannot be in DuckDB: a term names a relation that is newer than what was written last."""
+        """Return whether rows that match cannot be in DuckDB: a term names a relation or LSN that is newer than what was written last."""
         written = max(self._written.get(table, 0), self._written_any)
+
+        def is_newer(column: str, value: object) -> bool:
+            if not isinstance(value, int) or written >= self._made.get(value, 0):
+                return False
+            return column in _OF_RELATION if value < PROVISIONAL else column == "lsn"
+
         return any(
-            not term.or_zero
-            and all(
-                column in _OF_RELATION and isinstance(value, int) and written < self._made.get(value, 0)
-                for column, value in zip(term.columns, values, strict=True)
-            )
+            not term.or_zero and all(is_newer(column, value) for column, value in zip(term.columns, values, strict=True))
             for term, values in terms
         )
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from headgate.catalog import history
 from headgate.catalog.history import PublishedState
+from headgate.catalog.unwritten import PROVISIONAL
 from headgate.lsn import Lsn
 from headgate.storage.transaction.log import EntryKind, LogEntry, TableWrite
 
@@ -84,7 +85,7 @@ class Judgement:
 
     def _own(self, entry: LogEntry) -> int:
         """Where the history has what the entry's transaction changed itself."""
-        return history.PROVISIONAL + entry.xid if entry.kind is EntryKind.PREPARE else int(entry.commit_lsn)
+        return PROVISIONAL + entry.xid if entry.kind is EntryKind.PREPARE else int(entry.commit_lsn)
 
     def _state(self, place: _Place) -> PublishedState:
         state = self._states.pop(place, None)

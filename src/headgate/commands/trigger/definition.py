@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog import history
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import trigger as triggers
@@ -56,7 +57,7 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
         triggers.drop(cursor, relation.database, existing.oid)
     triggers.write(cursor, relation.database, made)
     triggers.clone_below(cursor, transaction.engine.catalog.next_oid, made, relation)
-    transaction.catalog_changed()
+    transaction.catalog_changed(history.touched(relation))
     return CommandResult("CREATE TRIGGER")
 
 

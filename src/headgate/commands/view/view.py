@@ -66,7 +66,7 @@ def create(node: pb.ViewStmt, session: Session) -> CommandResult:
         transaction.own(existing)
         added = columns[len(existing.columns) :]
         views.replace(cursor, next_oid, existing, added, texts, uses, options)
-    transaction.catalog_changed()
+    transaction.catalog_changed(frozenset())  # streams do not know views
     return CommandResult("CREATE VIEW")
 
 

@@ -20,6 +20,7 @@ from headgate.catalog.relation import partition
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.unique import CatalogKey
+from headgate.catalog.unwritten import PROVISIONAL
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.storage import write
@@ -344,9 +345,10 @@ class Uncommitted:
     def _record_history(self) -> None:
         """Records the catalog's state under a provisional LSN above all others; `commit` puts the entry's in its place."""
         if self._history_due:
-            place = history.PROVISIONAL + self.xid, len(self._open.writes)
-            history.record(self.cursor, self.database, *place, self._history_among)
-            self._history_due, self._history_among, self._history_recorded = False, frozenset(), True
+            place = PROVISIONAL + self.xid, len(self._open.writes)
+            if history.record(self.cursor, self.database, *place, self._history_among):
+                self._history_recorded = True
+            self._history_due, self._history_among = False, frozenset()
             self._open.held.catalog_recorded()
 
     # inside
