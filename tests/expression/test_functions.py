@@ -196,7 +196,6 @@ FUNCTIONS: tuple[Case, ...] = (
     ("{} + {}", "mv", "m", timestamp.plus),
     ("{} - {}", "mv", "m", timestamp.minus),
     ("{} - {}", "mm", "", timestamp.minus_moment),
-    ("{} - {}", "dd", "", timestamp.minus_date),
     ("{} + {}", "dv", "m", timestamp.date_plus),
     ("age({}, {})", "mm", "", timestamp.age),
     ("date_bin({}, {}, {})", "vmm", "m", timestamp.binned),

@@ -15,6 +15,8 @@ from headgate.pgoutput.outline import frames_of
 from headgate.pgoutput.read import read
 from headgate.pgoutput.write import copy_data, write, write_frame
 
+Change = m.Insert | m.Update | m.Delete
+
 RELATION = m.Relation(
     17,
     "public",
@@ -67,7 +69,7 @@ def message_of(changes: decode.Changes, row: int) -> m.Message:
 
 @given(st.lists(st.lists(change, max_size=8), min_size=1, max_size=4))
 @settings(max_examples=200, deadline=None)
-def test_bulk_decoding_gives_the_changes_that_were_written_with_their_transactions(transactions: list[list[m.Change]]) -> None:
+def test_bulk_decoding_gives_the_changes_that_were_written_with_their_transactions(transactions: list[list[Change]]) -> None:
     messages: list[m.Message] = []
     expected = []
     for number, changes in enumerate(transactions):
@@ -90,7 +92,7 @@ def test_bulk_decoding_gives_the_changes_that_were_written_with_their_transactio
 
 @given(st.lists(change, min_size=1, max_size=6))
 @settings(max_examples=200, deadline=None)
-def test_bulk_encoding_gives_the_bytes_of_the_single_messages(changes: list[m.Change]) -> None:
+def test_bulk_encoding_gives_the_bytes_of_the_single_messages(changes: list[Change]) -> None:
     op = np.array([ord(type(c).__name__[0]) for c in changes], np.uint8)
     lsn = np.arange(len(changes), dtype=np.int64) + 5
     old_kind = np.array([getattr(c, "old_kind", None) or 0 for c in changes], np.uint8)
@@ -130,7 +132,7 @@ def sqlstate_of(frames: list[bytes]) -> str | None:
 
 @given(st.lists(change, min_size=1, max_size=3), st.data())
 @settings(max_examples=300, deadline=None)
-def test_damaged_frames_are_a_protocol_violation_and_nothing_else(changes: list[m.Change], data: st.DataObject) -> None:
+def test_damaged_frames_are_a_protocol_violation_and_nothing_else(changes: list[Change], data: st.DataObject) -> None:
     frames = [frame(each) for each in [m.Begin(1, 1, 1), RELATION, *changes, m.Commit(1, 2, 3)]]
     which = data.draw(st.integers(0, len(frames) - 1))
     content = bytearray(frames[which])

@@ -16,14 +16,14 @@ TABLE = table_of(COLUMNS, "r")
 @pytest.mark.parametrize(("written", "sqlstate", "message", "detail"), REJECTED)
 def test_a_filter_is_rejected_as_postgresql_rejects_it(written: str, sqlstate: str, message: str, detail: str | None) -> None:
     with pytest.raises(PostgresError) as caught:
-        bind_filter(parse_expression(written), TABLE, written)
+        bind_filter(parse_expression(written), TABLE)
     assert (caught.value.sqlstate, caught.value.message, caught.value.detail) == (sqlstate, message, detail)
 
 
 @pytest.mark.parametrize(("written", "printed"), ACCEPTED)
 def test_an_accepted_filter_is_bound_or_refused_with_a_reason(written: str, printed: str) -> None:
     try:
-        bound = bind_filter(parse_expression(written), TABLE, written)
+        bound = bind_filter(parse_expression(written), TABLE)
     except PostgresError as error:
         bound = None
         refusal = (error.sqlstate, "not supported" in error.message)
@@ -42,7 +42,7 @@ def test_the_columns_of_a_filter_are_known() -> None:
 def test_errors_point_to_the_offending_word() -> None:
     text = "a > 5 AND b = 1"
     with pytest.raises(PostgresError) as caught:
-        bind_filter(parse_expression(text), TABLE, text)
+        bind_filter(parse_expression(text), TABLE)
     assert caught.value.position == len("SELECT a > 5 AND b ") + 1
     assert caught.value.hint is not None
     with pytest.raises(PostgresError) as caught:
@@ -56,7 +56,7 @@ def test_errors_point_to_the_offending_word() -> None:
 )
 def test_the_error_of_a_subquery_pointed_to_in_and_not_to_what_stands_before_it(written: str, at: str) -> None:
     with pytest.raises(PostgresError, match="invalid publication WHERE expression") as caught:
-        bind_filter(parse_expression(written), TABLE, written)
+        bind_filter(parse_expression(written), TABLE)
     assert caught.value.position == len("SELECT ") + written.index(at) + 1
 
 

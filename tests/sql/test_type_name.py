@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import PostgresError
-from headgate.sql.type_name import rewritten
+from headgate.sql import grammar
+from headgate.sql.type_name import parsed
 
 
 @pytest.mark.parametrize(
@@ -24,8 +25,10 @@ from headgate.sql.type_name import rewritten
     ],
 )
 def test_what_format_type_prints_is_written_anew(text: str, written: str) -> None:
-    assert rewritten(text) == written
-    assert rewritten(written) == written
+    for spelling in (text, written):
+        cast = grammar.parse("SELECT NULL::text")
+        cast.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(parsed(spelling))
+        assert grammar.deparse(cast) == f"SELECT NULL::{written}"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,6 @@ def test_what_format_type_prints_is_written_anew(text: str, written: str) -> Non
 )  # fmt: skip
 def test_whatever_else_stands_there_is_refused(text: str) -> None:
     with pytest.raises(PostgresError) as raised:
-        rewritten(text)
+        parsed(text)
     assert raised.value.sqlstate == "08P01"
     assert text not in raised.value.message or not text

@@ -534,12 +534,12 @@ def test_a_storage_that_does_not_answer_shows_no_credentials(kind: str, tmp_path
 def test_only_folders_and_stores_that_are_known_are_locations() -> None:
     for given in ("abfs://lake@account.dfs.core.windows.net/x", "hdfs://name/x", "s3a://", "s3://bucket/x", "gcs://bucket/x"):
         with pytest.raises(PostgresError) as error:
-            stores.is_named({"data_location": given})
+            stores.named({"data_location": given})
         assert error.value.sqlstate == "22023"
-    assert stores.is_named({"data_location": f"s3a://{BUCKET}/{uuid.uuid4()}"})
-    assert stores.is_named({"data_location": f"gs://{BUCKET}/a/b.c=1/"})
-    assert stores.is_named({"data_location": f"abfss://{PLACE}/a/b.c=1/"})
-    assert not stores.is_named({"data_location": os.sep + "lake"})
+    assert stores.named({"data_location": f"s3a://{BUCKET}/{uuid.uuid4()}"})
+    assert stores.named({"data_location": f"gs://{BUCKET}/a/b.c=1/"})
+    assert stores.named({"data_location": f"abfss://{PLACE}/a/b.c=1/"})
+    assert stores.named({"data_location": os.sep + "lake"}) is None
 
 
 @pytest.mark.parametrize(
@@ -548,9 +548,9 @@ def test_only_folders_and_stores_that_are_known_are_locations() -> None:
 )  # fmt: skip
 def test_a_prefix_that_a_client_would_read_as_something_else_is_refused(place: str) -> None:
     with pytest.raises(PostgresError, match="invalid value"):
-        stores.is_named({"data_location": f"gs://{place}"})
+        stores.named({"data_location": f"gs://{place}"})
     with pytest.raises(PostgresError, match="invalid value"):
-        stores.is_named({"data_location": f"abfss://{place.replace('bucket', PLACE)}"})
+        stores.named({"data_location": f"abfss://{place.replace('bucket', PLACE)}"})
 
 
 @pytest.mark.parametrize(
@@ -560,7 +560,7 @@ def test_a_prefix_that_a_client_would_read_as_something_else_is_refused(place: s
 )  # fmt: skip
 def test_a_container_and_an_account_are_named_as_azure_has_them(place: str) -> None:
     with pytest.raises(PostgresError, match="invalid value"):
-        stores.is_named({"data_location": f"abfss://{place}"})
+        stores.named({"data_location": f"abfss://{place}"})
 
 
 def test_a_path_of_an_object_store_has_one_name_for_all_that_read_it(place: DataPath) -> None:

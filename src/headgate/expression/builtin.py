@@ -25,7 +25,6 @@ class Operator:
     right: int
     result: int
     function: int
-    commutator: int
     negator: int
 
 
@@ -89,7 +88,7 @@ BTREE = 403
 """The access method, a row of pg_am."""
 _SQL = 14
 """The language, a row of pg_language."""
-_OPERATOR = ("oid", "oprname", "oprkind", "oprleft", "oprright", "oprresult", "oprcode", "oprcom", "oprnegate")
+_OPERATOR = ("oid", "oprname", "oprkind", "oprleft", "oprright", "oprresult", "oprcode", "oprnegate")
 _FUNCTION = ("oid", "proname", "prokind", "proargtypes", "prorettype", "provolatile", "proisstrict", "provariadic", "proretset",
              "pronargdefaults", "prosrc", "prolang", "pronamespace")  # fmt: skip
 _CAST = ("castsource", "casttarget", "castfunc", "castcontext", "castmethod")

@@ -338,10 +338,3 @@ def _gather(data: Bytes, starts: Numbers, sizes: Numbers) -> tuple[Bytes, Number
         windows = np.lib.stride_tricks.as_strided(data, (len(data) - width + 1, width), (1, 1), writeable=False)
         return windows[starts].reshape(-1), buffers.offsets_of(sizes)
     return buffers.gather(data, starts, sizes)
-
-
-def _letters(codes: Bytes) -> pa.Array:
-    """One-letter strings of codes, NULL for 0."""
-    mask = codes != 0
-    lengths = mask.astype(np.int64)
-    return buffers.strings(codes[mask], buffers.offsets_of(lengths), None if mask.all() else mask, pa.string())

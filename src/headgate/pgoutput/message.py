@@ -292,7 +292,6 @@ class StreamPrepare:
     flags: int = 0
 
 
-Change = Insert | Update | Delete
 Message = (
     Begin
     | Commit

@@ -18,7 +18,6 @@ from headgate.types import buffers
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 XLOG_HEADER = 25
 """Bytes of XLogData before the message: w, start, end, send time."""

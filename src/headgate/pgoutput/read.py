@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
-from headgate.errors import PostgresError
+from headgate.errors import PostgresError, Severity
 from headgate.pgoutput import message as m
 
 
@@ -121,20 +121,16 @@ def read_frame(data: bytes) -> m.Frame:
 
 
 def read_reply(data: bytes) -> m.Reply:
-    """Reads what a subscriber sends in one CopyData while it receives."""
+    """Read the reply that a subscriber sends in one CopyData. As in PostgreSQL, bytes after the reply are ignored."""
     if not data:
         raise violation("no data left in message")
     r = MessageReader(data)
     tag = r.byte()
-    reply: m.Reply
     if tag == ord("r"):
-        reply = m.StatusUpdate(r.lsn(), r.lsn(), r.lsn(), r.int64(), r.byte() != 0)
-    elif tag == ord("h"):
-        reply = m.HotStandbyFeedback(r.int64(), r.uint32(), r.uint32(), r.uint32(), r.uint32())
-    else:
-        raise violation(f'unexpected message type "{chr(tag)}"')
-    r.finish()
-    return reply
+        return m.StatusUpdate(r.lsn(), r.lsn(), r.lsn(), r.int64(), r.byte() != 0)
+    if tag == ord("h"):
+        return m.HotStandbyFeedback(r.int64(), r.uint32(), r.uint32(), r.uint32(), r.uint32())
+    raise PostgresError("08P01", f'unexpected message type "{chr(tag)}"', severity=Severity.FATAL)
 
 
 def read(data: bytes, *, streamed: bool = False) -> m.Message:

@@ -1,13 +1,12 @@
 """A row filter: bound to its table, checked, printed, and made into the Column that decides on a row.
 
-`bind_filter` serves CREATE and ALTER PUBLICATION; `load` what the catalog stored; `match` and `combined` the publisher. What is
+`bind_filter` serves CREATE and ALTER PUBLICATION; `load` what the catalog stored; `match` the publisher. What is
 accepted here can be decided with exactly PostgreSQL's meaning: a filter that cannot be compiled is refused with 0A000 when it
 is bound, never evaluated approximately.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -108,7 +107,6 @@ _ROW_TYPE = 2**31
 def bind_filter(
     where: ParseNode,
     relation: FilterRelation,
-    source_text: str = "",
     *,
     types: registry.TypeRegistry | None = None,
     forms: TextSettings = PLAIN,
@@ -116,8 +114,8 @@ def bind_filter(
     """Binds the WHERE of CREATE/ALTER PUBLICATION to the table.
 
     Raises PostgreSQL's errors of analysis (42804, 42703, 42883, 22P02 …), 0A000 ``invalid publication WHERE expression`` with
-    DETAIL for what PostgreSQL refuses, and 0A000 with the reason for what cannot be compiled exactly. `source_text` is the
-    query string that the node's locations count in (kept for callers that print it); `forms` says what the filter's constants mean.
+    DETAIL for what PostgreSQL refuses, and 0A000 with the reason for what cannot be compiled exactly.
+    `forms` says what the filter's constants mean.
     """
     refuse_named_arguments(where)
     context = BindContext(construct="PUBLICATION WHERE", types=types or registry.known(), forms=forms, opaque_subquery=True)
@@ -143,15 +141,3 @@ def match(row_filter: RowFilter, row: Column) -> Column:
 
     names = {each.key: row.getField(each.name) for each in walk(row_filter.expression) if isinstance(each, ColumnRef)}
     return F.coalesce(compiler.compile(row_filter.expression, names), F.lit(False))
-
-
-def combined(filters: Iterable[RowFilter | None], row: Column) -> Column | None:
-    """Several publications' filters ORed (manual, 31.3.4): None, that is every row, if one of them has no filter."""
-    from pyspark.sql import functions as F
-
-    decided: Column | None = None
-    for each in filters:
-        if each is None:
-            return None
-        decided = match(each, row) if decided is None else decided | match(each, row)
-    return F.lit(False) if decided is None else decided

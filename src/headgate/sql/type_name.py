@@ -1,4 +1,4 @@
-"""The name of a type in a text that somebody else has written: taken apart and written anew, so that it is nothing but that.
+"""Parses a type name that someone else wrote, and rejects a text that is anything else.
 
 Called for what a publisher sends (`commands.subscription.applied_ddl`), which is data and never becomes part of a statement as it came.
 """
@@ -16,25 +16,15 @@ LONGEST = 1000
 """Characters; names have 63 bytes at most."""
 
 
-def rewritten(text: str) -> str:
-    """The same type's name in quotes of our own, as ``numeric(10, 2)[]``; 08P01 for what is anything but the name of a type."""
-    return _taken_apart(text)[1]
-
-
 def parsed(text: str) -> pb.TypeName:
-    """The same as a TypeName, for a statement that is made as a tree."""
-    return _taken_apart(text)[0]
-
-
-def _taken_apart(text: str) -> tuple[pb.TypeName, str]:
+    """Parse the name of a type for a statement that is built as a tree. Raise 08P01 if the text is anything else."""
     name = _name(text) if len(text) <= LONGEST else None
     if name is not None:
         alone = grammar.parse(f"{_CAST}text")
         alone.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(name)
-        written: str = grammar.deparse(alone)
-        # whatever else stands there (FROM, an alias, a second statement) makes it longer than the cast alone
-        if written == grammar.deparse(grammar.parse(_CAST + text)):
-            return name, written.removeprefix(_CAST)
+        # anything else in the text (FROM, an alias, a second statement) makes it longer than the cast alone
+        if grammar.deparse(alone) == grammar.deparse(grammar.parse(_CAST + text)):
+            return name
     raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
 
 

@@ -354,8 +354,3 @@ class Worker:
     def _leave(self) -> None:
         if self.backend is not None:
             self.node.activity.leave(self.backend.pid)
-
-
-def log_line(text: str, *values: object) -> None:
-    """A LOG line of the subscriber."""
-    _log.info(text, *values)

@@ -24,7 +24,7 @@ _LETTER = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v"
 _ESCAPED = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _NO_TEXT = b"\xff"
 """A byte that no UTF-8 has."""
-_NEWLINE, _BACKSLASH, _RETURN = 0x0A, 0x5C, 0x0D
+_NEWLINE, _BACKSLASH = 0x0A, 0x5C
 
 
 def whole_rows(chunk: bytes | bytearray, after: int = 0) -> int:

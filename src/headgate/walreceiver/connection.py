@@ -2,7 +2,7 @@
 
 Used by CREATE, ALTER and DROP SUBSCRIPTION, by apply workers and table syncs. One thread at a time; a stopped `Waker` ends every wait.
 
-States: idle → (START_REPLICATION) streaming → (`end_streaming`, or the publisher's end) closed. Errors are PostgresError, as the link's:
+States: idle → (START_REPLICATION) streaming → (the publisher's end) closed. Errors are PostgresError, as the link's:
 of the connection 08006, of the publisher `PublisherError`, whose text callers put behind their own
 (``could not create replication slot "s": ERROR:  …``) with ``raise … from``.
 """
@@ -217,17 +217,6 @@ class PublisherConnection(Link):
                 self._flush()
         except psycopg.Error as error:
             self._raise_end("could not send data to WAL stream", error)
-
-    def end_streaming(self) -> None:
-        """Sends CopyDone and reads the stream to its end; what still arrives is dropped."""
-        try:
-            self._pgconn.put_copy_end()
-            self._flush()
-        except psycopg.Error as error:
-            raise PostgresError("08006", f"could not send end-of-streaming message to primary: {self._error(error)}") from error
-        while self.streaming:
-            if self.receive() is not None:
-                self._wait(None)
 
     # ---- COPY -------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from headgate.errors import PostgresError, Severity
 from headgate.lsn import Lsn
 from headgate.pgoutput import message as m
 from headgate.pgoutput import write
+from headgate.pgoutput.read import read_reply
 from headgate.publisher.stream import Stream, StreamRequest
 from headgate.storage.spark import job_group
 from headgate.storage.transaction.log import now
@@ -222,28 +223,19 @@ class Sender:
             raise PostgresError("08P01", f'invalid standby message type "{message.kind}"', severity=Severity.FATAL)
 
     def _reply(self, body: bytes) -> None:
-        if not body:
-            raise PostgresError("08P01", "no data left in message")
-        if body[:1] == b"r":
-            if len(body) < 34:
-                raise PostgresError("08P01", "insufficient data left in message")
-            written, flushed, applied = (Lsn(int.from_bytes(body[at : at + 8], "big")) for at in (1, 9, 17))
-            self._positions(written, flushed, applied, int.from_bytes(body[25:33], "big", signed=True))
-            if body[33]:
+        reply = read_reply(body)
+        if isinstance(reply, m.StatusUpdate):
+            self._confirm(reply)
+            if reply.reply_requested:
                 self._keepalive(ask=False)
-        elif body[:1] == b"h":
-            if len(body) < 25:
-                raise PostgresError("08P01", "insufficient data left in message")
-        else:
-            raise PostgresError("08P01", f'unexpected message type "{chr(body[0])}"', severity=Severity.FATAL)
         self._last_reply = time.monotonic()
         self._asked = False
 
-    def _positions(self, written: Lsn, flushed: Lsn, applied: Lsn, reply_time: int) -> None:
-        # nobody has what has not happened: what is confirmed is never sent again
+    def _confirm(self, reply: m.StatusUpdate) -> None:
+        # a position beyond the log's end would confirm entries that do not exist yet, and they would never be sent
         end = max(self.node.engine.log.end, self.statistics.sent)
-        written, flushed, applied = (min(each, end) for each in (written, flushed, applied))
-        self.statistics.replied(written, flushed, applied, reply_time)
+        written, flushed, applied = (min(Lsn(position), end) for position in (reply.written, reply.flushed, reply.applied))
+        self.statistics.replied(written, flushed, applied, reply.send_time)
         self.node.senders.heard()
         if flushed:
             self.node.slots.confirm(self.name, flushed)

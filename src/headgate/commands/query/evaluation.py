@@ -22,9 +22,7 @@ from headgate.commands.query.plan import PlanColumn, col, reference
 from headgate.commands.session import Session
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin, rewriting
-from headgate.expression.binding import binder, literal
-from headgate.expression.binding.coercion import coerce
-from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding import literal
 from headgate.expression.binding.context import BindContext
 from headgate.expression.node import (
     ArrayExpr,
@@ -251,19 +249,6 @@ class Evaluation:
 def table_oid_keys(key: str) -> tuple[str, str]:
     """The keys of the columns that hold tableoid and its name, of the key that the scope gives to tableoid."""
     return key, f"{key}::regclass"
-
-
-def assigned(expression: Expression, target: TypeRef, column: str, context: BindContext) -> Expression:
-    """The expression as it enters a column (an assignment cast)."""
-    return binder.assign(expression, target, column, context)
-
-
-def cast(expression: Expression, target: TypeRef, context: BindContext) -> Expression:
-    """An implicit coercion that is known to exist."""
-    result = coerce(expression, target, Reach.IMPLICIT, context)
-    if result is None:
-        raise PostgresError("42846", f"cannot cast type {context.show_type(expression.type.oid)} to {context.show_type(target.oid)}")
-    return result
 
 
 def lit_null(target: TypeRef) -> Column:

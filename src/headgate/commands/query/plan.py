@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 from headgate.expression.binding.scope import Scope, ScopeColumn, ScopeTable
 from headgate.expression.node import ColumnRef, Const, Expression, TypeRef
 from headgate.storage.spark.column_name import quoted
-from headgate.types import registry
 
 
 @dataclass(frozen=True)
@@ -101,6 +100,3 @@ def renamed(columns: Sequence[PlanColumn], aliases: Sequence[str]) -> list[PlanC
     """The columns under the names of an alias list, as far as it goes."""
     names = list(aliases) + [each.name for each in columns[len(aliases) :]]
     return [replace(each, name=name) for each, name in zip(columns, names, strict=True)]
-
-
-UNKNOWN_TEXT = TypeRef(registry.TEXT, -1, 100)

@@ -33,7 +33,6 @@ from headgate.errors import PostgresError, not_supported
 from headgate.sql.parser import parse, position, unwrap
 from headgate.storage.transaction.transaction import Transaction
 
-IDENTIFIER_BYTES = 63
 _ON_COMMIT = {pb.ONCOMMIT_DELETE_ROWS: temporary_tables.DELETE_ROWS, pb.ONCOMMIT_DROP: temporary_tables.DROP}
 
 

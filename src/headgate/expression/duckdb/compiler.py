@@ -39,11 +39,6 @@ def compile(expression: n.Expression, env: Env) -> str:  # noqa: A001 (as the ot
     return handler(expression, env)
 
 
-def text(expression: n.Expression, env: Env) -> str:
-    """The SQL of an expression's text form."""
-    return cast.text(expression, compile(expression, env), env)
-
-
 def sort_key(expression: n.Expression, env: Env) -> str:
     """SQL that orders, and is equal, as the expression's values are in PostgreSQL."""
     return comparison.sort_key(expression, compile(expression, env), env)

@@ -104,11 +104,6 @@ def unistr(text: str) -> str:
     return "".join(done)
 
 
-def to_hex(number: int, bits: int) -> str:
-    """The digits of a number's two's complement."""
-    return f"{number & (2**bits - 1):x}"
-
-
 def to_encoding(text: str, encoding: str) -> bytes:
     """The text's bytes in an encoding; 22P05 for a character that it does not have."""
     codec = _codec(encoding)

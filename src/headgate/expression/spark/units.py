@@ -57,9 +57,6 @@ def truncation_unit(value: Value, what: str) -> Unit:
     return Unit(_UNITS.get(written[:_LENGTH], ""), written)
 
 
-interval_unit = truncation_unit
-
-
 def field_unit(value: Value, what: str) -> Unit:
     """The field of EXTRACT and date_part."""
     written = _lowered(value, what)

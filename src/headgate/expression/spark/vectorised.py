@@ -65,11 +65,6 @@ def scalar(function: Callable[..., Any], result: Rep, *, strict: bool = True, ra
     return lambda node, args: call(function, result, args, strict=strict, raises=raises)
 
 
-def batch(function: Callable[..., pa.Array], result: Rep, *, strict: bool = True, raises: bool = True) -> SparkForm:
-    """The builder of a call of `function` on whole Arrow arrays of plain values, for a IMPLEMENTATIONS table."""
-    return lambda node, args: call_batch(function, result, args, strict=strict, raises=raises)
-
-
 def call(
     function: Callable[..., Any],
     result: Rep,

@@ -11,7 +11,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
-_SEQUENCE, _OID, _FIRST = 0x30, 0x06, 0xA0
+_FIRST = 0xA0
 _HASHES = {
     "2a864886f70d010104": "sha256",  # md5WithRSAEncryption: RFC 5929 has SHA-256 for MD5 and SHA-1
     "2a864886f70d010105": "sha256",  # sha1WithRSAEncryption

@@ -8,7 +8,7 @@ channel. What must hold: a malformed body raises PostgresError 08P01 with Postgr
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate.errors import Notice, PostgresError, Severity
@@ -200,11 +200,6 @@ def copy_response(kind: bytes, columns: int, *, binary: bool) -> bytes:
     return message(kind, struct.pack(f"!bh{columns}h", code, columns, *([code] * columns)))
 
 
-def copy_data(data: bytes) -> bytes:
-    """CopyData."""
-    return message(b"d", data)
-
-
 def notification(pid: int, channel: str, payload: str, encoding: Encoding = UTF8) -> bytes:
     """NotificationResponse."""
     return message(b"A", struct.pack("!i", pid) + _text(channel, encoding) + _text(payload, encoding))
@@ -279,8 +274,3 @@ def startup_parameters(body: bytes) -> dict[str, str]:
     if reader.rest:
         raise bad
     return parameters
-
-
-def join(frames: Iterable[bytes]) -> bytes:
-    """Several frames in one buffer."""
-    return b"".join(frames)

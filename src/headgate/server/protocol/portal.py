@@ -163,11 +163,6 @@ class RowSource:
             if batch.num_rows:
                 return batch
 
-    def exhausted(self) -> bool:
-        """Whether no row is left (may compute the next batch to know)."""
-        self._rest = self._next()
-        return self._rest is None
-
     def close(self) -> None:
         """Stops whatever computes the rows."""
         close = getattr(self.result.batches, "close", None)

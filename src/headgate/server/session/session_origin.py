@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 from headgate.storage.transaction.log import OriginProgress
 
@@ -33,12 +32,6 @@ class OriginUsers:
 
     def __init__(self) -> None:
         self._pids: dict[str, int] = {}
-
-    def check_free(self, name: str, ident: int, pid: int | None = None) -> None:
-        """55006 if another process than `pid` uses the origin."""
-        user = self._pids.get(name)
-        if user is not None and user != pid:
-            raise PostgresError("55006", f"replication origin with ID {ident} is already active for PID {user}")
 
     def enter(self, name: str, pid: int) -> None:
         """A process uses the origin from now on."""

@@ -182,12 +182,6 @@ def plain_equality(kind: TypeRef) -> bool:
     return not stored_as_text(kind.oid, kind.typmod) or (described.one_text and described.key is not None)
 
 
-def require_plain_equality(kind: TypeRef, clause: str) -> None:
-    """0A000 where stored values cannot be compared directly."""
-    if not plain_equality(kind):
-        raise not_supported(f"{clause} of values of type {registry.format_type(kind.oid)} is not supported")
-
-
 def check_distinct(sorts: Sequence[Sort], targets: Sequence[SelectItem], *, on: bool) -> None:
     """42P10 when SELECT DISTINCT sorts by something that it does not select."""
     if on:

@@ -78,11 +78,6 @@ def minus(micros: int, text: str) -> int:
     return _moved(micros, normal(text).negated())
 
 
-def plus_flipped(text: str, micros: int) -> int:
-    """interval + timestamp."""
-    return plus(micros, text)
-
-
 @functools.lru_cache(maxsize=64)
 def _zone(name: str) -> time_zone.Zone:
     return time_zone.find(name)
@@ -173,13 +168,6 @@ def minus_moment(one: int, other: int) -> str:
         raise PostgresError("22008", "cannot subtract infinite timestamps")
     days, micros = interval.split((one - other + 2**63) % 2**64 - 2**63, DAY)  # PostgreSQL 15 lets it wrap
     return Interval(0, days, micros).print()
-
-
-def minus_date(one: int, other: int) -> int:
-    """date_mi."""
-    if INFINITE_DAY in (abs(one), abs(other)):
-        raise PostgresError("22008", "cannot subtract infinite dates")
-    return one - other
 
 
 def age(one: int, other: int) -> str:

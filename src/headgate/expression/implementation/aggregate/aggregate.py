@@ -51,7 +51,3 @@ class AggregateImplementation:
     def known(self, found: Function) -> bool:
         """Whether Spark's form knows the aggregate with these arguments."""
         return not found.arguments or self.takes(found.arguments[0])
-
-
-Table = dict[str, AggregateImplementation]
-"""Entries by the aggregate's name."""

@@ -43,11 +43,6 @@ def named(settings: Mapping[str, str]) -> Store | None:
     )
 
 
-def is_named(settings: Mapping[str, str]) -> bool:
-    """Whether data_location names an object store; 22023 where it names one that is not known."""
-    return named(settings) is not None
-
-
 def of(path: UPath) -> Store:
     """The store in which a path is."""
     return next(store for store in STORES if store.scheme == path.protocol)
