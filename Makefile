@@ -32,11 +32,12 @@ test-all: setup  ## Everything at length, some hours: a line for each part with 
 soak: setup  ## A chain of servers under load and faults, compared at quiet points (MINUTES=120)
 	@$(BIN)/python -m tests.system.soak --minutes $(or $(MINUTES),5) $(SOAK)
 
-check: setup  ## Format, lint, types, floors, tests that declare a long time and are not marked slow
+check: setup  ## Format, lint, types, floors, dead code, tests that declare a long time and are not marked slow
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/vulture
 	@$(BIN)/python -m pytest --collect-only -q >/dev/null
 
 format: setup  ## Format the code and mend what ruff can mend
