@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from typing import Any
+from dataclasses import replace
 
 from rich.cells import cell_len
 from tests.conftest import HEADGATE
 
 from headgate.cli.status import shown, span
 from headgate.cli.watch import screen
+from headgate.server.monitoring.snapshot import PoolReport, SlotReport, SparkReport, StatusReport, load
+from headgate.subscriber.snapshot import CopyReport, FailureReport, LeftOut, OtherType, Problem, SubscriptionReport, Unfilled
+from headgate.supervision import Health
 
-SUBSCRIPTION: dict[str, Any] = {
-    "name": "s", "database": "d", "state": "retrying after an error", "tables_waiting": [], "tables_resync": {"public.u": "copy"}, "tables": 1, "tables_synced": 1, "copied_rows": 1,
-    "copied_bytes": 7, "applied_rows": 1, "applied_transactions": 1, "applied_bytes": 120, "applied_lsn": "0/1", "applied_at": 90.0,
-    "skipped_rows": 1, "connected": False, "lag_bytes": 0, "lag_seconds": 35.0, "types": [], "left_out": [{"table": "public.t", "changes": 1}],
-    "unfilled": [{"column": "public.t.c", "rows": 1}], "last_error": None, "problems": [],
-    "copies": [],
-}  # fmt: skip
+SUBSCRIPTION = SubscriptionReport(
+    name="s", database="d", publications=("p",), state="retrying after an error", starved_of=None, problems=(), missing_publications=(),
+    left_out=(LeftOut("public.t", 1),), types=(), unfilled=(Unfilled("public.t.c", 1),), tables=1, tables_synced=1, tables_waiting=(),
+    tables_resync={"public.u": "copy"}, table_states={"ready": 1}, copies=(), copied_rows=1, copied_bytes=7, applied_transactions=1,
+    applied_rows=1, applied_bytes=120, batches=1, seconds={"merge": 0.5}, skipped_rows=1, conflicts={}, received_lsn=None,
+    applied_lsn="0/1", applied_at=90.0, connected=False, lag_bytes=0, lag_seconds=35.0, failing=True, last_error=None, apply_errors=1,
+    sync_errors=0,
+)  # fmt: skip
+REPORT = StatusReport(time=100.0, log_end="0/0", subscriptions=(SUBSCRIPTION,), slots=())
+COPY = CopyReport("public.t", 300_000, 1, None, 20_000.0, None, 0.1)
+SLOT = SlotReport("r", "d", "streaming", None, None, "reserved", None, 0, "0/0", 1 << 20, None, 0, 0)
+
+
+def test_a_report_is_read_back_from_json_as_it_was() -> None:
+    failure = FailureReport(90.0, None, "23505", "Delete the row.", "duplicate key", None, None, None)
+    subscription = replace(SUBSCRIPTION, copies=(COPY,), types=(OtherType("public.t.d", "int4", "int8"),), last_error=failure)
+    spark = SparkReport("local[2]", None, None, 1, 2, 3, 4, 5, 6)
+    report = replace(
+        REPORT,
+        subscriptions=(subscription,),
+        slots=(SLOT,),
+        spark=spark,
+        problems=(Problem("slot", "s", "m", None),),
+        threads=(Health("launcher", False, 1, "it broke"),),
+        pools=(PoolReport("walsenders", "max_wal_senders", 3, 3, ("s",), True, "Raise it."),),
+    )
+    assert load(json.loads(json.dumps(report, default=vars))) == report
+
+
+def test_the_report_of_another_version_is_read_as_far_as_it_is_known() -> None:
+    report = load({"time": 1.0, "log_end": "0/0", "subscriptions": [], "slots": [], "a_later_key": 1})
+    assert (report.healthy, report.spark) == (None, None)
 
 
 def test_one_is_singular_and_what_is_not_connected_says_so() -> None:
-    lines = list(shown({"time": 100.0, "subscriptions": [SUBSCRIPTION], "slots": [], "log_end": "0/0"}))
+    lines = list(shown(REPORT))
     assert [line.strip() for line in lines[2:10]] == [
         "tables   1 of 1 synchronized",
         "again    public.u: copied again, as asked for",
@@ -35,38 +64,40 @@ def test_one_is_singular_and_what_is_not_connected_says_so() -> None:
 
 
 def test_a_copy_shows_its_rows_their_estimate_its_speed_and_the_time_that_is_left() -> None:
-    copy = {"table": "public.t", "rows": 300_000, "bytes": 1, "rows_per_second": 20_000.0, "still_seconds": 0.1}
     for estimated, expected in (
         ((1_200_000, 45.0), "copying  public.t: 300,000 of about 1,200,000 rows, 20,000 rows/s, 45.0 s left"),
         ((None, None), "copying  public.t: 300,000 rows, 20,000 rows/s"),
     ):
-        report = {**SUBSCRIPTION, "copies": [{**copy, "estimated_rows": estimated[0], "seconds_left": estimated[1]}]}
-        lines = shown({"time": 100.0, "subscriptions": [report], "slots": [], "log_end": "0/0"})
+        copy = replace(COPY, estimated_rows=estimated[0], seconds_left=estimated[1])
+        lines = shown(replace(REPORT, subscriptions=(replace(SUBSCRIPTION, copies=(copy,)),)))
         assert expected in [line.strip() for line in lines]
 
 
 def test_problems_come_first_with_what_to_do() -> None:
-    problem = {"kind": "pool", "subject": "out of walsenders", "message": "3 of 3 in use", "to_do": "Raise it."}
-    report = {"time": 100.0, "problems": [problem], "subscriptions": [SUBSCRIPTION], "slots": [], "log_end": "0/0"}
-    assert list(shown(report))[:3] == ["\nProblems: 1", "  out of walsenders: 3 of 3 in use", "    to do    Raise it."]
+    problem = Problem("pool", "out of walsenders", "3 of 3 in use", "Raise it.")
+    assert list(shown(replace(REPORT, problems=(problem,))))[:3] == [
+        "\nProblems: 1",
+        "  out of walsenders: 3 of 3 in use",
+        "    to do    Raise it.",
+    ]
 
 
 def watched(count: int, problems: int, *, width: int = 80, height: int = 23) -> list[str]:
     """The lines that --watch shows of a node with so many subscriptions, of which the last have problems."""
-    told = [{"kind": "subscription", "subject": f'subscription "s{n}"', "message": "x" * 200, "to_do": None} for n in range(problems)]
-    found = [
-        {
-            **SUBSCRIPTION,
-            "name": f"s{number:03}",
-            "state": "streaming",
-            "lag_seconds": 0.0,
-            "problems": told[max(0, number - count + problems) :][:1] if number >= count - problems else [],
-        }
+    told = tuple(Problem("subscription", f'subscription "s{n}"', "x" * 200, None) for n in range(problems))
+    found = tuple(
+        replace(
+            SUBSCRIPTION,
+            name=f"s{number:03}",
+            state="streaming",
+            lag_seconds=0.0,
+            problems=told[max(0, number - count + problems) :][:1] if number >= count - problems else (),
+        )
         for number in range(count)
-    ]
-    slots = [{"state": "streaming", "lag_bytes": 1 << 20}, {"state": "inactive", "lag_bytes": 5}]
-    before = {"time": 98.0, "subscriptions": [{**each, "applied_rows": 0} for each in found]}
-    return screen({"time": 100.0, "problems": told, "subscriptions": found, "slots": slots, "log_end": "0/0"}, before, width, height)
+    )
+    slots = (SLOT, replace(SLOT, state="inactive", lag_bytes=5))
+    before = replace(REPORT, time=98.0, subscriptions=tuple(replace(subscription, applied_rows=0) for subscription in found))
+    return screen(replace(REPORT, problems=told, subscriptions=found, slots=slots), before, width, height)
 
 
 def test_watch_fits_the_terminal_with_trouble_first() -> None:
@@ -87,10 +118,10 @@ def test_watch_fits_the_terminal_with_trouble_first() -> None:
 
 
 def test_watch_shows_how_far_a_copy_is_and_how_fast_rows_come() -> None:
-    copy = {"rows": 25, "estimated_rows": 100, "seconds_left": 75.0}
-    now = {**SUBSCRIPTION, "state": "copying", "copies": [copy], "applied_rows": 0, "copied_rows": 5000}
-    before = {"time": 98.0, "subscriptions": [{**SUBSCRIPTION, "applied_rows": 0, "copied_rows": 1000}]}
-    [_, line] = screen({"time": 100.0, "problems": [], "subscriptions": [now], "slots": []}, before, 80, 23)
+    copy = replace(COPY, rows=25, estimated_rows=100, seconds_left=75.0)
+    now = replace(SUBSCRIPTION, state="copying", copies=(copy,), applied_rows=0, copied_rows=5000)
+    before = replace(REPORT, time=98.0, subscriptions=(replace(SUBSCRIPTION, applied_rows=0, copied_rows=1000),))
+    [_, line] = screen(replace(REPORT, subscriptions=(now,)), before, 80, 23)
     assert line.split("  ")[-1].split()[-1] == "2,000"
     assert "copying 25 %, 75.0 s" in line
 

@@ -16,18 +16,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from headgate.cli import pidfile, probe
 from headgate.cli.control import check_directory
 from headgate.cli.message import count, out
-
-if TYPE_CHECKING:
-    from headgate.server.monitoring.status_report import SlotReport, StatusReport
-    from headgate.subscriber.report import CopyReport, SubscriptionReport
+from headgate.server.monitoring.snapshot import SlotReport, StatusReport, load
+from headgate.subscriber.snapshot import CopyReport, SubscriptionReport
 
 FILE = "headgate.status"
 SECONDS = 10.0
@@ -55,8 +53,14 @@ class Found:
     """A node that runs: what it says, and why it accepts no connections."""
 
     running: pidfile.Running
-    report: StatusReport | None
+    document: Mapping[str, Any] | None
+    """The report as JSON, which may be of a node of another version."""
     trouble: str | None
+
+    @property
+    def report(self) -> StatusReport | None:
+        """The report as this version has it."""
+        return None if self.document is None else load(self.document)
 
 
 def look(data_dir: Path) -> Found | None:
@@ -64,28 +68,29 @@ def look(data_dir: Path) -> Found | None:
     running = pidfile.read(data_dir)
     if running is None or not pidfile.alive(data_dir):
         return None
-    report = _ask(data_dir, running.pid) if running.ready else None
-    return Found(running, report, _trouble(running, report))
+    document = _ask(data_dir, running.pid) if running.ready else None
+    return Found(running, document, _trouble(running, document))
 
 
 def _as_json(found: Found | None) -> str:
     if found is None:
         return '{"running": false, "healthy": false}'
-    well, report = found.trouble is None, found.report
-    problems = [] if report is None else [*report.get("problems", ())]
-    if not well and all(one["kind"] != "node" for one in problems):
+    well, document = found.trouble is None, found.document
+    problems = [] if document is None else [*document.get("problems", ())]
+    if not well and all(problem["kind"] != "node" for problem in problems):
         problems.insert(0, {"kind": "node", "subject": "node", "message": str(found.trouble), "to_do": None})
-    if well and report is None:
+    if well and document is None:
         problems.append({"kind": "node", "subject": "node", "message": "it does not answer with its status", "to_do": None})
     own = {"running": well, "pid": found.running.pid, "accepting": well, "trouble": found.trouble}
-    return json.dumps({**(report or {}), **own, "healthy": not problems, "problems": problems}, indent=2)
+    return json.dumps({**(document or {}), **own, "healthy": not problems, "problems": problems}, indent=2)
 
 
 def condition(found: Found) -> str:
     """Return in one line whether the node does what it should."""
     told = ""
-    if found.report is not None and "problems" in found.report:  # a node of an earlier version does not report them
-        problems = found.report["problems"]
+    report = found.report
+    if report is not None and report.healthy is not None:  # a node of an earlier version does not report it
+        problems = report.problems
         told = f", {count(len(problems), 'problem')}" if problems else ", healthy"
     return f"node {'is running' if found.trouble is None else 'does not accept connections'} (PID: {found.running.pid}){told}"
 
@@ -100,11 +105,11 @@ def lines(data_dir: Path, found: Found | None) -> Iterator[str]:
         yield f"headgate: {found.trouble}"
     if (data_dir / pidfile.OPTIONS_FILE).exists():
         yield (data_dir / pidfile.OPTIONS_FILE).read_text().rstrip("\n")
-    if found.report is not None:
-        yield from shown(found.report)
+    if (report := found.report) is not None:
+        yield from shown(report)
 
 
-def _trouble(running: pidfile.Running, report: StatusReport | None) -> str | None:
+def _trouble(running: pidfile.Running, document: Mapping[str, Any] | None) -> str | None:
     """Why the node accepts no connections, None if it does."""
     if running.status == pidfile.Status.STARTING:
         return "it is starting up"
@@ -113,10 +118,10 @@ def _trouble(running: pidfile.Running, report: StatusReport | None) -> str | Non
     found = probe.trouble(running)
     if found is None:
         return None
-    return found if report is None or not report.get("trouble") else str(report["trouble"])
+    return found if document is None or not document.get("trouble") else str(document["trouble"])
 
 
-def _ask(data_dir: Path, pid: int) -> StatusReport | None:
+def _ask(data_dir: Path, pid: int) -> Mapping[str, Any] | None:
     """The node's report; None if it does not answer."""
     path = data_dir / FILE
     asked = time.time()
@@ -125,7 +130,7 @@ def _ask(data_dir: Path, pid: int) -> StatusReport | None:
     while time.monotonic() < until:
         if path.exists() and path.stat().st_mtime >= asked - 0.01:
             with contextlib.suppress(ValueError):  # on a full disk it is written in place
-                found: StatusReport = json.loads(path.read_text())
+                found: dict[str, Any] = json.loads(path.read_text())
                 if found["time"] >= asked:
                     return found
         time.sleep(_POLL)
@@ -135,50 +140,46 @@ def _ask(data_dir: Path, pid: int) -> StatusReport | None:
 def shown(report: StatusReport) -> Iterator[str]:
     """The report as lines for a person."""
     yield from _problems(report)
-    if "spark" in report:  # a node of an earlier version has not said it
-        spark = report["spark"]
-        executors = "" if spark["executors"] is None else f", {count(spark['executors'], 'executor')}"
-        ui = f", {spark['ui']}" if spark["ui"] else ""
-        yield f"\nSpark: {spark['master']}{executors}{ui}"
-        if "spark_segments" in spark:  # likewise
-            yield f"  segments {spark['driver_segments']} decoded by the driver, {spark['spark_segments']} by tasks"
-        yield f"  batches  {spark['driver_batches']} merged by the driver, {spark['spark_batches']} by tasks"
-        if "spark_changes" in spark:  # likewise
-            changes = spark["driver_changes"] + spark["spark_changes"]
-            yield f"  changes  {changes} applied, {spark['spark_changes'] / max(changes, 1):.0%} of them by tasks"
-    yield f"\nSubscriptions: {len(report['subscriptions'])}"
-    for one in report["subscriptions"]:
-        yield f"  {one['name']} (database {one['database']}): {one['state']}"
-        waiting = f", waiting: {', '.join(one['tables_waiting'])}" if one["tables_waiting"] else ""
-        yield f"    tables   {one['tables_synced']} of {one['tables']} synchronized{waiting}"
-        for table, method in one["tables_resync"].items():
+    if (spark := report.spark) is not None:
+        executors = "" if spark.executors is None else f", {count(spark.executors, 'executor')}"
+        ui = f", {spark.ui}" if spark.ui else ""
+        yield f"\nSpark: {spark.master}{executors}{ui}"
+        yield f"  segments {spark.driver_segments} decoded by the driver, {spark.spark_segments} by tasks"
+        yield f"  batches  {spark.driver_batches} merged by the driver, {spark.spark_batches} by tasks"
+        changes = spark.driver_changes + spark.spark_changes
+        yield f"  changes  {changes} applied, {spark.spark_changes / max(changes, 1):.0%} of them by tasks"
+    yield f"\nSubscriptions: {len(report.subscriptions)}"
+    for one in report.subscriptions:
+        yield f"  {one.name} (database {one.database}): {one.state}"
+        waiting = f", waiting: {', '.join(one.tables_waiting)}" if one.tables_waiting else ""
+        yield f"    tables   {one.tables_synced} of {one.tables} synchronized{waiting}"
+        for table, method in one.tables_resync.items():
             yield f"    again    {table}: {_AGAIN[method]}"
-        for copy in one["copies"]:
+        for copy in one.copies:
             yield f"    copying  {_copying(copy)}"
-        yield f"    copied   {count(one['copied_rows'], 'row')}, {size(one['copied_bytes'])}"
-        last = "" if one["applied_at"] is None else f", the last {span(report['time'] - one['applied_at'])} ago"
+        yield f"    copied   {count(one.copied_rows, 'row')}, {size(one.copied_bytes)}"
+        last = "" if one.applied_at is None else f", the last {span(report.time - one.applied_at)} ago"
         yield (
-            f"    applied  {count(one['applied_rows'], 'row change')} in {count(one['applied_transactions'], 'transaction')},"
-            f" {size(one['applied_bytes'])}, up to {one['applied_lsn'] or 'unknown'}{last}"
+            f"    applied  {count(one.applied_rows, 'row change')} in {count(one.applied_transactions, 'transaction')},"
+            f" {size(one.applied_bytes)}, up to {one.applied_lsn or 'unknown'}{last}"
         )
-        if one["skipped_rows"]:
-            yield f"    skipped  {count(one['skipped_rows'], 'change')} of rows that are not here"
-        yield f"    lag      {_lag(one)}{'' if one['connected'] or one['lag_bytes'] is None else ', not connected'}"
+        if one.skipped_rows:
+            yield f"    skipped  {count(one.skipped_rows, 'change')} of rows that are not here"
+        yield f"    lag      {_lag(one)}{'' if one.connected or one.lag_bytes is None else ', not connected'}"
         yield from _differences(one)
-        if (failure := one["last_error"]) is not None:
-            where = f" ({failure['table']})" if failure["table"] else ""
-            word = "error   " if one["failing"] else "was over"
-            yield f"    {word} {_moment(failure['time'])}{where}: {failure['message']}"
-            for name in ("detail", "context"):
-                if failure[name]:
-                    yield f"             {failure[name]}"
-    yield f"\nReplication slots: {len(report['slots'])} (end of the log: {report['log_end']})"
-    for slot in report["slots"]:
-        client = f", client {slot['client']}" if slot["client"] else ""
-        yield f"  {slot['name']} (database {slot['database']}): {slot['state']}{client}"
-        if slot.get("invalidation_reason"):
-            yield f"             invalidated: {slot['invalidation_reason']}"
-        yield f"    sent     {count(slot['transactions'], 'transaction')}, {size(slot['bytes'])}, confirmed {slot['confirmed_lsn']}"
+        if (failure := one.last_error) is not None:
+            where = f" ({failure.table})" if failure.table else ""
+            word = "error   " if one.failing else "was over"
+            yield f"    {word} {_moment(failure.time)}{where}: {failure.message}"
+            for text in filter(None, (failure.detail, failure.context)):
+                yield f"             {text}"
+    yield f"\nReplication slots: {len(report.slots)} (end of the log: {report.log_end})"
+    for slot in report.slots:
+        client = f", client {slot.client}" if slot.client else ""
+        yield f"  {slot.name} (database {slot.database}): {slot.state}{client}"
+        if slot.invalidation_reason:
+            yield f"             invalidated: {slot.invalidation_reason}"
+        yield f"    sent     {count(slot.transactions, 'transaction')}, {size(slot.bytes)}, confirmed {slot.confirmed_lsn}"
         yield f"    lag      {_lag(slot)}"
 
 
@@ -187,27 +188,26 @@ _AGAIN = {"copy": "copied again, as asked for", "difference": "compared and made
 
 def _problems(report: StatusReport) -> Iterator[str]:
     """Yield what is wrong, with what to do about it."""
-    found = report.get("problems", ())
-    if found:
-        yield f"\nProblems: {len(found)}"
-    for one in found:
-        yield f"  {one['subject']}: {one['message']}"
-        if one["to_do"]:
-            yield f"    to do    {one['to_do']}"
+    if report.problems:
+        yield f"\nProblems: {len(report.problems)}"
+    for one in report.problems:
+        yield f"  {one.subject}: {one.message}"
+        if one.to_do:
+            yield f"    to do    {one.to_do}"
 
 
 def _copying(copy: CopyReport) -> str:
     """How far a copy is."""
-    whole = "" if copy["estimated_rows"] is None else f" of about {copy['estimated_rows']:,}"
-    left = "" if copy["seconds_left"] is None else f", {span(copy['seconds_left'])} left"
-    return f"{copy['table']}: {copy['rows']:,}{whole} rows, {copy['rows_per_second']:,.0f} rows/s{left}"
+    whole = "" if copy.estimated_rows is None else f" of about {copy.estimated_rows:,}"
+    left = "" if copy.seconds_left is None else f", {span(copy.seconds_left)} left"
+    return f"{copy.table}: {copy.rows:,}{whole} rows, {copy.rows_per_second:,.0f} rows/s{left}"
 
 
 def _differences(one: SubscriptionReport) -> Iterator[str]:
     """What is here otherwise than there, and what was left out."""
-    differing = [f"types    {column['column']}: {column['there']} there, {column['here']} here" for column in one["types"]]
-    differing += [f"unfilled {gap['column']}: {count(gap['rows'], 'row')} that the publisher has values for" for gap in one["unfilled"]]
-    differing += [f"left out {table['table']}: {count(table['changes'], 'change')}" for table in one["left_out"]]
+    differing = [f"types    {column.column}: {column.there} there, {column.here} here" for column in one.types]
+    differing += [f"unfilled {gap.column}: {count(gap.rows, 'row')} that the publisher has values for" for gap in one.unfilled]
+    differing += [f"left out {table.table}: {count(table.changes, 'change')}" for table in one.left_out]
     for line in differing[:LINES]:
         yield f"    {line}"
     if len(differing) > LINES:
@@ -215,10 +215,10 @@ def _differences(one: SubscriptionReport) -> Iterator[str]:
 
 
 def _lag(one: SubscriptionReport | SlotReport) -> str:
-    if one["lag_bytes"] is None:
+    if one.lag_bytes is None:
         return "unknown"
-    seconds = one["lag_seconds"]
-    return size(one["lag_bytes"]) + ("" if seconds is None else f", {span(seconds)}")
+    seconds = one.lag_seconds
+    return size(one.lag_bytes) + ("" if seconds is None else f", {span(seconds)}")
 
 
 def span(seconds: float) -> str:

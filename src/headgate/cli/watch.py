@@ -11,14 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from headgate.cli import status
 from headgate.cli.control import check_directory
-
-if TYPE_CHECKING:
-    from headgate.server.monitoring.status_report import StatusReport
-    from headgate.subscriber.report import CopyReport, SubscriptionReport
+from headgate.server.monitoring.snapshot import StatusReport
+from headgate.subscriber.snapshot import CopyReport, SubscriptionReport
 
 SECONDS = 2.0
 WIDTHS = (18, 12, 20, 9, 8, 8)
@@ -41,12 +38,13 @@ def watch(data_dir: Path, *, verbose: bool) -> None:
     with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
         while True:
             found = status.look(data_dir)
-            if verbose or found is None or found.report is None:
+            report = None if found is None else found.report
+            if verbose or found is None or report is None:
                 lines = list(status.lines(data_dir, found))
             else:
                 head = f"headgate: {status.condition(found)}"
-                lines = [head, *screen(found.report, before, console.width, console.height - 1)]
-                before = found.report
+                lines = [head, *screen(report, before, console.width, console.height - 1)]
+                before = report
             live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
             time.sleep(SECONDS)
 
@@ -54,16 +52,16 @@ def watch(data_dir: Path, *, verbose: bool) -> None:
 def screen(report: StatusReport, before: StatusReport | None, width: int, height: int) -> list[str]:
     """Return the report as at most `height` lines; `before`: the report of the look before, to which rates refer."""
     rates = {} if before is None else _rates(before, report)
-    problems = [f"! {one['subject']}: {one['message']}" for one in report["problems"]]
-    ordered = sorted(report["subscriptions"], key=_rank)
-    slots = [_slots(report)] if report["slots"] else []
+    problems = [f"! {one.subject}: {one.message}" for one in report.problems]
+    ordered = sorted(report.subscriptions, key=_rank)
+    slots = [_slots(report)] if report.slots else []
     room = height - 1 - len(slots)  # without the titles
     most = max(_FEW, room - len(ordered) - 1)
     lines = [*_first(problems, most, "problems"), *([] if not problems else [""])]
-    rows = [_row(one, rates.get((one["database"], one["name"]))) for one in ordered]
+    rows = [_row(one, rates.get((one.database, one.name))) for one in ordered]
     fit = max(1, room - len(lines))
     if len(rows) > fit:
-        left = Counter(one["state"] for one in ordered[fit - 1 :])
+        left = Counter(one.state for one in ordered[fit - 1 :])
         rows = [*rows[: fit - 1], f"and {sum(left.values())} more: {', '.join(f'{count} {state}' for state, count in left.most_common())}"]
     return [_cut(line, width) for line in (*lines, _cells(TITLES), *rows, *slots)][:height]
 
@@ -76,35 +74,35 @@ def _first(lines: Sequence[str], most: int, what: str) -> list[str]:
 
 def _rank(one: SubscriptionReport) -> tuple[bool, bool, float, str]:
     """Those with trouble first, then those that are not streaming, then by lag."""
-    return not one["problems"], one["state"] in _GOOD, -(one["lag_seconds"] or 0.0), one["name"]
+    return not one.problems, one.state in _GOOD, -(one.lag_seconds or 0.0), one.name
 
 
 def _rates(before: StatusReport, now: StatusReport) -> Mapping[tuple[str, str], float]:
     def rows(report: StatusReport) -> dict[tuple[str, str], int]:
-        return {(one["database"], one["name"]): one["applied_rows"] + one["copied_rows"] for one in report["subscriptions"]}
+        return {(one.database, one.name): one.applied_rows + one.copied_rows for one in report.subscriptions}
 
-    old, seconds = rows(before), max(now["time"] - before["time"], 1e-3)
+    old, seconds = rows(before), max(now.time - before.time, 1e-3)
     return {key: max(0, count - old[key]) / seconds for key, count in rows(now).items() if key in old}
 
 
 def _row(one: SubscriptionReport, rate: float | None) -> str:
-    copies = [copy for copy in one["copies"] if copy["estimated_rows"]]
-    state = _copying(copies) if copies and one["state"] == "copying" else one["state"]
-    lag = "" if one["lag_seconds"] is None else status.span(one["lag_seconds"])
+    copies = [copy for copy in one.copies if copy.estimated_rows]
+    state = _copying(copies) if copies and one.state == "copying" else one.state
+    lag = "" if one.lag_seconds is None else status.span(one.lag_seconds)
     rows = "" if rate is None else f"{rate:,.0f}"
-    return _cells((one["name"], one["database"], state, f"{one['tables_synced']}/{one['tables']}", lag, rows))
+    return _cells((one.name, one.database, state, f"{one.tables_synced}/{one.tables}", lag, rows))
 
 
 def _copying(copies: Sequence[CopyReport]) -> str:
     """How far the running copies of a subscription are, together."""
-    done = sum(copy["rows"] for copy in copies) / sum(copy["estimated_rows"] or 0 for copy in copies)
-    left = max((copy["seconds_left"] or 0.0 for copy in copies), default=0.0)
+    done = sum(copy.rows for copy in copies) / sum(copy.estimated_rows or 0 for copy in copies)
+    left = max((copy.seconds_left or 0.0 for copy in copies), default=0.0)
     return f"copying {min(100.0, 100 * done):.0f} %, {status.span(left)}"
 
 
 def _slots(report: StatusReport) -> str:
-    states = Counter(slot["state"] for slot in report["slots"])
-    most = max(slot["lag_bytes"] for slot in report["slots"])
+    states = Counter(slot.state for slot in report.slots)
+    most = max(slot.lag_bytes for slot in report.slots)
     return f"slots: {', '.join(f'{count} {state}' for state, count in states.most_common())}, at most {status.size(most)} behind"
 
 

@@ -1,7 +1,7 @@
 """How each subscription and its tables do, for `headgate status`, for metrics and for pg_stat_subscription_rel.
 
 State, tables, rows and bytes, lag, the last error and what to do about it. Called by the server. What is counted is in the launcher's
-`Ledger` (`subscription_statistics`). Times are seconds since 1970, LSNs text.
+`Ledger` (`subscription_statistics`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from headgate.catalog import database as databases
 from headgate.catalog.replication import origin as origins
@@ -22,6 +22,7 @@ from headgate.lsn import Lsn
 from headgate.sql.names import quote_ident
 from headgate.subscriber.advice import LEFT_OUT, NO_PUBLICATION, NO_TABLES, STUCK, Subject, advice, raise_setting
 from headgate.subscriber.apply.apply_worker import BEHIND, ApplyWorker
+from headgate.subscriber.snapshot import CopyReport, FailureReport, LeftOut, OtherType, Problem, SubscriptionReport, Unfilled
 from headgate.subscriber.subscription_statistics import Account, Failure
 from headgate.subscriber.synchronization.table_sync import SyncWorker
 from headgate.walreceiver.progress import ReceiverPosition
@@ -54,15 +55,6 @@ SILENT_SECONDS = 20.0
 Titles = Mapping[int, tuple[str, str]]
 
 
-class Problem(TypedDict):
-    """Something that keeps a node from doing what it should; `kind` is one of `server.monitoring.problem.KINDS`."""
-
-    kind: str
-    subject: str
-    message: str
-    to_do: str | None
-
-
 @dataclass(frozen=True)
 class TableReport:
     """A table of a subscription, or one whose changes are left out: then it has no `state`."""
@@ -79,98 +71,6 @@ class TableReport:
     left_out: int
     resync: str | None = None
     """How the table is synchronized again, asked for or under way."""
-
-
-class LeftOut(TypedDict):
-    """A published table that is not in the subscription, and how many of its changes were left out."""
-
-    table: str
-    changes: int
-
-
-class OtherType(TypedDict):
-    """A column whose type is another here."""
-
-    column: str
-    there: str
-    here: str | None
-
-
-class Unfilled(TypedDict):
-    """A column with rows that lack what the publisher has."""
-
-    column: str
-    rows: int
-
-
-class ColumnDifferences(TypedDict):
-    """The columns that are not as the publisher has them."""
-
-    types: list[OtherType]
-    unfilled: list[Unfilled]
-
-
-class FailureReport(TypedDict):
-    """The last error of a subscription, and what to do about it."""
-
-    time: float
-    table: str | None
-    sqlstate: str
-    advice: str
-    message: str
-    detail: str | None
-    hint: str | None
-    context: str | None
-
-
-class CopyReport(TypedDict):
-    """A copy in progress; `estimated_rows` is the publisher's estimate, null if it has none."""
-
-    table: str
-    rows: int
-    bytes: int
-    estimated_rows: int | None
-    rows_per_second: float
-    seconds_left: float | None
-    still_seconds: float
-
-
-class SubscriptionReport(ColumnDifferences):
-    """A subscription, as it stands in JSON."""
-
-    name: str
-    database: str
-    publications: list[str]
-    state: str
-    starved_of: str | None
-    problems: list[Problem]
-    missing_publications: list[str]
-    left_out: list[LeftOut]
-    tables: int
-    tables_synced: int
-    tables_waiting: list[str]
-    tables_resync: dict[str, str]
-    table_states: dict[str, int]
-    copies: list[CopyReport]
-    copied_rows: int
-    copied_bytes: int
-    applied_transactions: int
-    applied_rows: int
-    applied_bytes: int
-    batches: int
-    seconds: dict[str, float]
-    skipped_rows: int
-    conflicts: dict[str, int]
-    received_lsn: str | None
-    applied_lsn: str | None
-    applied_at: float | None
-    connected: bool
-    lag_bytes: int | None
-    lag_seconds: float | None
-    failing: bool
-    last_error: FailureReport | None
-    apply_errors: int
-    sync_errors: int
 
 
 def subscription_report(launcher: Launcher) -> list[SubscriptionReport]:
@@ -263,8 +163,8 @@ def _entry(
     error = None if account.failure is None else _failure(cursor, subscription, account.failure, titles)
     found: list[tuple[str, str | None]] = []
     if failing and error is not None:
-        table = "" if error["table"] is None else f" (table {error['table']})"
-        found.append((f"{state}: {error['message']}{table}", error["advice"]))
+        table = "" if error.table is None else f" (table {error.table})"
+        found.append((f"{state}: {error.message}{table}", error.advice))
     elif state == "disabled" and subscription.disable_on_error and any(errors):
         found.append((f"{state}, and disable_on_error is on: see the server log for the error", "ALTER SUBSCRIPTION {name} ENABLE"))
     if starved_of is not None:
@@ -284,47 +184,44 @@ def _entry(
         )
     found += _to_do(account, state, [_title(titles, oid) for oid in left_out])
     subject, name = f'subscription "{subscription.name}" of database "{database}"', quote_ident(subscription.name)
-    return {
-        "name": subscription.name,
-        "database": database,
-        "publications": list(subscription.publications),
-        "state": state,
-        "starved_of": starved_of,
-        "problems": [
-            {"kind": "subscription", "subject": subject, "message": message, "to_do": to_do and to_do.replace("{name}", name)}
-            for message, to_do in found
-        ],
-        "missing_publications": list(account.missing_publications),
-        "left_out": sorted(
-            (LeftOut(table=_title(titles, oid), changes=count) for oid, count in left_out.items()), key=lambda each: each["table"]
-        ),
-        **_columns(cursor, subscription),
-        "tables": len(tables),
-        "tables_synced": len(tables) - len(waiting),
-        "tables_waiting": [_title(titles, rel.relation) for rel in waiting],
-        "tables_resync": {_title(titles, oid): method for oid, method in again.items()},
-        "table_states": dict(Counter(TABLE_STATES[rel.state] for rel in tables)),
-        "copies": [_copy(_title(titles, oid), copy) for oid, copy in copies],
-        "copied_rows": account.copied.changes + sum(copy.arrived[0] for _, copy in copies),
-        "copied_bytes": account.copied.bytes + sum(copy.arrived[1] for _, copy in copies),
-        "applied_transactions": account.applied.transactions,
-        "applied_rows": account.applied.changes,
-        "applied_bytes": account.applied.bytes,
-        "batches": account.applied.batches,
-        "seconds": {**account.applied.seconds, **account.copied.seconds},
-        "skipped_rows": account.applied.missing,
-        "conflicts": dict(account.conflicts),
-        "received_lsn": None if apply is None or apply.position is None else str(apply.position.received),
-        "applied_lsn": _applied_lsn(cursor, subscription, apply),
-        "applied_at": account.applied.moment,
-        "connected": streaming,
-        "lag_bytes": None if known is None else known.bytes,
-        "lag_seconds": lag,
-        "failing": failing,
-        "last_error": error,
-        "apply_errors": errors[0],
-        "sync_errors": errors[1],
-    }
+    types, unfilled = _columns(cursor, subscription)
+    return SubscriptionReport(
+        name=subscription.name,
+        database=database,
+        publications=tuple(subscription.publications),
+        state=state,
+        starved_of=starved_of,
+        problems=tuple(Problem("subscription", subject, message, to_do and to_do.replace("{name}", name)) for message, to_do in found),
+        missing_publications=tuple(account.missing_publications),
+        left_out=tuple(sorted((LeftOut(_title(titles, oid), count) for oid, count in left_out.items()), key=lambda table: table.table)),
+        types=types,
+        unfilled=unfilled,
+        tables=len(tables),
+        tables_synced=len(tables) - len(waiting),
+        tables_waiting=tuple(_title(titles, rel.relation) for rel in waiting),
+        tables_resync={_title(titles, oid): method for oid, method in again.items()},
+        table_states=dict(Counter(TABLE_STATES[rel.state] for rel in tables)),
+        copies=tuple(_copy(_title(titles, oid), copy) for oid, copy in copies),
+        copied_rows=account.copied.changes + sum(copy.arrived[0] for _, copy in copies),
+        copied_bytes=account.copied.bytes + sum(copy.arrived[1] for _, copy in copies),
+        applied_transactions=account.applied.transactions,
+        applied_rows=account.applied.changes,
+        applied_bytes=account.applied.bytes,
+        batches=account.applied.batches,
+        seconds={**account.applied.seconds, **account.copied.seconds},
+        skipped_rows=account.applied.missing,
+        conflicts=dict(account.conflicts),
+        received_lsn=None if apply is None or apply.position is None else str(apply.position.received),
+        applied_lsn=_applied_lsn(cursor, subscription, apply),
+        applied_at=account.applied.moment,
+        connected=streaming,
+        lag_bytes=None if known is None else known.bytes,
+        lag_seconds=lag,
+        failing=failing,
+        last_error=error,
+        apply_errors=errors[0],
+        sync_errors=errors[1],
+    )
 
 
 def _applied_lsn(cursor: CatalogCursor, subscription: Subscription, apply: Worker | None) -> str | None:
@@ -361,26 +258,24 @@ def _copy(table: str, copy: InitialCopy) -> CopyReport:
     rows, size = copy.arrived
     speed = rows / max(time.monotonic() - copy.began, 1e-3)
     left = None if copy.estimate is None or not speed else max(0, copy.estimate - rows) / speed
-    return {
-        "table": table,
-        "rows": rows,
-        "bytes": size,
-        "estimated_rows": copy.estimate,
-        "rows_per_second": speed,
-        "seconds_left": left,
-        "still_seconds": copy.still,
-    }
+    return CopyReport(
+        table=table,
+        rows=rows,
+        bytes=size,
+        estimated_rows=copy.estimate,
+        rows_per_second=speed,
+        seconds_left=left,
+        still_seconds=copy.still,
+    )
 
 
-def _columns(cursor: CatalogCursor, subscription: Subscription) -> ColumnDifferences:
+def _columns(cursor: CatalogCursor, subscription: Subscription) -> tuple[tuple[OtherType, ...], tuple[Unfilled, ...]]:
     """The columns that are not as the publisher has them: of another type, or with rows that lack what is a default there."""
     listed = subscription_column.of_subscription(cursor, subscription.oid)
     titles = subscriptions.titles(cursor, subscription.database, {relation for relation, _ in listed})
     found = [(f"{_title(titles, relation)}.{each.name}", each) for relation, each in listed]
-    return {
-        "types": [{"column": name, "there": each.type, "here": each.local_type} for name, each in found if each.local_type],
-        "unfilled": [{"column": name, "rows": each.unfilled} for name, each in found if each.unfilled],
-    }
+    types = tuple(OtherType(name, column.type, column.local_type) for name, column in found if column.local_type)
+    return types, tuple(Unfilled(name, column.unfilled) for name, column in found if column.unfilled)
 
 
 def _lasts(failure: Failure, apply: Worker | None, waiting: list[SubscriptionRel]) -> bool:
@@ -421,16 +316,16 @@ def _failure(cursor: CatalogCursor, subscription: Subscription, failure: Failure
     title = titles.get(failure.relation or 0)
     table = None if title is None else ".".join(map(quote_ident, title))
     subject = Subject(subscription.name, "the owner" if owner is None else owner.name, subscription.conninfo, table)
-    return {
-        "time": failure.moment,
-        "table": None if failure.relation is None else _title(titles, failure.relation),
-        "sqlstate": error.sqlstate,
-        "advice": advice(error, subject),
-        "message": error.message,
-        "detail": error.detail,
-        "hint": error.hint,
-        "context": error.context,
-    }
+    return FailureReport(
+        time=failure.moment,
+        table=None if failure.relation is None else _title(titles, failure.relation),
+        sqlstate=error.sqlstate,
+        advice=advice(error, subject),
+        message=error.message,
+        detail=error.detail,
+        hint=error.hint,
+        context=error.context,
+    )
 
 
 def _title(titles: Titles, oid: int) -> str:

@@ -26,11 +26,11 @@ from headgate.server.monitoring import status_report
 from headgate.server.monitoring.metrics_port import Render
 from headgate.server.monitoring.problem import KINDS
 from headgate.storage.spark.application.heap import usage
+from headgate.subscriber.snapshot import SubscriptionReport
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
     from headgate.storage.statistics import Shares
-    from headgate.subscriber.report import SubscriptionReport
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 _SUBSCRIPTION = ("database", "subscription")
@@ -98,25 +98,25 @@ class _Reading:
         yield _counter("transactions", "Transactions by their end.", ("database", "end"), ends)
         yield _counter("deadlocks", "Waits that would not have ended.", ("database",), (((n,), c.deadlocks) for n, c in counts.items()))
         yield _counter("log_bytes", "The end of the transaction log: an LSN as a number.", (), [((), int(node.engine.log.end))])
-        threads = [((one["name"],), one) for one in self.report["threads"]]
-        yield _gauge("thread_running", "Whether a background thread works.", ("thread",), ((key, t["running"]) for key, t in threads))
-        yield _counter("thread_failures", "Errors of background threads.", ("thread",), ((key, t["failures"]) for key, t in threads))
+        threads = [((one.name,), one) for one in self.report.threads]
+        yield _gauge("thread_running", "Whether a background thread works.", ("thread",), ((key, t.running) for key, t in threads))
+        yield _counter("thread_failures", "Errors of background threads.", ("thread",), ((key, t.failures) for key, t in threads))
         prepared = len(node.engine.prepared.all())
         yield _gauge("prepared_transactions", "Transactions that wait for COMMIT PREPARED.", (), [((), prepared)])
 
     def of_problems(self) -> Iterator[Metric]:
         """Yield what is wrong."""
-        yield _gauge("healthy", "1 if there is no problem.", (), [((), self.report["healthy"])])
-        counts = Counter(one["kind"] for one in self.report["problems"])
+        yield _gauge("healthy", "1 if there is no problem.", (), [((), bool(self.report.healthy))])
+        counts = Counter(one.kind for one in self.report.problems)
         yield _gauge("problems", "What headgate status shows as problems.", ("kind",), [((kind,), counts[kind]) for kind in KINDS])
-        yield _gauge("unreadable_tables", "Tables whose files cannot be read.", (), [((), len(self.report["unreadable"]))])
+        yield _gauge("unreadable_tables", "Tables whose files cannot be read.", (), [((), len(self.report.unreadable))])
 
     def of_pools(self) -> Iterator[Metric]:
         """Yield the use of bounded pools."""
-        found = [((one["name"],), one) for one in self.report["pools"]]
-        yield _gauge("pool_used", "Places of a pool that are in use.", ("pool",), [(key, one["used"]) for key, one in found])
-        yield _gauge("pool_limit", "Places that a pool has.", ("pool",), [(key, one["limit"]) for key, one in found])
-        yield _gauge("pool_starved", "1 if a request found no place in the pool.", ("pool",), [(key, one["starved"]) for key, one in found])
+        found = [((one.name,), one) for one in self.report.pools]
+        yield _gauge("pool_used", "Places of a pool that are in use.", ("pool",), [(key, one.used) for key, one in found])
+        yield _gauge("pool_limit", "Places that a pool has.", ("pool",), [(key, one.limit) for key, one in found])
+        yield _gauge("pool_starved", "1 if a request found no place in the pool.", ("pool",), [(key, one.starved) for key, one in found])
 
     def of_storage(self) -> Iterator[Metric]:
         """Memory, tables, files, disk."""
@@ -143,73 +143,35 @@ class _Reading:
         yield _shares("decoded_changes", "Changes in these segments, by who decoded and applied them.", statistics.changes)
         yield _counter("compactions", "How often a table's small files have been put together.", (), [((), statistics.compactions)])
         yield _counter("compacted_files", "Files that have been put together.", (), [((), statistics.compacted_files)])
-        free = [((disk["name"],), disk["free_bytes"]) for disk in self.report["disks"]]
+        free = [((disk.name,), disk.free_bytes) for disk in self.report.disks]
         yield _gauge("disk_free_bytes", "Free space of the file systems.", ("folder",), free)
 
     def of_subscriptions(self) -> Iterator[Metric]:
         """What subscriptions do."""
         from headgate.subscriber.report import STATES, TABLE_STATES
 
-        found = [((one["database"], one["name"]), one) for one in self.report["subscriptions"]]
-
-        def each(of: Callable[[SubscriptionReport], float | None]) -> Values:
-            return [(key, value) for key, one in found if (value := of(one)) is not None]
+        found = [((one.database, one.name), one) for one in self.report.subscriptions]
 
         def inner(of: Callable[[SubscriptionReport], Mapping[str, float]]) -> Values:
             return [((*key, label), value) for key, one in found for label, value in of(one).items()]
 
         yield _gauge("subscription_state", "1 for the state that it is in.", (*_SUBSCRIPTION, "state"),
-                     [((*key, state), float(one["state"] == state)) for key, one in found for state in STATES])  # fmt: skip
-        yield _gauge("subscription_connected", "Whether it receives from its publisher.", _SUBSCRIPTION, each(lambda one: one["connected"]))
-        yield _gauge("subscription_failing", "Whether its last error is not got over.", _SUBSCRIPTION, each(lambda one: one["failing"]))
-        yield _gauge(
-            "subscription_lag_bytes",
-            "Publisher's log that was heard of and is not applied.",
-            _SUBSCRIPTION,
-            each(lambda one: one["lag_bytes"]),
-        )
-        yield _gauge("subscription_lag_seconds", "Since when it is behind; without a connection, since the last word.", _SUBSCRIPTION,
-                     each(lambda one: one["lag_seconds"]))  # fmt: skip
-        yield _gauge(
-            "subscription_last_applied_timestamp_seconds",
-            "When the last change was applied.",
-            _SUBSCRIPTION,
-            each(lambda one: one["applied_at"]),
-        )
-        yield _counter("subscription_applied_rows", "Row changes applied.", _SUBSCRIPTION, each(lambda one: one["applied_rows"]))
-        yield _counter(
-            "subscription_applied_bytes", "Bytes of the messages applied.", _SUBSCRIPTION, each(lambda one: one["applied_bytes"])
-        )
-        yield _counter(
-            "subscription_applied_transactions", "Transactions applied.", _SUBSCRIPTION, each(lambda one: one["applied_transactions"])
-        )
-        yield _counter("subscription_batches", "Commits that applied them.", _SUBSCRIPTION, each(lambda one: one["batches"]))
-        yield _counter("subscription_copied_rows", "Rows of first copies.", _SUBSCRIPTION, each(lambda one: one["copied_rows"]))
-        yield _counter("subscription_copied_bytes", "Bytes of first copies.", _SUBSCRIPTION, each(lambda one: one["copied_bytes"]))
-        yield _counter("subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner(lambda one: one["seconds"]))
-        yield _counter(
-            "subscription_skipped_rows",
-            "Rows to update or delete that were not here.",
-            _SUBSCRIPTION,
-            each(lambda one: one["skipped_rows"]),
-        )
-        left_out = [(key, sum(table["changes"] for table in one["left_out"])) for key, one in found]
+                     [((*key, state), float(one.state == state)) for key, one in found for state in STATES])  # fmt: skip
+        for make, name, what, field in _OF_A_SUBSCRIPTION:
+            values = [(key, value) for key, one in found if (value := getattr(one, field)) is not None]
+            yield make(name, what, _SUBSCRIPTION, values)
+        yield _counter("subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner(lambda one: one.seconds))
+        left_out = [(key, sum(table.changes for table in one.left_out)) for key, one in found]
         yield _gauge("subscription_left_out_changes", "Changes of published tables that are not in it.", _SUBSCRIPTION, left_out)
-        yield _counter(
-            "subscription_conflicts",
-            "Errors that a row here was the cause of.",
-            (*_SUBSCRIPTION, "sqlstate"),
-            inner(lambda one: one["conflicts"]),
-        )
-        errors = [
-            ((*key, kind), count) for key, one in found for kind, count in (("apply", one["apply_errors"]), ("sync", one["sync_errors"]))
-        ]
+        conflicts = inner(lambda one: one.conflicts)
+        yield _counter("subscription_conflicts", "Errors that a row here was the cause of.", (*_SUBSCRIPTION, "sqlstate"), conflicts)
+        errors = inner(lambda one: {"apply": one.apply_errors, "sync": one.sync_errors})
         yield _counter("subscription_errors", "Errors of its workers, as pg_stat_subscription_stats.", (*_SUBSCRIPTION, "worker"), errors)
-        copies = [((*key, copy["table"]), copy) for key, one in found for copy in one["copies"]]
-        yield _gauge("copy_rows", "Rows that have come of a copy in progress.", _TABLE, [(key, copy["rows"]) for key, copy in copies])
-        estimates = [(key, copy["estimated_rows"]) for key, copy in copies if copy["estimated_rows"] is not None]
+        copies = [((*key, copy.table), copy) for key, one in found for copy in one.copies]
+        yield _gauge("copy_rows", "Rows that have come of a copy in progress.", _TABLE, [(key, copy.rows) for key, copy in copies])
+        estimates = [(key, copy.estimated_rows) for key, copy in copies if copy.estimated_rows is not None]
         yield _gauge("copy_estimated_rows", "The publisher's estimate of the rows of the table.", _TABLE, estimates)
-        states = inner(lambda one: {state: one["table_states"].get(state, 0) for state in TABLE_STATES.values()})
+        states = inner(lambda one: {state: one.table_states.get(state, 0) for state in TABLE_STATES.values()})
         yield _gauge("subscription_tables", "Tables by synchronization state.", (*_SUBSCRIPTION, "state"), states)
 
     def of_tables(self) -> Iterator[Metric]:
@@ -228,24 +190,19 @@ class _Reading:
                      ((key, one.left_out) for key, one in found))  # fmt: skip
         yield _gauge("table_state", "1 with the synchronization state as a label.", (*_TABLE, "state"),
                      (((*key, TABLE_STATES[one.state]), 1.0) for key, one in found if one.state))  # fmt: skip
-        whole = sum(one["tables"] + len(one["left_out"]) for one in self.report["subscriptions"])
+        whole = sum(one.tables + len(one.left_out) for one in self.report.subscriptions)
         yield _gauge("tables_without_metrics", "Tables beyond metrics_tables.", (), [((), max(0, whole - most))])
 
     def of_slots(self) -> Iterator[Metric]:
         """What slots hold back and send."""
-        found = [((one["database"] or "", one["name"]), one) for one in self.report["slots"]]
-        pinned = [(label, one["pinned_bytes"]) for label, one in found]
-        yield _gauge("slot_pinned_bytes", "Log that is kept for the slot.", _SLOT, pinned)
-        unconfirmed = [(label, one["lag_bytes"]) for label, one in found]
-        yield _gauge("slot_lag_bytes", "Log that its client has not confirmed.", _SLOT, unconfirmed)
-        lag = [(label, one["lag_seconds"]) for label, one in found if one["lag_seconds"] is not None]
-        yield _gauge("slot_lag_seconds", "Time until the client confirmed.", _SLOT, lag)
-        states = [((*label, state), float(one["state"] == state)) for label, one in found for state in SLOT_STATES]
+        found = [((one.database or "", one.name), one) for one in self.report.slots]
+        for make, name, what, field in _OF_A_SLOT:
+            values = [(label, value) for label, one in found if (value := getattr(one, field)) is not None]
+            yield make(name, what, _SLOT, values)
+        states = [((*label, state), float(one.state == state)) for label, one in found for state in SLOT_STATES]
         yield _gauge("slot_state", "1 for the state that its walsender is in.", (*_SLOT, "state"), states)
-        kept = [((*label, state), float(one["wal_status"] == state)) for label, one in found for state in WAL_STATES]
+        kept = [((*label, state), float(one.wal_status == state)) for label, one in found for state in WAL_STATES]
         yield _gauge("slot_wal_status", "1 for its wal_status.", (*_SLOT, "status"), kept)
-        yield _counter("slot_sent_transactions", "Transactions decoded.", _SLOT, [(label, one["transactions"]) for label, one in found])
-        yield _counter("slot_sent_bytes", "Bytes decoded.", _SLOT, [(label, one["bytes"]) for label, one in found])
 
     def of_publications(self) -> Iterator[Metric]:
         """How many changes pass the publications."""
@@ -281,3 +238,28 @@ def _resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
+
+
+_OF_A_SUBSCRIPTION = (
+    (_gauge, "subscription_connected", "Whether it receives from its publisher.", "connected"),
+    (_gauge, "subscription_failing", "Whether its last error is not got over.", "failing"),
+    (_gauge, "subscription_lag_bytes", "Publisher's log that was heard of and is not applied.", "lag_bytes"),
+    (_gauge, "subscription_lag_seconds", "Since when it is behind; without a connection, since the last word.", "lag_seconds"),
+    (_gauge, "subscription_last_applied_timestamp_seconds", "When the last change was applied.", "applied_at"),
+    (_counter, "subscription_applied_rows", "Row changes applied.", "applied_rows"),
+    (_counter, "subscription_applied_bytes", "Bytes of the messages applied.", "applied_bytes"),
+    (_counter, "subscription_applied_transactions", "Transactions applied.", "applied_transactions"),
+    (_counter, "subscription_batches", "Commits that applied them.", "batches"),
+    (_counter, "subscription_copied_rows", "Rows of first copies.", "copied_rows"),
+    (_counter, "subscription_copied_bytes", "Bytes of first copies.", "copied_bytes"),
+    (_counter, "subscription_skipped_rows", "Rows to update or delete that were not here.", "skipped_rows"),
+)
+"""Kind, name and description of a metric, and the field of `SubscriptionReport` that it shows."""
+_OF_A_SLOT = (
+    (_gauge, "slot_pinned_bytes", "Log that is kept for the slot.", "pinned_bytes"),
+    (_gauge, "slot_lag_bytes", "Log that its client has not confirmed.", "lag_bytes"),
+    (_gauge, "slot_lag_seconds", "Time until the client confirmed.", "lag_seconds"),
+    (_counter, "slot_sent_transactions", "Transactions decoded.", "transactions"),
+    (_counter, "slot_sent_bytes", "Bytes decoded.", "bytes"),
+)
+"""The same of `SlotReport`."""

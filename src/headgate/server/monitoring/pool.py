@@ -10,15 +10,16 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from headgate.catalog.replication import origin as origins
+from headgate.server.monitoring.snapshot import PoolReport
 from headgate.subscriber.advice import raise_setting
 from headgate.subscriber.launcher import SYNC_WORKERS, WORKERS
+from headgate.subscriber.snapshot import SubscriptionReport
 
 if TYPE_CHECKING:
     from headgate.server.node import Node
-    from headgate.subscriber.report import SubscriptionReport
 
 MORE_TASKS = (
     "On this node: ALTER SYSTEM SET spark_master = 'local[…]' (a larger number), or on a cluster give it more cores (spark.cores.max),"
@@ -28,29 +29,17 @@ MEMORY = 30.0
 """Seconds during which a refused request counts as starvation: those who need a place try again sooner."""
 
 
-class PoolReport(TypedDict):
-    """A pool. `waiting` names the subscriptions whose workers wait for a place; `to_do` is null unless the pool is starved."""
-
-    name: str
-    setting: str
-    used: int
-    limit: int
-    waiting: list[str]
-    starved: bool
-    to_do: str | None
-
-
 def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolReport]:
     """Return the pools of a node, given the report of its subscriptions."""
     workers = node.launcher.workers()
     syncs = Counter(worker.subscription.oid for worker in workers if worker.relation is not None)
     kinds = Counter(backend.kind for backend in node.activity.all())
-    without_origin = [one["name"] for one in subscriptions if one["failing"] and _lacks_origin(one)]
+    without_origin = [one.name for one in subscriptions if one.failing and _lacks_origin(one)]
     with contextlib.closing(node.catalog.cursor()) as cursor:
         tracked = len(origins.all_progress(cursor))
 
     def waiting(setting: str) -> list[str]:
-        return [one["name"] for one in subscriptions if one["starved_of"] == setting]
+        return [one.name for one in subscriptions if one.starved_of == setting]
 
     def was_refused(moment: float) -> bool:
         return 0.0 < moment > time.monotonic() - MEMORY
@@ -59,17 +48,11 @@ def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolR
 
     def pool(name: str, setting: str, used: int, *, waits: Sequence[str] = (), refused_at: float = 0.0) -> PoolReport:
         starved = bool(waits) or was_refused(refused_at)
-        return {
-            "name": name,
-            "setting": setting,
-            "used": used,
-            "limit": node.settings.integer(setting),
-            "waiting": list(waits),
-            "starved": starved,
-            "to_do": raise_setting(setting, node.settings) if starved else None,
-        }
+        to_do = raise_setting(setting, node.settings) if starved else None
+        return PoolReport(name, setting, used, node.settings.integer(setting), tuple(waits), starved, to_do)
 
     refused = node.activity.refused_at
+    slow = f"A stage has waited for {tasks.waiting_seconds:.0f} s. {MORE_TASKS}" if tasks.waiting_seconds else None
     return [
         pool("logical replication workers", WORKERS, len(workers), waits=waiting(WORKERS)),
         pool("table syncs of a subscription", SYNC_WORKERS, max(syncs.values(), default=0), waits=waiting(SYNC_WORKERS)),
@@ -77,18 +60,10 @@ def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolR
         pool("replication slots", "max_replication_slots", len(node.slots.all()), refused_at=node.slots.refused_at),
         pool("walsenders", "max_wal_senders", kinds["walsender"], refused_at=refused.get("walsender", 0.0)),
         pool("connections", "max_connections", kinds["client backend"], refused_at=refused.get("client backend", 0.0)),
-        {
-            "name": "Spark tasks",
-            "setting": "spark_master",
-            "used": tasks.running,
-            "limit": tasks.places,
-            "waiting": [],
-            "starved": tasks.waiting_seconds > 0,
-            "to_do": f"A stage has waited for {tasks.waiting_seconds:.0f} s. {MORE_TASKS}" if tasks.waiting_seconds else None,
-        },
+        PoolReport("Spark tasks", "spark_master", tasks.running, tasks.places, (), tasks.waiting_seconds > 0, slow),
     ]
 
 
 def _lacks_origin(subscription: SubscriptionReport) -> bool:
-    error = subscription["last_error"]
-    return error is not None and error["message"].startswith("could not find free replication state slot")
+    error = subscription.last_error
+    return error is not None and error.message.startswith("could not find free replication state slot")
