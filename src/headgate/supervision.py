@@ -1,7 +1,8 @@
 """Background threads that must not end before they are told to, and what keeps their work from succeeding.
 
-`Supervised` runs `work` in a thread of its own. The listener, the launcher, the checkpointer, the watch of the log and that of the Java
-virtual machine are such threads; apply workers and table syncs have the launcher, sessions end with their clients.
+`Supervised` runs `work` in a thread of its own, and `Periodic` a `look` every few seconds. The listener, the launcher, the checkpointer,
+the watch of the log and that of the Java virtual machine are such threads. Apply workers and table syncs have the launcher, and sessions
+end with their clients.
 
     running     `work` runs
     resting     it raised: the error is in the log with its traceback, and `work` starts again after a pause that doubles from
@@ -62,8 +63,10 @@ class Obstacles:
 class Supervised:
     """See the module."""
 
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
+    def __init__(self, name: str, work: Callable[[], None], patience: float | None = None) -> None:
+        """`patience` is for how many seconds `stop` waits for the end of the work; None: until it has ended."""
         self.name = name
+        self._patience = patience
         self._work = work
         self.stopping = threading.Event()
         self._failures = 0
@@ -74,11 +77,11 @@ class Supervised:
         """Begins the work."""
         self._thread.start()
 
-    def stop(self, timeout: float | None = None) -> None:
-        """Sets `stopping`, which the work may wait on, and waits for its end; it does not start again."""
+    def stop(self) -> None:
+        """Set `stopping`, on which the work may wait, and wait for the end of the work; it does not start again."""
         self.stopping.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+            self._thread.join(self._patience)
 
     def health(self) -> Health:
         """How it does."""
@@ -104,6 +107,22 @@ class Supervised:
             if self.stopping.wait(pause):
                 return
             pause = min(pause * 2, LONGEST_PAUSE)
+
+
+class Periodic(Supervised):
+    """A supervised thread that calls `look` every `seconds`, first after the first `seconds`."""
+
+    def __init__(self, name: str, seconds: float, patience: float) -> None:
+        super().__init__(name, self._look_on, patience)
+        self._seconds = seconds
+
+    def look(self) -> None:
+        """Do the work once; a subclass has it."""
+        raise NotImplementedError
+
+    def _look_on(self) -> None:
+        while not self.stopping.wait(self._seconds):
+            self.look()
 
 
 def log_uncaught() -> None:

@@ -175,7 +175,7 @@ def test_what_is_no_request_is_refused(served) -> None:
         with socket.create_connection(("127.0.0.1", scrape.port)) as client:
             client.sendall(said)
             assert answer in client.recv(100)
-    assert scrape.thread.health().failures == 0
+    assert scrape.health().failures == 0
 
 
 def test_a_connection_ends_in_time_and_metrics_are_gathered_now_and_then(served, monkeypatch) -> None:

@@ -22,7 +22,7 @@ from tests.conftest import HEADGATE, Server, until
 
 from headgate.cli.pidfile import exists
 from headgate.server import reinitialize
-from headgate.supervision import Supervised
+from headgate.supervision import Periodic, Supervised
 
 SPARE = 16
 
@@ -144,7 +144,7 @@ def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFix
             raise OSError(24, "Too many open files")
         done.wait(10)
 
-    thread = Supervised("patient", work)
+    thread = Supervised("patient", work, patience=10)
     with caplog.at_level(logging.ERROR):
         thread.start()
         until(lambda: len(runs) == 3, "the work does not begin again", seconds=10)
@@ -152,7 +152,7 @@ def test_work_that_fails_is_logged_and_begins_again(caplog: pytest.LogCaptureFix
     said = [each for each in caplog.records if 'background thread "patient" failed' in each.getMessage()]
     assert [each.exc_info is not None for each in said] == [True, True]
     done.set()
-    thread.stop(10)
+    thread.stop()
     assert not thread.health().running
 
 
@@ -163,10 +163,34 @@ def test_work_that_rests_does_not_begin_again_once_it_is_stopped() -> None:
         runs.append(1)
         raise ValueError("never")
 
-    thread = Supervised("hopeless", work)
+    thread = Supervised("hopeless", work, patience=10)
     thread.start()
     until(lambda: thread.health().error is not None, "the error is not told", seconds=10)
-    thread.stop(10)
+    thread.stop()
     count = len(runs)
     assert not thread.health().running
     assert len(runs) == count
+
+
+class Counting(Periodic):
+    """Fails at its second look."""
+
+    def __init__(self) -> None:
+        super().__init__("counting", 0.001, patience=10)
+        self.looks = 0
+
+    def look(self) -> None:
+        self.looks += 1
+        if self.looks == 2:
+            raise ValueError("the second look")
+
+
+def test_a_periodic_thread_looks_until_it_is_stopped_also_after_a_look_that_failed() -> None:
+    thread = Counting()
+    thread.start()
+    until(lambda: thread.looks >= 4, "it does not look any more", seconds=10)
+    assert (thread.health().running, thread.health().failures) == (True, 1)
+    thread.stop()
+    looks = thread.looks
+    assert not thread.health().running
+    assert thread.looks == looks

@@ -133,7 +133,7 @@ def test_a_node_without_descriptors_said_that_the_thread_had_failed(
     try:
         made(engine, A)
         until(lambda: "it is tried again" in caplog.text, "nothing is said")
-        assert log.thread.health().running
+        assert log.health().running
         free.set()
         until(lambda: log.written == engine.log.end, "it is not tried again")
     finally:

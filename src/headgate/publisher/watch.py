@@ -16,25 +16,20 @@ if TYPE_CHECKING:
     from headgate.storage.transaction.log import TransactionLog
 
 
-class LogWatch:
+class LogWatch(Supervised):
     """The thread; `start`, then `watching` from any thread, `stop` at the end."""
 
     def __init__(self, log: TransactionLog) -> None:
+        super().__init__("log watch", self._watch, patience=5)
         self._log = log
         self._lock = threading.Lock()
         self._wakers: dict[int, Callable[[], None]] = {}
-        self._stopping = False
-        self.thread = Supervised("log watch", self._run)
-
-    def start(self) -> None:
-        """Begins to watch."""
-        self.thread.start()
 
     def stop(self) -> None:
-        """Ends the thread."""
-        self._stopping = True
+        """End the thread, also while it waits for the log."""
+        self.stopping.set()
         self._log.wake()
-        self.thread.stop(5)
+        super().stop()
 
     @contextlib.contextmanager
     def watching(self, wake: Callable[[], None]) -> Iterator[None]:
@@ -47,9 +42,9 @@ class LogWatch:
             with self._lock:
                 self._wakers.pop(id(wake), None)
 
-    def _run(self) -> None:
+    def _watch(self) -> None:
         seen = self._log.end
-        while not self._stopping:
+        while not self.stopping.is_set():
             if self._log.wait(seen, 1.0):
                 seen = self._log.end
                 with self._lock:

@@ -42,42 +42,38 @@ LOCK_SECONDS = 0.1
 MEGABYTE = 1 << 20
 
 
-class Checkpointer:
+class Checkpointer(Supervised):
     """See the module."""
 
     def __init__(self, node: Node) -> None:
+        super().__init__("checkpointer", self._watch, patience=30)
         self._node = node
         self._cleaner = Cleaner(node.engine)
         self._delta_checkpoints = DeltaCheckpoints(node.engine)
         self._one = threading.Lock()
         self._jobs = job_group.EndedJobs("checkpointer", "headgate checkpointer", self._check)
-        self.thread = Supervised("checkpointer", self._run)
         self._last, self._last_end = time.monotonic(), node.engine.log.end
 
-    def start(self) -> None:
-        """Begins to watch the log."""
-        self.thread.start()
-
     def stop(self) -> None:
-        """Ends the thread."""
-        self.thread.stopping.set()
+        """End the thread, also while it waits for executors."""
+        self.stopping.set()
         self._jobs.end()
-        self.thread.stop(30)
+        super().stop()
 
-    def _run(self) -> None:
+    def _watch(self) -> None:
         try:
             with self._jobs.entered(self._node.engine.spark.sparkContext):
-                self._work()
+                self._look_on()
         except PostgresError:
-            if not self.thread.stopping.is_set():
+            if not self.stopping.is_set():
                 raise
 
     def _check(self) -> None:
-        if self.thread.stopping.is_set():
+        if self.stopping.is_set():
             raise PostgresError("57P01", "terminating checkpointer due to administrator command")
 
-    def _work(self) -> None:
-        while not self.thread.stopping.wait(LOOK_SECONDS):
+    def _look_on(self) -> None:
+        while not self.stopping.wait(LOOK_SECONDS):
             if not self._node.catalog.is_usable():
                 reinitialize.give_up(self._node, f'catalog "{self._node.catalog.path}" cannot be used any more')
                 return

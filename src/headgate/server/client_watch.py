@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from headgate.supervision import Supervised
+from headgate.supervision import Periodic
 
 if TYPE_CHECKING:
     from headgate.server.monitoring.activity import Activity
@@ -19,27 +19,19 @@ LOOK_SECONDS = 0.25
 BY_LOST_CLIENT = ("08006", "connection to client lost")
 
 
-class ClientWatch:
+class ClientWatch(Periodic):
     """See the module."""
 
     def __init__(self, activity: Activity) -> None:
+        super().__init__("client watch", LOOK_SECONDS, patience=5)
         self._activity = activity
-        self.thread = Supervised("client watch", self._run)
 
-    def start(self) -> None:
-        """Begin to watch."""
-        self.thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self.thread.stop(5)
-
-    def _run(self) -> None:
-        while not self.thread.stopping.wait(LOOK_SECONDS):
-            now = time.monotonic()
-            for backend in self._activity.all():
-                due = backend.client_check_due
-                if due is not None and now >= due and backend.is_client_gone():
-                    backend.interrupts.terminate(BY_LOST_CLIENT)
-                    if backend.wake is not None:
-                        backend.wake()
+    def look(self) -> None:
+        """Terminate the sessions whose client has gone."""
+        now = time.monotonic()
+        for backend in self._activity.all():
+            due = backend.client_check_due
+            if due is not None and now >= due and backend.is_client_gone():
+                backend.interrupts.terminate(BY_LOST_CLIENT)
+                if backend.wake is not None:
+                    backend.wake()

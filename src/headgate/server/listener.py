@@ -57,7 +57,7 @@ class Listener:
         self._files: list[SocketFile] = []
         self._stop_reader, self._stop_writer = socket.socketpair()
         self._trouble: str | None = None
-        self.thread = Supervised("listener", self._accept)
+        self.thread = Supervised("listener", self._accept, patience=5)
 
     def open(self) -> None:
         """Binds the sockets; FATAL 55006/58030 when none of the addresses can be had."""
@@ -177,7 +177,7 @@ class Listener:
         """Ends accepting; open connections stay."""
         with contextlib.suppress(OSError):
             self._stop_writer.send(b"\0")
-        self.thread.stop(5)
+        self.thread.stop()
         for sock in (*self._sockets, self._stop_reader, self._stop_writer):
             sock.close()
         self._sockets.clear()

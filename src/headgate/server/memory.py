@@ -31,28 +31,20 @@ PATIENCE_SECONDS = 10.0
 OUT_OF_MEMORY = ("53200", "out of memory")
 
 
-class MemoryWatch:
+class MemoryWatch(Supervised):
     """See the module."""
 
     def __init__(self, node: Node) -> None:
+        super().__init__("memory watch", self._watch, patience=5)
         self._node = node
         self._heap = Heap(node.engine.spark)
-        self.thread = Supervised("memory watch", self._run)
 
-    def start(self) -> None:
-        """Begins to look."""
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        self.thread.stop(5)
-
-    def _run(self) -> None:
+    def _watch(self) -> None:
         ended, short_since, resting = -AFTERWARDS_SECONDS, None, True
         last_seen = looked = ended  # the statement that ended: when it was seen last
         before: set[tuple[float, int]] = set()
         self._heap.rest()  # what is alive before the first statement is nobody's
-        while not self.thread.stopping.wait(LOOK_SECONDS):
+        while not self.stopping.wait(LOOK_SECONDS):
             self._heap.let_go()
             now, busy = time.monotonic(), {(since, each.pid) for since, each in self._busy()}
             if before - busy:
@@ -71,7 +63,7 @@ class MemoryWatch:
             short_since = short_since or now
             somebody_elses = now - ended < GRACE_SECONDS and now - short_since < GRACE_SECONDS
             if somebody_elses or not self._end_one(short_since, last_seen):
-                self.thread.stopping.wait(PAUSE_SECONDS)
+                self.stopping.wait(PAUSE_SECONDS)
 
     def _busy(self) -> list[tuple[float, Backend]]:
         """The backends that compute in Java, and since when."""
@@ -97,5 +89,5 @@ class MemoryWatch:
                 break
             if time.monotonic() - told > 2 * PATIENCE_SECONDS:
                 break
-            self.thread.stopping.wait(LOOK_SECONDS)
+            self.stopping.wait(LOOK_SECONDS)
         return True

@@ -60,7 +60,7 @@ from headgate.settings import Settings
 from headgate.settings.node import Reload
 from headgate.subscriber.host import Jobs
 from headgate.subscriber.launcher import Launcher
-from headgate.supervision import Health
+from headgate.supervision import Health, Supervised
 from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
 
@@ -358,10 +358,12 @@ class Node:
 
     def background(self) -> list[Health]:
         """How the threads do that must run as long as the node."""
-        parts = (self.listener, self.log_watch, self.checkpointer, self.memory_watch, self.client_watch, self.launcher, self.scrape)
-        watches = (self.table_watch.thread, self.task_watch.thread, self._jvm_watch, None if self.cluster is None else self.cluster.thread)
-        threads = [self.log_table.thread, self.engine.compactor.thread, *(each.thread for each in parts if each is not None), *watches]
-        return [each.health() for each in threads if each is not None]
+        threads: list[Supervised | None] = [
+            self.log_table, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer, self.memory_watch,
+            self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self._jvm_watch,
+            None if self.cluster is None else self.cluster.thread,
+        ]  # fmt: skip
+        return [thread.health() for thread in threads if thread is not None]
 
     # ---- connections ------------------------------------------------------------------------------------
     def _serve(self, connection: Connection) -> None:

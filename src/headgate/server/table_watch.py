@@ -22,7 +22,7 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.engine import READING
 from headgate.storage.location import data_location, directory_owner
 from headgate.storage.location.data_location import DataPath
-from headgate.supervision import Supervised
+from headgate.supervision import Periodic
 
 if TYPE_CHECKING:
     from headgate.storage.delta.visible_state import Visible
@@ -38,26 +38,14 @@ STORE_TABLES = 1
 LOCATION = "data location"
 
 
-class TableWatch:
+class TableWatch(Periodic):
     """See the module."""
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__("table watch", LOOK_SECONDS, patience=30)
         self._engine = engine
         self._place = 0
         """At which table, in their order, the next look begins."""
-        self.thread = Supervised("table watch", self._run)
-
-    def start(self) -> None:
-        """Begins to look."""
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        self.thread.stop(30)
-
-    def _run(self) -> None:
-        while not self.thread.stopping.wait(LOOK_SECONDS):
-            self.look()
 
     def look(self) -> None:
         """Look at the location, at all tables that could not be read, and at some of the others."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from headgate.supervision import Supervised
+from headgate.supervision import Periodic
 
 if TYPE_CHECKING:
     from headgate.storage.engine import Engine
@@ -31,26 +31,18 @@ class Tasks:
     waiting_seconds: float = 0.0
 
 
-class TaskWatch:
+class TaskWatch(Periodic):
     """See the module; `tasks` as they were seen last."""
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__("task watch", LOOK_SECONDS, patience=5)
         self._context = engine.spark.sparkContext
         self.tasks = Tasks()
-        self.thread = Supervised("task watch", self._run)
 
-    def start(self) -> None:
-        """Begins to look."""
-        self.thread.start()
-
-    def stop(self) -> None:
-        """Ends the thread."""
-        self.thread.stop(5)
-
-    def _run(self) -> None:
-        while not self.thread.stopping.wait(LOOK_SECONDS):
-            with contextlib.suppress(Py4JError, OSError):  # Java has ended, which `reinitialize` sees to
-                self.tasks = self._found()
+    def look(self) -> None:
+        """Ask Java about the tasks."""
+        with contextlib.suppress(Py4JError, OSError):  # Java has ended, which `reinitialize` sees to
+            self.tasks = self._found()
 
     def _found(self) -> Tasks:
         tracker: Any = self._context._jsc.statusTracker()

@@ -69,10 +69,11 @@ _ROWS = (
 )
 
 
-class LogTable:
+class LogTable(Supervised):
     """The table of one engine. `catch_up` is called by one thread at a time."""
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__("log table", self._follow, patience=30)
         self._engine = engine
         self._table = DeltaTable(engine.delta, inventory.log_table(engine.base))
         self._state: TableState | None = None
@@ -85,23 +86,18 @@ class LogTable:
         """The paths whose last row says that they are there."""
         self.written = Lsn(0)
         """How far the table goes."""
-        self.thread = Supervised("log table", self._run)
-
-    def start(self) -> None:
-        """Begins to write."""
-        self.thread.start()
 
     def stop(self) -> None:
-        """Writes what is committed, and ends."""
-        self.thread.stopping.set()
+        """Write what is committed, and end the thread."""
+        self.stopping.set()
         self._engine.log.wake()
-        self.thread.stop(30)
+        super().stop()
 
-    def _run(self) -> None:
+    def _follow(self) -> None:
         pause = PAUSE
-        while not self.thread.stopping.is_set():
+        while not self.stopping.is_set():
             if self._engine.log.wait(self.written, 1.0):
-                self.thread.stopping.wait(pause)
+                self.stopping.wait(pause)
                 pause = PAUSE if self._attempt() else min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self) -> bool:

@@ -49,33 +49,29 @@ class _Client:
     answer: memoryview | None = None
 
 
-class Scrape:
+class Scrape(Supervised):
     """See the module."""
 
     def __init__(self, addresses: list[str], port: int, gather: Callable[[], Render]) -> None:
         """`gather` reads the metrics, and gives what writes them."""
+        super().__init__("metrics", self._serve_all, patience=5)
         self._addresses, self.port, self._gather = addresses, port, gather
         self._stop_reader, self._stop_writer = socket.socketpair()
         self._clients: dict[socket.socket, _Client] = {}
         """Oldest first."""
         self._render: Render | None = None
         self._stale = 0.0
-        self.thread = Supervised("metrics", self._run)
-
-    def start(self) -> None:
-        """Begins to serve."""
-        self.thread.start()
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """End the thread, and close its sockets."""
         with contextlib.suppress(OSError):
             self._stop_writer.send(b"\0")
-        self.thread.stop(5)
+        super().stop()
         for each in (self._stop_reader, self._stop_writer):
             each.close()
 
     # ---- the thread -------------------------------------------------------------------------------------
-    def _run(self) -> None:
+    def _serve_all(self) -> None:
         with contextlib.ExitStack() as stack:
             selector = stack.enter_context(selectors.DefaultSelector())
             stack.callback(self._close_all)

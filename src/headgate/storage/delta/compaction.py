@@ -75,27 +75,23 @@ RETRY_SECONDS = 10.0
 """After which a table that could not be compacted is tried again, whether it has grown since or not."""
 
 
-class Compactor:
+class Compactor(Supervised):
     """See the module."""
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__("compactor", self._compact_due, patience=30)
         self._engine = engine
         self._due: dict[Key, None] = {}
         self._failed: set[Key] = set()
         self._retry_at = 0.0
         self._is_due = threading.Condition()
-        self.thread = Supervised("compactor", self._run)
-
-    def start(self) -> None:
-        """Begins to look at tables that have grown."""
-        self.thread.start()
 
     def stop(self) -> None:
-        """Ends the thread behind the table that it looks at."""
-        self.thread.stopping.set()
+        """End the thread after the table that it looks at."""
+        self.stopping.set()
         with self._is_due:
             self._is_due.notify_all()
-        self.thread.stop(30)
+        super().stop()
 
     def committed(self, keys: Iterable[Key]) -> None:
         """Note those of the tables that may need it. The thread looks at the files of a table with many, so that commits cost the same."""
@@ -112,7 +108,7 @@ class Compactor:
         with self._is_due:
             due, self._due = list(self._due), {}
         for key in due:
-            if self.thread.stopping.is_set():
+            if self.stopping.is_set():
                 return
             try:
                 _compact(self._engine, key)
@@ -143,10 +139,10 @@ class Compactor:
         for key in failed - self._due.keys():
             self._engine.obstacles.clear("compacting", key)
 
-    def _run(self) -> None:
-        while not self.thread.stopping.wait(REST_SECONDS):
+    def _compact_due(self) -> None:
+        while not self.stopping.wait(REST_SECONDS):
             with self._is_due:
-                self._is_due.wait_for(lambda: self._due or self.thread.stopping.is_set(), REST_SECONDS if self._failed else None)
+                self._is_due.wait_for(lambda: self._due or self.stopping.is_set(), REST_SECONDS if self._failed else None)
             self.run_due()
 
 
