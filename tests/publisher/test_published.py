@@ -1,4 +1,4 @@
-"""What a connection publishes of a relation: the tables of postgresql-behaviour.md §2.5, §3.3 and §4.1, row by row."""
+"""What a connection publishes of a relation: each case of filter, column list, partition and action."""
 
 from __future__ import annotations
 

@@ -93,36 +93,3 @@ def test_every_module_opens_with_a_docstring() -> None:
 
     bare = [str(path) for path in (ROOT / "src").rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]
     assert bare == []
-
-
-FILES = {"duckdb", "wal"}
-"""How files are called that a floor has its name from: ``catalog.duckdb.wal``."""
-
-
-def _is_there(parts: list[str]) -> bool:
-    """Whether a dotted name below headgate leads to a module, or to a word in one."""
-    place = ROOT / "src" / "headgate"
-    for number, part in enumerate(parts):
-        if (place / part).is_dir():
-            place /= part
-            continue
-        module = place / f"{part}.py"
-        word, text = (parts[number + 1 :] or [""], module.read_text()) if module.exists() else ([part], (place / "__init__.py").read_text())
-        return re.search(rf"\b{word[0]}\b", text) is not None
-    return True
-
-
-def test_docstrings_and_docs_named_modules_that_were_gone() -> None:
-    source = ROOT / "src" / "headgate"
-    floors = {path.name for path in source.iterdir() if path.is_dir()}
-    gone = []
-    for path in [*source.rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]:
-        own = list(path.parent.relative_to(source).parts) if path.is_relative_to(source) else []
-        for name in re.findall(r"`(?:headgate\.)?([a-z_]+(?:\.\w+)+)[`(]", path.read_text()):
-            parts = name.split(".")
-            if parts[0] in floors and parts[-1] not in FILES and not any(_is_there([*before, *parts]) for before in ([], own[:1], own)):
-                gone.append(f"{path.relative_to(ROOT)}: {name}")
-        files = re.findall(r"`(?:src/headgate/)?((?:[a-z_]+/)+[a-z_]+\.py)`", path.read_text()) if path.suffix == ".md" else []
-        places = (source, source.parent, ROOT)
-        gone += [f"{path.relative_to(ROOT)}: {file}" for file in files if not any((place / file).exists() for place in places)]
-    assert gone == []

@@ -1,6 +1,6 @@
 """Where the rows with given keys are: by DuckDB over the files that can hold them, for up to some ten thousand keys.
 
-0.01-0.1 s on ten million rows where a Spark job takes over a second (`spark-and-delta.md` §9.8). Files are left out by their
+0.01-0.1 s on ten million rows where a Spark job takes over a second. Files are left out by their
 statistics, deleted rows by the deletion vectors. DuckDB does not compare the checksums of Parquet's pages, and a bit may become another
 key: each file is verified before it is first looked at. One that is looked at again and again is held decoded (`held_file`). Called by
 `merge`, by `unique` for local INSERT and UPDATE, and for statements that name rows by their key (`commands.query.driver.key_lookup`).

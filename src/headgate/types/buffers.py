@@ -1,6 +1,6 @@
 """NumPy's view of an Arrow string or binary column, and back: the bytes, where each value starts, which are NULL.
 
-Used by everything that works on bytes in bulk: `string` (bytea), `binary` (COPY BINARY), `text.copy_text`.
+Used by everything that works on bytes in bulk: `string` (bytea), `binary` (COPY BINARY), `copy_text`.
 """
 
 from __future__ import annotations

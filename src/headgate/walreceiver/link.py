@@ -2,7 +2,8 @@
 
 `connection.PublisherConnection` puts the replication protocol on it. One thread at a time. All waiting is on the socket and a `Waker`, so
 that a worker can be stopped at any place. libpq does what belongs to it: conninfo, TLS, SCRAM, service files, .pgpass. Start-up parameters
-are those of a PostgreSQL 15 subscriber (postgresql-behaviour.md §5.1) and further settings that change text output (`TEXT_SETTINGS`).
+are those of a PostgreSQL 15 subscriber (libpqrcv_connect in libpqwalreceiver.c), and further settings that change text output
+(`TEXT_SETTINGS`).
 
 Errors are PostgresError: of the session 08006, of the publisher `answer.PublisherError`.
 """

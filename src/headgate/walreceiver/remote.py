@@ -1,7 +1,7 @@
 """What a subscriber asks a publisher: publications, tables, columns, filters. The queries are those that PostgreSQL 15 sends.
 
-(postgresql-behaviour.md §5.5.) Used by CREATE and ALTER SUBSCRIPTION (`missing_publications`, `published_tables`) and by the table
-sync (`fetch_relation`, `copy_command`).
+PostgreSQL has them in fetch_remote_table_info (tablesync.c) and fetch_table_list (subscriptioncmds.c). Used by CREATE and ALTER
+SUBSCRIPTION (`missing_publications`, `published_tables`) and by the table sync (`fetch_relation`, `copy_command`).
 """
 
 from __future__ import annotations

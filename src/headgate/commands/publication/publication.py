@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP PUBLICATION (manual, CREATE PUBLICATION; postgresql-behaviour §1.1 to §1.3).
+"""CREATE, ALTER and DROP PUBLICATION (manual, CREATE PUBLICATION).
 
 The order of checks is PostgreSQL's (publicationcmds.c): privilege on the database, FOR ALL TABLES, the name, the options, then
 the objects. Every change calls `Transaction.catalog_changed`, so that a stream judges each change by the publications at its

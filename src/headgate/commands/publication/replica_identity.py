@@ -1,4 +1,4 @@
-"""The duty of a replica identity: what UPDATE and DELETE of a published table ask (postgresql-behaviour §1.7, §2.4, §3.2).
+"""The duty of a replica identity: what UPDATE and DELETE of a published table ask (manual, 31.1, 31.3 and 31.4).
 
 Called at the start of UPDATE, DELETE and INSERT … ON CONFLICT DO UPDATE, before any row is looked at, once per table that the
 command changes (a leaf, where the table is partitioned). All publications of the database count, whoever subscribes:

@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP SUBSCRIPTION (postgresql-behaviour §1.4 to §1.6).
+"""CREATE, ALTER and DROP SUBSCRIPTION (manual, CREATE SUBSCRIPTION).
 
 The options are in `subscription_option`, what is asked of the publisher in `subscription_tables`. Orders of checks are those of
 PostgreSQL's subscriptioncmds.c. Nothing of a refused command stays: catalog rows are the transaction's, and the slot on the

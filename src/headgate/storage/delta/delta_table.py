@@ -43,7 +43,7 @@ IN_ORDER_BYTES, IN_ORDER_ROWS = 4 << 20, 20_000
 """A table of no more is read in one piece by Spark anyway, and sorted in a few milliseconds."""
 
 RESIDENT_ROWS, RESIDENT_FILES, RESIDENT_BYTES = 2_000, 64, 1 << 20
-"""A table of no more is read by the driver (setting `headgate.resident_rows` of tests): rows that were deleted count, too."""
+"""A table of no more is read by the driver ; deleted rows count, too."""
 
 LISTED_FILES = 100
 """Of a table of more Delta looks up by its statistics which files may have the wanted rows."""
