@@ -6,6 +6,7 @@ change of a publication forgets all, a changed definition its relation, TRUNCATE
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from headgate.catalog.history import PublishedState
@@ -77,11 +78,8 @@ class Announcer:
         return b"".join([*frames, frame(message, 0, send_time, self._encoding)])
 
     def _type(self, oid: int, send_time: int) -> bytes:
-        cursor = self._catalog.cursor()
-        try:
+        with contextlib.closing(self._catalog.cursor()) as cursor:
             found = self._named(cursor, oid)
-        finally:
-            cursor.close()
         return frame(m.Type(oid, *found), 0, send_time, self._encoding)
 
     def _named(self, cursor: Cursor, oid: int) -> tuple[str, str]:

@@ -15,6 +15,7 @@ Versions that other Spark jobs commit are adopted as transactions of their own (
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import threading
@@ -169,11 +170,8 @@ class Engine:
 
     def title(self, key: Key) -> str:
         """Return how messages name a relation."""
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             relation = relations.find(cursor, *key)
-        finally:
-            cursor.close()
         return f"relation {key[1]} of database {key[0]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
 
     def note_unreadable(self, error: PostgresError) -> None:

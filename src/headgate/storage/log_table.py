@@ -18,6 +18,7 @@ Started by the node. Where an object store holds the tables, the lease covers th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -165,8 +166,7 @@ class LogTable(Supervised):
         engine = self._engine
         with engine.commit_lock:
             end, definitions, visible = engine.log.end, engine.definitions, engine.visible
-        cursor = engine.catalog.cursor()
-        try:
+        with contextlib.closing(engine.catalog.cursor()) as cursor:
             found = cursor.execute(_ROWS, [int(self.written), int(end)]).fetchall()
             if self._names is None or self._names.definitions != definitions:
                 self._names = _Names(cursor, definitions)
@@ -184,8 +184,6 @@ class LogTable(Supervised):
             for path in sorted(self._there - {f"{database}/{relation}" for database, relation in visible}):
                 _append(columns, int(end), str(end), None, None, None, None, path, time.time_ns() // 1000, None)
                 self._there.discard(path)
-        finally:
-            cursor.close()
         return end, pa.table(columns, schema=_ARROW)
 
     def _commit(self, state: TableState, actions: list[Action]) -> TableState:

@@ -106,9 +106,6 @@ def of_versions(marks: Collection[tuple[int, str | None]], intended: Collection[
 
 
 def _name(engine: Engine, key: Key) -> str:
-    cursor = engine.catalog.cursor()
-    try:
+    with contextlib.closing(engine.catalog.cursor()) as cursor:
         relation = relations.find(cursor, *key)
-    finally:
-        cursor.close()
     return f"relation {key[1]} of database {key[0]}" if relation is None else f'table "{relation.schema}.{relation.name}"'

@@ -9,6 +9,7 @@ The node has one; `wake` after any change of pg_subscription or pg_subscription_
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -165,11 +166,8 @@ class Launcher:
 
     def subscription_rows(self) -> list[SubscriptionRow]:
         """The rows of pg_stat_subscription; a subscription without worker has a row too."""
-        cursor = self.node.catalog.cursor()
-        try:
+        with contextlib.closing(self.node.catalog.cursor()) as cursor:
             known = subscriptions.all_subscriptions(cursor)
-        finally:
-            cursor.close()
         running = self.workers()
         rows = []
         for subscription in known:
@@ -283,20 +281,14 @@ class Launcher:
             self._wanted.clear()
 
     def _bootstrap_name(self) -> str | None:
-        cursor = self.node.catalog.cursor()
-        try:
+        with contextlib.closing(self.node.catalog.cursor()) as cursor:
             role = roles.find(cursor, _BOOTSTRAP)
-        finally:
-            cursor.close()
         return None if role is None else role.name
 
     def _launch(self) -> float:
         """Starts what should run; seconds until the next look."""
-        cursor = self.node.catalog.cursor()
-        try:
+        with contextlib.closing(self.node.catalog.cursor()) as cursor:
             enabled = [found for found in subscriptions.all_subscriptions(cursor) if found.enabled]
-        finally:
-            cursor.close()
         interval = self.node.settings.seconds("wal_retrieve_retry_interval")
         pause = 60.0
         with self._lock:
@@ -352,12 +344,9 @@ class Launcher:
                 return left_seconds
             self._clean_at.pop(oid, None)
             self._cleaned.add(oid)
-        cursor = self.node.catalog.cursor()
-        try:
+        with contextlib.closing(self.node.catalog.cursor()) as cursor:
             done = [rel.relation for rel in subscriptions.tables(cursor, oid) if rel.state in COPIED]
             left = [relation for relation in done if origins.find(cursor, f"pg_{oid}_{relation}") is not None]
-        finally:
-            cursor.close()
         if left:
             try:
                 threading.Thread(target=self._drop_slots, args=(worker, left), name="sync slots", daemon=True).start()

@@ -6,6 +6,7 @@ State, tables, rows and bytes, lag, the last error and what to do about it. Call
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -75,22 +76,18 @@ class TableReport:
 
 def subscription_report(launcher: Launcher) -> list[SubscriptionReport]:
     """One entry per subscription of all databases."""
-    cursor = launcher.node.catalog.cursor()
-    try:
+    with contextlib.closing(launcher.node.catalog.cursor()) as cursor:
         names = {one.oid: one.name for one in databases.all_databases(cursor)}
         errors = subscriptions.errors(cursor)
         return [
             _entry(launcher, cursor, each, names.get(each.database, str(each.database)), errors.get(each.oid, (0, 0)))
             for each in subscriptions.all_subscriptions(cursor)
         ]
-    finally:
-        cursor.close()
 
 
 def table_report(launcher: Launcher, most: int | None = None) -> Iterator[TableReport]:
     """The tables of all subscriptions, by subscription and oid, `most` of them."""
-    cursor = launcher.node.catalog.cursor()
-    try:
+    with contextlib.closing(launcher.node.catalog.cursor()) as cursor:
         for each in subscriptions.all_subscriptions(cursor):
             account = launcher.ledger.of(each.oid)
             known = {rel.relation: rel for rel in subscriptions.tables(cursor, each.oid)}
@@ -101,8 +98,6 @@ def table_report(launcher: Launcher, most: int | None = None) -> Iterator[TableR
             for oid in wanted:
                 if oid in titles:
                     yield _table(each, account, oid, known.get(oid), titles[oid], again.get(oid))
-    finally:
-        cursor.close()
 
 
 def _table(

@@ -295,11 +295,8 @@ class Worker:
         self.waker.close()
 
     def _check_login(self) -> None:
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             self.node.applied_rights(cursor, self.subscription, None, ())
-        finally:
-            cursor.close()
 
     def _failed(self, error: PostgresError) -> None:
         if isinstance(error, PublisherError):  # of a command for which PostgreSQL has no text of its own
@@ -342,11 +339,8 @@ class Worker:
         else:
             self.backend.state = None
         self.backend.role = self.subscription.owner
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             database, role = databases.find(cursor, self.subscription.database), roles.find(cursor, self.subscription.owner)
-        finally:
-            cursor.close()
         self.backend.database_name = None if database is None else database.name
         self.backend.role_name = None if role is None else role.name
         self.backend.wake = self.waker.stop

@@ -6,6 +6,7 @@ Each command but SQL ends the snapshot that CREATE_REPLICATION_SLOT has exported
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -80,11 +81,8 @@ class Walsender:
 
     def _reads_all(self) -> bool:
         """Whether the role has the rights of pg_read_all_settings."""
-        cursor = self.host.node.catalog.cursor()
-        try:
+        with contextlib.closing(self.host.node.catalog.cursor()) as cursor:
             return acl.role(cursor, self.host.context.user).owns(READ_ALL_SETTINGS)
-        finally:
-            cursor.close()
 
     def timeline_history(self, command: grammar.TimelineHistory) -> None:
         """TIMELINE_HISTORY n: a node has one timeline and no file about it."""

@@ -321,13 +321,10 @@ def drop(node: pb.DropSubscriptionStmt, session: Session) -> CommandResult:
 def _hold_workers(name: str, session: Session, transaction: Transaction) -> None:
     """Ends the workers of a subscription before the catalog is looked at: what they wrote last must be seen, or the rows conflict."""
     catalog, context = session.node.engine.catalog, session.context
-    cursor = catalog.cursor()
-    try:
+    with contextlib.closing(catalog.cursor()) as cursor:
         found = subscriptions.lookup(cursor, context.database, name)
         if found is None or not _may_own(cursor, context.user, found.owner):
             return
-    finally:
-        cursor.close()
     if found.slot_name is not None and session.in_block:
         return  # `drop` refuses, or finds that this very block has said SET (slot_name = NONE)
     transaction.lock_object("pg_subscription", found.oid)

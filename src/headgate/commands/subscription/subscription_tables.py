@@ -6,6 +6,7 @@ gets a row in state i (to be copied) or r (copy_data = false) for each table tha
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -148,11 +149,8 @@ def _names(cursor: Cursor, subscription: Subscription) -> set[tuple[str, str]]:
 
 def has_new(catalog: Catalog, connection: PublisherConnection, subscription: Subscription) -> bool:
     """Whether there are published tables that are not in the subscription."""
-    cursor = catalog.cursor()
-    try:
+    with contextlib.closing(catalog.cursor()) as cursor:
         known = _names(cursor, subscription)
-    finally:
-        cursor.close()
     return any((each.schema, each.name) not in known for each in remote.published_tables(connection, list(subscription.publications)))
 
 

@@ -6,6 +6,7 @@ Called by CREATE TABLE (`at_commit`), by the session when it leaves (`drop_all`)
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from headgate.catalog import namespace
@@ -42,11 +43,8 @@ def drop_all(engine: Engine, context: SessionContext) -> None:
 
 def clean(engine: Engine) -> None:
     """Drops what the sessions of a node that has not been stopped in order left behind."""
-    cursor = engine.catalog.cursor()
-    try:
+    with contextlib.closing(engine.catalog.cursor()) as cursor:
         left = rows(cursor, "SELECT dbid, nspname FROM hg.pg_namespace WHERE nspname LIKE 'pg_temp_%' AND dbid <> 0")
-    finally:
-        cursor.close()
     for database in {each for each, _ in left}:
         _drop_schemas(engine, database, [name for each, name in left if each == database])
 

@@ -5,6 +5,7 @@ A base of the session's functions (`functions`).
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -42,11 +43,8 @@ class SlotFunctions:
 
         if self.session.context.superuser:
             return
-        cursor = self.node.catalog.cursor()
-        try:
+        with contextlib.closing(self.node.catalog.cursor()) as cursor:
             role = roles.get(cursor, self.session.context.user)
-        finally:
-            cursor.close()
         if not role.replication:
             raise PostgresError("42501", "must be superuser or replication role to use replication slots")
 

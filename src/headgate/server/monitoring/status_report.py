@@ -135,11 +135,8 @@ def _spark(node: Node) -> SparkReport:
 
 
 def _slots(node: Node) -> list[SlotReport]:
-    cursor = node.catalog.cursor()
-    try:
+    with contextlib.closing(node.catalog.cursor()) as cursor:
         names = {one.oid: one.name for one in databases.all_databases(cursor)}
-    finally:
-        cursor.close()
     return [_slot(node, live, names.get(live.slot.database)) for live in sorted(node.slots.all(), key=lambda one: one.slot.name)]
 
 

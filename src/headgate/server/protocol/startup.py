@@ -176,14 +176,11 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     if node.settings.flag("log_connections"):
         audit.authenticated(authenticated, node.settings.text("hba_file"))
         audit.authorized(speaker, parameters.get("application_name", ""), backend.tls)
-    cursor = node.catalog.cursor()
-    try:
+    with contextlib.closing(node.catalog.cursor()) as cursor:
         role = roles.lookup(cursor, user)
         if role is None:
             raise fatal("28000", f'role "{user}" does not exist')
         database = _database(node, backend, role, "postgres" if physical else name)
-    finally:
-        cursor.close()
     if (physical or logical) and not (role.superuser or role.replication):
         raise fatal("42501", "must be superuser or replication role to start walsender")
     backend.database, backend.database_name = (None, None) if physical else (database.oid, database.name)
@@ -222,23 +219,17 @@ def _replication(text: str) -> tuple[bool, bool]:
 
 
 def _groups(node: Node, user: str) -> frozenset[str]:
-    cursor = node.catalog.cursor()
-    try:
+    with contextlib.closing(node.catalog.cursor()) as cursor:
         role = roles.lookup(cursor, user)
         if role is None:
             return frozenset()
         found = (roles.find(cursor, oid) for oid in roles.memberships(cursor, role.oid))
         return frozenset(each.name for each in found if each is not None)
-    finally:
-        cursor.close()
 
 
 def _stored(node: Node, name: str) -> StoredRole | None:
-    cursor = node.catalog.cursor()
-    try:
+    with contextlib.closing(node.catalog.cursor()) as cursor:
         role = roles.lookup(cursor, name)
-    finally:
-        cursor.close()
     if role is None:
         return None
     until = None if role.valid_until is None else role.valid_until.timestamp()
@@ -246,13 +237,10 @@ def _stored(node: Node, name: str) -> StoredRole | None:
 
 
 def _database(node: Node, backend: Backend, role: Role, name: str) -> Database:
-    cursor = node.catalog.cursor()
-    try:
+    with contextlib.closing(node.catalog.cursor()) as cursor:
         if not role.can_login:
             raise fatal("28000", f'role "{role.name}" is not permitted to log in')
         database = databases.lookup(cursor, name)
-    finally:
-        cursor.close()
     if database is None:
         raise fatal("3D000", f'database "{name}" does not exist')
     if not database.allow_connections:
@@ -270,13 +258,10 @@ def _database(node: Node, backend: Backend, role: Role, name: str) -> Database:
 
 
 def _check_connect(node: Node, role: Role, database: Database) -> None:
-    cursor = node.catalog.cursor()
-    try:
+    with contextlib.closing(node.catalog.cursor()) as cursor:
         if not privilege.may_on_database(cursor, role.name, database.oid, "CONNECT"):
             detail = "User does not have CONNECT privilege."
             raise PostgresError("42501", f'permission denied for database "{database.name}"', detail=detail, severity=Severity.FATAL)
-    finally:
-        cursor.close()
 
 
 def _session(
@@ -318,15 +303,12 @@ def _session(
 
 def _give_stored(node: Node, settings: SessionSettings, role: Role, database: Database) -> None:
     """What ALTER ROLE and ALTER DATABASE have stored: whoever stored it might; what is no value any more is told and left out."""
-    cursor = node.catalog.cursor()
-    try:
+    with contextlib.closing(node.catalog.cursor()) as cursor:
         for source, name, value in stored_setting.in_force(cursor, database.oid, role.oid):
             try:
                 settings.give(name, value, source, superuser=True)
             except PostgresError as error:
                 _log.warning("%s", error.message)
-    finally:
-        cursor.close()
 
 
 def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:

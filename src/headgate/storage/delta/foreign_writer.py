@@ -18,6 +18,7 @@ writes the differences of 8, commits the entry (t, 8), then the entry (t, 9). A 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -197,11 +198,8 @@ class ForeignWriters:
     def _adopt(self, key: Key, before: TableState, after: TableState, actions: list[Action] | None, visible: TableState | None) -> None:
         """One entry: of one version (its actions), or of several together (None)."""
         engine = self._engine
-        cursor = engine.catalog.cursor()
-        try:
+        with contextlib.closing(engine.catalog.cursor()) as cursor:
             relation = relations.find(cursor, *key)
-        finally:
-            cursor.close()
         kind, changes, size = "write", 0, 0
         if actions is not None and _appends(actions):
             added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]

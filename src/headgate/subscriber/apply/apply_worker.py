@@ -6,6 +6,7 @@ tables that are not ready (process_syncing_tables_for_apply in tablesync.c) is t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -105,12 +106,9 @@ class ApplyWorker(Worker):
 
     def _told(self, relation: int | None) -> list[Told]:
         """Return a table, or all, to be looked at when the stream is as far as the publisher: what was pending of it is not known."""
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             known = [rel.relation for rel in subscriptions.tables(cursor, self.subscription.oid)] if relation is None else [relation]
             names = subscriptions.titles(cursor, self.subscription.database, known).values()
-        finally:
-            cursor.close()
         return [Told(schema, name, altered=False) for schema, name in sorted(names)]
 
     def _start_position(self, cursor: Cursor) -> Lsn:
@@ -128,12 +126,9 @@ class ApplyWorker(Worker):
         """Whether to stream with two_phase: it is enabled, or pending and all tables (there is one) are ready."""
         if self.subscription.two_phase != "p":
             return self.subscription.two_phase == "e"
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             tables = subscriptions.tables(cursor, self.subscription.oid)
             requested = subscription_resync.requested(cursor, self.subscription.oid)
-        finally:
-            cursor.close()
         return bool(tables) and not requested and all(rel.state == SyncState.READY for rel in tables)
 
     def _step(self) -> bool:
@@ -224,11 +219,8 @@ class ApplyWorker(Worker):
 
     def _title(self, relation: int) -> str:
         """A table's name with its schema's."""
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             found = relations.find(cursor, self.subscription.database, relation)
-        finally:
-            cursor.close()
         return str(relation) if found is None else f"{found.schema}.{found.name}"
 
     def _take_marked(self, segment: Segment) -> None:
@@ -274,11 +266,8 @@ class ApplyWorker(Worker):
         if not self.wanted.is_set():
             return True
         self.wanted.clear()
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             now = subscriptions.find(cursor, self.subscription.oid)
-        finally:
-            cursor.close()
         name = self.subscription.name
         if now is None:
             _log.info('logical replication apply worker for subscription "%s" will stop because the subscription was removed', name)
@@ -298,12 +287,9 @@ class ApplyWorker(Worker):
     def _settle_tables(self) -> None:
         """Brings each table that is not ready one step further; those that fail again and again do not keep others from their turn."""
         assert self.progress is not None
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             known = subscriptions.tables(cursor, self.subscription.oid)
             requested = subscription_resync.requested(cursor, self.subscription.oid)
-        finally:
-            cursor.close()
         if requested:
             known = [self._taken_again(rel) if rel.state == SyncState.READY and rel.relation in requested else rel for rel in known]
         tables = sorted((rel for rel in known if rel.state != SyncState.READY), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
@@ -344,11 +330,8 @@ class ApplyWorker(Worker):
         self._unsettled = True
 
     def _is_there(self, relation: int) -> bool:
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             return subscriptions.table(cursor, self.subscription.oid, relation) is not None
-        finally:
-            cursor.close()
 
     def _make_ready(self, rel: SubscriptionRel) -> None:
         assert self.progress is not None

@@ -76,20 +76,14 @@ def all_prepared(cursor: Cursor) -> list[PreparedTransaction]:
 
 def held(node: Host) -> int:
     """How many prepared transactions a node holds: those of its subscriptions and its own."""
-    cursor = node.catalog.cursor()
-    try:
+    with contextlib.closing(node.catalog.cursor()) as cursor:
         return len(all_prepared(cursor)) + len(node.engine.prepared.all())
-    finally:
-        cursor.close()
 
 
 def is_held(catalog: Catalog, gid: str) -> bool:
     """Whether a subscription holds a transaction of this name prepared."""
-    cursor = catalog.cursor()
-    try:
+    with contextlib.closing(catalog.cursor()) as cursor:
         return one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is not None
-    finally:
-        cursor.close()
 
 
 def rollback_by_hand(node: Host, gid: str, database: int, user: int | None) -> None:
@@ -131,11 +125,8 @@ def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> Non
 
 def _held(catalog: Catalog, gid: str, database: int, user: int | None) -> tuple[int, int, int]:
     """The subscription of a prepared transaction, its xid here and its owner; 42704, 42501, 0A000 as PostgreSQL's LockGXact."""
-    cursor = catalog.cursor()
-    try:
+    with contextlib.closing(catalog.cursor()) as cursor:
         found = one(cursor, "SELECT subid, xid, owner, dbid FROM hg.applied_prepare WHERE gid = ?", [gid])
-    finally:
-        cursor.close()
     if found is None:
         raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
     subscription, xid, owner, held_in = found
@@ -247,12 +238,9 @@ class ReceivedPrepared:
 
     def _commit(self, mark: m.CommitPrepared) -> None:
         gid = self._gid(mark.xid)
-        cursor = self.worker.catalog.cursor()
-        try:
+        with contextlib.closing(self.worker.catalog.cursor()) as cursor:
             if one(cursor, "SELECT 1 FROM hg.applied_prepare WHERE gid = ?", [gid]) is None:
                 raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
-        finally:
-            cursor.close()
         segment = _load(self.folder, gid, mark)
         self.worker.applier.finish(segment, lambda cursor: _forget(cursor, gid))
         _remove(self.folder, gid)

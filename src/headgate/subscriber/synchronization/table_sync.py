@@ -28,6 +28,7 @@ publisher's error stays, and TRUNCATE and REFRESH are the user's.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import threading
@@ -154,22 +155,16 @@ class SyncWorker(Worker):
 
     def _read(self) -> tuple[Relation, SubscriptionRel] | None:
         assert self.relation is not None
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             state = subscriptions.table(cursor, self.subscription.oid, self.relation)
             relation = relations.find(cursor, self.subscription.database, self.relation)
-        finally:
-            cursor.close()
         return None if state is None or relation is None or state.state in COPIED else (relation, state)
 
     def _copied(self, connection: PublisherConnection, relation: Relation, state: SubscriptionRel) -> Lsn:
         """The position of the finished copy: an earlier one in state f, else a new one. Raises 42704 if state f lost its origin."""
         if state.state == SyncState.FINISHEDCOPY and not (self._is_gone(connection) and self._take_back(relation, state)):
-            cursor = self.catalog.cursor()
-            try:
+            with contextlib.closing(self.catalog.cursor()) as cursor:
                 known = origins.progress(cursor, self.origin)
-            finally:
-                cursor.close()
             if known is None:
                 raise PostgresError("42704", f'replication origin "{self.origin}" does not exist')
             return known.remote_lsn
@@ -213,11 +208,8 @@ class SyncWorker(Worker):
 
     def _method(self, relation: Relation) -> Method | None:
         """How a table that had been synchronized before is synchronized again; None for a first copy."""
-        cursor = self.catalog.cursor()
-        try:
+        with contextlib.closing(self.catalog.cursor()) as cursor:
             return subscription_resync.taken(cursor, self.subscription.oid).get(relation.oid)
-        finally:
-            cursor.close()
 
     def _is_gone(self, connection: PublisherConnection) -> bool:
         """Whether the publisher no longer has the slot of a copied table."""
