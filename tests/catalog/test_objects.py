@@ -146,7 +146,6 @@ def test_history_tells_what_held_at_a_place_in_the_log(empty_catalog: Catalog, d
     state = history.at(cursor, database, 0x5FF, 0)
     assert state.relations == {made.oid: made}
     assert state.publications == {"p": published}
-    assert history.PublishedState.from_json(state.to_json()) == state
     assert history.at(cursor, database, 0x600, 0).relations == {}
     assert history.changes(cursor, database, 0, 0x600) == [(0x500, 0), (0x500, 2), (0x600, 0)]
     history.prune(cursor, database, 0x700)

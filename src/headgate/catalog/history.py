@@ -57,27 +57,6 @@ class PublishedState:
             at = self.relations.get(at.parent)
         return found
 
-    def to_json(self) -> str:
-        """The state as JSON text."""
-        return json.dumps(
-            {
-                "relations": [each.dump() for each in self.relations.values()],
-                "publications": [each.dump() for each in self.publications.values()],
-                "schemas": {str(oid): name for oid, name in self.schemas.items()},
-            },
-            separators=(",", ":"),
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> PublishedState:
-        """The state that `to_json` wrote."""
-        value = json.loads(text)
-        return cls(
-            {each["oid"]: Relation.load(each) for each in value["relations"]},
-            {each["name"]: Publication.load(each) for each in value["publications"]},
-            {int(oid): name for oid, name in value["schemas"].items()},
-        )
-
 
 def current(cursor: Cursor, database: int, among: AbstractSet[int] | None = None) -> PublishedState:
     """The state as the cursor's transaction sees it; `among`: of these relations (oids) only."""

@@ -133,11 +133,3 @@ def with_database_owner(cursor: Cursor, who: acl.RoleRights, database_owner: int
         return who
     names = who.names | {acl.role_name(cursor, DATABASE_OWNER)}
     return acl.RoleRights(who.name, who.oid, who.superuser, who.roles | {DATABASE_OWNER}, names)
-
-
-def creation(cursor: Cursor, database: int, user: str, search_path: Iterable[str]) -> Namespace:
-    """The schema in which an unqualified CREATE makes its object; 3F000 if none of the search_path exists."""
-    found = [name for name in effective(cursor, database, user, search_path) if not name.startswith("pg_temp_")]
-    if not found:
-        raise PostgresError("3F000", "no schema has been selected to create in")
-    return get(cursor, database, found[0])

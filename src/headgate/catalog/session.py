@@ -32,7 +32,6 @@ class SessionContext:
     client_port: int | None = None
     server_addr: str | None = None
     server_port: int | None = None
-    in_transaction: bool = False
     temp_schema: str | None = None
     """The schema of the session's temporary tables, once it has one; then it is in `search_path` too."""
     sequence_values: dict[int, int] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from headgate.catalog.physical import Cursor, one, rows
+from headgate.catalog.physical import Cursor, rows
 from headgate.catalog.relation import object_name
 from headgate.catalog.relation.relation_kind import TABLE_KINDS, RelationKind
 from headgate.catalog.relation.replica_identity import ReplicaIdentity
@@ -444,9 +444,3 @@ def _constraints(
 def to_json(relation: Relation) -> str:
     """The relation as JSON text."""
     return json.dumps(relation.dump(), separators=(",", ":"))
-
-
-def relation_count(cursor: Cursor, database: int) -> int:
-    """How many relations a database has of its own."""
-    found = one(cursor, "SELECT count(*) FROM hg.pg_class WHERE dbid = ?", [database])
-    return 0 if found is None else int(found[0])

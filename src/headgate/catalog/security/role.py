@@ -63,11 +63,6 @@ def get(cursor: Cursor, name: str) -> Role:
     return found
 
 
-def all_roles(cursor: Cursor) -> list[Role]:
-    """All roles by name."""
-    return [Role(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid ORDER BY rolname")]
-
-
 def create(cursor: Cursor, role: Role) -> Role:
     """CREATE ROLE; 42939 for a reserved name, 42710 for one in use."""
     refuse_reserved(role.name)

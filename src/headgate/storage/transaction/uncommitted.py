@@ -149,8 +149,6 @@ class Uncommitted:
         self._ended = False
         self._named: set[Key] = set()
         """Tables in which a version may name what is staged, as the commit has begun."""
-        self.constraint_modes: dict[int, bool] = {}
-        """What SET CONSTRAINTS said: whether a constraint (oid; 0: all others) is deferred."""
         self._before_commit: dict[object, list[Callable[[], None]]] = {}
 
     @functools.cached_property
