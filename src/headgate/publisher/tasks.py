@@ -5,7 +5,8 @@
     driver    reads the blobs in the order of the row groups, as soon as they are there, and passes them on to the socket
 
 Called by `stream` for a write of more than `small_batch_rows` changes. What must hold: a task depends on nothing but `EncodeTask`, so that
-Spark may run it again; the driver holds a few blobs at a time, whatever the size of the write. A row filter that cannot be
+Spark may run it again; the driver holds a few blobs at a time, and the temporary files hold those of one job, whatever the size of the
+write. A row filter that cannot be
 evaluated exactly for the changes of a row group without Spark's own expressions is the declared outcome `frames` NULL: the driver
 judges and encodes that row group. Several streams of one database share what they decode, so they do not use tasks.
 """
@@ -33,7 +34,7 @@ from headgate.types import registry
 REFUSED = "tasks could not encode changes"
 """The message of an error that a task raises in place of PostgreSQL's, which shows values."""
 CUTS_PER_TASK = 8
-"""Most row groups that a task encodes: the sender waits for the first task before it can send anything."""
+"""Most row groups that a task encodes. A job has a task for each core, so that the temporary files of a job stay small."""
 _BLOBS = "cut int, changes bigint, sent bigint, frames binary, offsets binary, lsn binary"
 
 
@@ -98,14 +99,16 @@ def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: in
     if first is None or not gate.is_exact(decoded(first, [write]), plan):
         yield from renderer.large(plan, write, send_time)
         return
-    task = EncodeTask(files, cuts, write, plan, renderer.form, send_time, registry.known())
-    spark = renderer.reader.engine.spark
-    count = max(-(-len(cuts) // CUTS_PER_TASK), min(spark.sparkContext.defaultParallelism, len(cuts)))
-    frame = spark.range(0, len(cuts), 1, count).mapInArrow(task, _BLOBS)
+    types, spark = registry.known(), renderer.reader.engine.spark
+    cores = spark.sparkContext.defaultParallelism
     named = f"{plan.relation.schema}.{plan.relation.name}"
     description = f"encode {named} {write.lsn}: {write.changes:,} changes"
-    for batch in result_spool.spooled(frame, renderer.reader.engine.exchange, description=description):
-        yield from _received(renderer, plan, task, batch)
+    for start in range(0, len(cuts), cores * CUTS_PER_TASK):
+        chosen = cuts[start : start + cores * CUTS_PER_TASK]
+        task = EncodeTask(files, chosen, write, plan, renderer.form, send_time, types)
+        blobs = spark.range(0, len(chosen), 1, min(cores, len(chosen))).mapInArrow(task, _BLOBS)
+        for batch in result_spool.spooled(blobs, renderer.reader.engine.exchange, description=description):
+            yield from _received(renderer, plan, task, batch)
 
 
 def _received(renderer: Renderer, plan: Published, task: EncodeTask, batch: pa.RecordBatch) -> Iterator[Rendered]:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Column, Relation
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import lookup, privilege, stored_expression
-from headgate.commands.copy import copy_arrow, copy_option
+from headgate.commands.copy import copy_arrow, copy_lines, copy_option
+from headgate.commands.copy.copy_lines import RowEncoder
 from headgate.commands.copy.copy_option import CopyOptions
 from headgate.commands.copy.copy_reader import CopyReader
 from headgate.commands.dml.insert import writable
@@ -40,12 +39,9 @@ from headgate.sql.parser import ParseNode, unwrap
 from headgate.storage.spark import result_spool
 from headgate.storage.spark.local_relation import local_frame
 from headgate.storage.write import columns as spark_columns
-from headgate.types import copy_text as copy_format
-from headgate.types.binary.binary import write_binary
-from headgate.types.binary.copy_binary import HEADER, TRAILER, write_copy_binary
-from headgate.types.encoded import encoded
+from headgate.types.binary.copy_binary import HEADER, TRAILER
 from headgate.types.resultset import ResultColumn, ResultSet
-from headgate.types.text.text import read_text, styled
+from headgate.types.text.text import read_text
 
 
 def copy(node: pb.CopyStmt, session: Session) -> CopyIn | CopyOut:
@@ -95,7 +91,7 @@ def columns_of(node: pb.CopyStmt, relation: Relation) -> list[Column]:
 def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> CopyOut:
     transaction = session.begin_statement()
     planner = Planner(session, transaction)
-    batches: Iterator[pa.RecordBatch] | None = None
+    batches: Iterator[pa.RecordBatch] | Iterator[pa.Array] | None = None
     with rendering.running(session, transaction):
         if node.HasField("query"):
             query = unwrap(node.query)
@@ -118,10 +114,10 @@ def _copy_out(node: pb.CopyStmt, session: Session, options: CopyOptions) -> Copy
 
 def _table_plan(
     node: pb.CopyStmt, session: Session, planner: Planner, options: CopyOptions
-) -> tuple[int, Plan, Iterator[pa.RecordBatch] | None]:
-    """The table's oid and its rows, and the same rows read by the driver: Spark would write all of them once more, row by row.
+) -> tuple[int, Plan, Iterator[pa.RecordBatch] | Iterator[pa.Array] | None]:
+    """Return the table's oid and its rows, and the same rows read from its files: batches, or messages if tasks encode so many rows.
 
-    None where the driver does not read them: not all may be seen, or there is no column.
+    None if not all rows may be seen, or if there is no column: then Spark computes the rows.
     """
     cursor, context = planner.transaction.cursor, session.context
     relation = lookup.target(cursor, context, node.relation)
@@ -140,8 +136,27 @@ def _table_plan(
     source = row_security.of_statement(planner, relation, row_security.Statement.SELECT).visible(table)
     by_name = {each.name: each for each in source.star}
     plan = Plan(source.frame, tuple(by_name[each.name] for each in wanted))
-    direct = wanted and not privilege.has_row_security(cursor, relation)
-    return relation.oid, plan, planner.transaction.pieces(relation, [each.name for each in wanted]) if direct else None
+    if not wanted or privilege.has_row_security(cursor, relation):
+        return relation.oid, plan, None
+    named = [each.name for each in wanted]
+    if not options.arrow and _is_for_tasks(planner, relation):
+        return relation.oid, plan, _by_tasks(planner, relation, named, _encoder(rendering.result_columns(plan), session, options))
+    return relation.oid, plan, planner.transaction.pieces(relation, named)
+
+
+def _is_for_tasks(planner: Planner, relation: Relation) -> bool:
+    state, _ = planner.transaction.shown(relation)
+    return len(state.files) > 1 and state.rows > planner.transaction.engine.small_batch_rows
+
+
+def _by_tasks(planner: Planner, relation: Relation, names: Sequence[str], encoder: RowEncoder) -> Iterator[pa.Array]:
+    """Yield the messages of a table's rows, encoded by tasks, then those of rows that are not in files yet."""
+    engine = planner.transaction.engine
+    state, pending = planner.transaction.shown(relation)
+    folder = engine.table((relation.database, relation.oid)).folder
+    yield from copy_lines.of_table(engine.spark, folder, state, names, encoder, engine.exchange)
+    for batch in (batch for table in pending for batch in table.select(names).to_batches()):
+        yield encoder.of_stored(batch.columns, batch.num_rows)
 
 
 def _of_changes(query: pb.DeleteStmt, session: Session, options: CopyOptions) -> CopyOut:
@@ -166,17 +181,17 @@ def _of_result(result: ResultSet, session: Session, options: CopyOptions) -> Cop
         copied.lines = copy_arrow.messages(schema, stored, copied.progress)
         return copied
 
+    encoder = _encoder(result.columns, session, options)
+
     def lines() -> Iterator[pa.Array]:
         if options.header:
-            yield _header(titles, options)
+            yield encoder.header()
         for batch in result.batches:
             copied.progress.rows += batch.num_rows
             if options.binary:
-                typed = zip(_typed(batch, result.columns), result.columns, strict=True)
-                arrays = [_binary(values, each.type_oid, each.typmod, options) for values, each in typed]
-                yield _binary_rows(arrays, batch.num_rows)
+                yield encoder.of_stored(_typed(batch, result.columns), batch.num_rows)
             else:
-                yield _rows_of_text(_styled(batch, result.columns, session), titles, batch.num_rows, options)
+                yield encoder.of_texts(batch.columns if result.columns else [], batch.num_rows)
 
     copied.lines = _with_header(lines()) if options.binary else lines()
     return copied
@@ -215,87 +230,39 @@ def _with_header(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _lines(
-    plan: Plan, batches: Iterator[pa.RecordBatch] | None, session: Session, planner: Planner, options: CopyOptions, copied: CopyOut
+    plan: Plan,
+    batches: Iterator[pa.RecordBatch] | Iterator[pa.Array] | None,
+    session: Session,
+    planner: Planner,
+    options: CopyOptions,
+    copied: CopyOut,
 ) -> Iterator[pa.Array]:
     transaction = planner.transaction
+    encoder = _encoder(rendering.result_columns(plan), session, options)
     if options.header:
-        yield _header([each.name for each in plan.columns], options)
+        yield encoder.header()
     with rendering.running(session, transaction):
         if batches is None:
             frame = plan.frame.select(*[col(each.key) for each in plan.columns])
-            batches = result_spool.batches(frame, transaction.engine.exchange)
+            if plan.columns and not options.arrow and not result_spool.is_small(frame):
+                batches = copy_lines.of_query(frame, encoder, transaction.engine.exchange)
+            else:
+                batches = result_spool.batches(frame, transaction.engine.exchange)
         if options.arrow:
             schema = copy_arrow.schema_of(plan.columns)
             yield from copy_arrow.messages(schema, copy_arrow.held(batches, schema), copied.progress)
             return
         for batch in batches:
             session.check_cancel()
-            copied.progress.rows += batch.num_rows
-            if options.binary:
-                arrays = [_binary(batch.column(place), each.type.oid, each.type.typmod, options) for place, each in enumerate(plan.columns)]
-                yield _binary_rows(arrays, batch.num_rows)
+            copied.progress.rows += len(batch)
+            if isinstance(batch, pa.RecordBatch):
+                yield encoder.of_stored(batch.columns if plan.columns else [], batch.num_rows)
             else:
-                yield _text_rows(batch, plan, session, options)
+                yield batch
 
 
-def _binary_rows(arrays: Sequence[pa.LargeBinaryArray], count: int) -> pa.Array:
-    if not arrays:
-        return pa.array([b"\0\0"] * count, pa.large_binary())
-    lengths = np.full(count, 2, np.int64)
-    for each in arrays:
-        lengths += _value_lengths(each) + 4
-    return _cut(write_copy_binary(arrays), lengths)
-
-
-def _value_lengths(values: pa.LargeBinaryArray) -> NDArray[np.int64]:
-    import pyarrow.compute as pc
-
-    return np.asarray(pc.fill_null(pc.binary_length(values), 0), np.int64)
-
-
-def _cut(data: bytes, lengths: NDArray[np.int64]) -> pa.Array:
-    """One buffer as an array of rows, without copying."""
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
-def _text_rows(batch: pa.RecordBatch, plan: Plan, session: Session, options: CopyOptions) -> pa.Array:
-    texts = rendering.text_batch(batch, plan, session)
-    titles = [each.name for each in plan.columns]
-    return _rows_of_text(_styled(texts, rendering.result_columns(plan), session), titles, batch.num_rows, options)
-
-
-def _styled(texts: pa.RecordBatch, columns: Sequence[ResultColumn], session: Session) -> list[pa.Array]:
-    forms = session.context.forms
-    return [styled(texts.column(place), each.type_oid, each.typmod, forms) for place, each in enumerate(columns)]
-
-
-def _binary(values: pa.Array, oid: int, typmod: int, options: CopyOptions) -> pa.LargeBinaryArray:
-    return write_binary(values, oid, typmod, encoding=options.encoding)
-
-
-def _rows_of_text(columns: Sequence[pa.Array], titles: Sequence[str], rows: int, options: CopyOptions) -> pa.Array:
-    """The lines, a message each."""
-    if not columns:
-        return pa.array([b"\n"] * rows, pa.large_binary())
-    forced = [place for place, title in enumerate(titles) if options.force_quote is None or title in options.force_quote]
-    return _written(columns, options, forced)
-
-
-def _written(columns: Sequence[pa.Array], options: CopyOptions, forced: Sequence[int] = ()) -> pa.Array:
-    """Rows in text or CSV format, in the encoding asked for; in CSV the columns at `forced` are quoted."""
-    if options.csv:
-        lines = copy_format.write_copy_csv(
-            columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, forced=forced
-        )
-    else:
-        lines = copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter)
-    return encoded(lines, options.encoding)
-
-
-def _header(titles: Sequence[str], options: CopyOptions) -> pa.Array:
-    return _written([pa.array([title], pa.string()) for title in titles], options)
+def _encoder(columns: Sequence[ResultColumn], session: Session, options: CopyOptions) -> RowEncoder:
+    return RowEncoder(tuple(columns), options, session.context.forms)
 
 
 # ---- COPY FROM --------------------------------------------------------------------------------------------------

@@ -1,0 +1,168 @@
+"""The rows of COPY TO STDOUT as the messages of the client: a kernel that the driver calls, or Spark's tasks for many rows.
+
+`RowEncoder` turns a batch of stored values into messages, one for each row. Tasks call it too, and return the messages of a batch as
+one blob; the driver passes the blobs on in order. `of_query` encodes in the job that computes the rows of a query. `of_table` has tasks
+read the files of a table, `WINDOW` files for each core at a time. The temporary files of a job therefore stay small, however slowly the
+client reads. Called by `copy`.
+
+What must hold: a task depends on nothing but its argument, so that Spark may run it again; an error keeps its SQLSTATE and its message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.commands.copy.copy_option import CopyOptions
+from headgate.storage import rows
+from headgate.storage.delta.table_folder import TableFolder
+from headgate.storage.delta.table_state import TableState
+from headgate.storage.location.data_location import DataPath
+from headgate.storage.spark import failure, result_spool
+from headgate.types import copy_text as copy_format
+from headgate.types import registry
+from headgate.types.binary.binary import write_binary
+from headgate.types.binary.copy_binary import write_copy_binary
+from headgate.types.encoded import encoded
+from headgate.types.resultset import ResultColumn
+from headgate.types.text.text import styled, write_text
+from headgate.types.text_column import TextSettings
+
+WINDOW = 4
+"""Files that a job reads for each core: each has up to some hundred thousand rows, or 128 MB."""
+_BLOBS = "messages binary, offsets binary"
+
+
+@dataclass(frozen=True)
+class RowEncoder:
+    """Encodes rows in one format. `columns`: of the rows, domains as their base types; `forms`: the session's forms of texts."""
+
+    columns: tuple[ResultColumn, ...]
+    options: CopyOptions
+    forms: TextSettings
+
+    def of_stored(self, values: Sequence[pa.Array], count: int) -> pa.Array:
+        """Return the messages of columns in stored form, as large_string or large_binary."""
+        if self.options.binary:
+            typed = zip(values, self.columns, strict=True)
+            return _binary_rows(
+                [write_binary(array, column.type_oid, column.typmod, encoding=self.options.encoding) for array, column in typed], count
+            )
+        plain = self.forms.of_results
+        typed = zip(values, self.columns, strict=True)
+        return self.of_texts([write_text(array, column.type_oid, column.typmod, session=plain) for array, column in typed], count)
+
+    def of_texts(self, texts: Sequence[pa.Array], count: int) -> pa.Array:
+        """Return the lines of columns in text form (`TextSettings.of_results`), as large_string or large_binary."""
+        if not texts:
+            return pa.array([b"\n"] * count, pa.large_binary())
+        typed = zip(texts, self.columns, strict=True)
+        shown = [styled(text, column.type_oid, column.typmod, self.forms) for text, column in typed]
+        quoted = self.options.force_quote
+        return self._written(shown, [at for at, column in enumerate(self.columns) if quoted is None or column.name in quoted])
+
+    def header(self) -> pa.Array:
+        """Return the line with the names of the columns."""
+        return self._written([pa.array([column.name], pa.string()) for column in self.columns])
+
+    def _written(self, columns: Sequence[pa.Array], forced: Sequence[int] = ()) -> pa.Array:
+        """Return rows in text or CSV format, in the encoding asked for; in CSV the columns at `forced` are quoted."""
+        options = self.options
+        if options.csv:
+            lines = copy_format.write_copy_csv(
+                columns, null=options.null, delimiter=options.delimiter, quote=options.quote, escape=options.escape, forced=forced
+            )
+        else:
+            lines = copy_format.write_copy_text(columns, null=options.null, delimiter=options.delimiter)
+        return encoded(lines, options.encoding)
+
+
+def _binary_rows(arrays: Sequence[pa.LargeBinaryArray], count: int) -> pa.Array:
+    if not arrays:
+        return pa.array([b"\0\0"] * count, pa.large_binary())
+    lengths = np.full(count, 2, np.int64)
+    for array in arrays:
+        lengths += np.asarray(pc.fill_null(pc.binary_length(array), 0), np.int64) + 4
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return _messages(offsets, pa.py_buffer(write_copy_binary(arrays)))
+
+
+def _messages(offsets: NDArray[np.int64], data: pa.Buffer) -> pa.Array:
+    """Return one buffer as an array of messages, without copying it."""
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data])
+
+
+# ---- by tasks ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EncodeTask:
+    """The encoder for mapInArrow: takes rows, gives a row of `_BLOBS` for each batch."""
+
+    encoder: RowEncoder
+    types: registry.TypeRegistry
+
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encode each batch."""
+        registry.use(self.types)
+        encode = failure.marking(self.encoder.of_stored)
+        for batch in given:
+            messages = encode(batch.columns, batch.num_rows).cast(pa.large_binary())
+            _, offsets, data = messages.buffers()
+            first = np.frombuffer(offsets, np.int64)[messages.offset : messages.offset + len(messages) + 1]
+            blob = memoryview(data if data is not None else b"")[first[0] : first[-1]]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([blob], pa.binary()), pa.array([(first - first[0]).tobytes()], pa.binary())], names=["messages", "offsets"]
+            )
+
+
+@dataclass(frozen=True)
+class TableTask:
+    """Reads and encodes files of a table, for mapInArrow: takes the numbers of files, gives rows of `_BLOBS`."""
+
+    encode: EncodeTask
+    table: TableFolder
+    state: TableState
+    names: tuple[str, ...]
+
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encode each file."""
+        files = list(self.state.files)
+        for batch in given:
+            for number in batch.column(0).to_pylist():
+                state = replace(self.state, files={files[number]: self.state.files[files[number]]})
+                yield from self.encode(rows.pieces(self.table.path, state, self.names))
+
+
+def of_query(frame: DataFrame, encoder: RowEncoder, directory: DataPath) -> Iterator[pa.Array]:
+    """Yield the messages of the rows of a frame, in its order. `directory`: for the files of the tasks."""
+    named = frame.toDF(*[f"c{place}" for place in range(len(frame.columns))])
+    blobs = named.mapInArrow(EncodeTask(encoder, registry.known()), _BLOBS)
+    yield from _received(blobs, directory, "COPY (query) TO STDOUT")
+
+
+def of_table(
+    spark: SparkSession, table: TableFolder, state: TableState, names: Sequence[str], encoder: RowEncoder, directory: DataPath
+) -> Iterator[pa.Array]:
+    """Yield the messages of some columns of the rows of a table, in the order of its files."""
+    encode, files = EncodeTask(encoder, registry.known()), list(state.files)
+    size = WINDOW * spark.sparkContext.defaultParallelism
+    for first in range(0, len(files), size):
+        chosen = files[first : first + size]
+        task = TableTask(encode, table, replace(state, files={name: state.files[name] for name in chosen}), tuple(names))
+        blobs = spark.range(0, len(chosen), 1, len(chosen)).mapInArrow(task, _BLOBS)
+        yield from _received(blobs, directory, f"COPY TO STDOUT: {len(chosen)} of {len(files)} files")
+
+
+def _received(blobs: DataFrame, directory: DataPath, description: str) -> Iterator[pa.Array]:
+    for batch in result_spool.spooled(blobs, directory, description=description):
+        for messages, offsets in zip(batch.column("messages"), batch.column("offsets"), strict=True):
+            # offsets are copied, because a blob begins at any address
+            yield _messages(np.frombuffer(offsets.as_buffer(), np.int64).copy(), messages.as_buffer())
