@@ -47,8 +47,8 @@ format: setup  ## Format the code and mend what ruff can mend
 lock: setup  ## Lock the packages anew (requirements*.txt)
 	@bash scripts/lock.sh
 
-wheel: setup  ## Make dist/headgate-….whl
-	@rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: setup  ## Make dist/headgate-….whl and dist/pyspark_headgate-….whl
+	@rm -rf dist && $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ./pyspark-headgate
 
 bench: setup  ## Measure a node beside native PostgreSQL (BENCH=… for options)
 	@$(BIN)/python -m bench $(BENCH)

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from bench import busy, catalogs, compare, gate, hostile, jobs, replication, sessions, tables, wide
 from bench import filter as filters
+from bench import source as source_rates
 from bench.memory import Peak
 from headgate.cli.demo.servers import DemoNode, DemoServer, PostgreSQL
 
@@ -137,6 +138,7 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
     parts: dict[str, Callable[[], None]] = {
         "tables": lambda: measure_tables(report, source, node, int(2_000 * scale)),
         "busy": lambda: measure_busy(report, source, node, int(1_000 * scale)),
+        "source": lambda: measure_source(report, node, int(1_000_000 * scale), runs),
         "catalogs": lambda: measure_catalogs(report, native, node, (10, int(1_000 * scale))),
     }
     for name, measured in parts.items():
@@ -150,6 +152,12 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
         for rate, seconds in ((1, 30.0), (100, 15.0)):
             ms = replication.latency(source, node, rate, seconds)
             report.value(f"commit to visible at {rate}/s", replication.percentiles(ms), "p50 < 2.5 s")
+
+
+def measure_source(report: Report, node: DemoServer, rows: int, runs: int) -> None:
+    """Published changes as Arrow."""
+    for what, rates in source_rates.rates(node, rows, runs).items():
+        report.value(f"{rows:,} changes as Arrow: {what}", f"{statistics.median(rates):,.0f}/s", "1,200,000/s")
 
 
 def measure_sessions(report: Report, native: DemoServer, node: DemoServer, rows: int) -> None:

@@ -2,7 +2,7 @@
 # Sets a Debian 12 machine up for headgate: `make setup`, and the first step of the other targets.
 #
 #   1. Debian packages that are missing: Python 3.11 and up with venv, a Java 17 runtime, PostgreSQL 15 (needs root)
-#   2. .venv with the locked packages (requirements-dev.txt, hashes checked) and headgate itself, editable
+#   2. .venv with the locked packages (requirements-dev.txt, hashes checked) and headgate and pyspark-headgate themselves, editable
 #   3. the Delta jars from Maven Central into .venv/share/headgate/jars (Spark's own resolver, digests checked); with S3=1, GS=1,
 #      AZURE=1 also those that a data location in S3, in Google's, in Azure's storage needs, which a node fetches itself when it is first
 #      started with one
@@ -23,7 +23,7 @@ die() { say "$1"; shift; for line in "$@"; do printf '       %s\n' "$line" >&2; 
 
 # ---- nothing to do? -------------------------------------------------------------------------------------------
 project=$(sed '/^\[tool\./,$d' pyproject.toml)
-wanted=$({ printf '%s' "$project"; cat scripts/setup.sh requirements-build.txt requirements-dev.txt src/headgate/storage/{archive,spark/application/jars,spark/application/class_archive}.py; } | sha256sum)
+wanted=$({ printf '%s' "$project"; cat scripts/setup.sh pyspark-headgate/pyproject.toml requirements-build.txt requirements-dev.txt src/headgate/storage/{archive,spark/application/jars,spark/application/class_archive}.py; } | sha256sum)
 has_java() { [ -n "${JAVA_HOME:-}" ] && [ -x "$JAVA_HOME/bin/java" ] || command -v java >/dev/null; }
 has_postgresql() { [ -x "$postgresql_bin/initdb" ] && [ -x "$postgresql_bin/psql" ] && command -v psql >/dev/null; }
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted $PWD" ] && [ -x "$venv/bin/headgate" ] && "$venv/bin/python" -c '' 2>/dev/null \
@@ -96,7 +96,7 @@ pip=("$venv/bin/python" -m pip --disable-pip-version-check install --quiet)
 say "installing the locked packages (a few minutes the first time: Spark is 450 MB)"
 "${pip[@]}" --require-hashes -r requirements-build.txt
 "${pip[@]}" --require-hashes --no-build-isolation -r requirements-dev.txt
-"${pip[@]}" --no-deps --no-build-isolation -e .
+"${pip[@]}" --no-deps --no-build-isolation -e . -e ./pyspark-headgate
 
 # ---- 3. the Delta jars -------------------------------------------------------------------------------------------
 say "fetching the Delta jars"

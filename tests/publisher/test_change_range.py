@@ -177,6 +177,7 @@ def test_a_large_write_comes_in_many_batches(kept) -> None:
     assert changes.num_rows == 50_000
     assert changes["a"].to_pylist() == list(range(2, 100_001, 2))
     assert changes["a"].num_chunks > 2
+    assert max(len(chunk) for chunk in changes["a"].chunks) <= 32_768
 
 
 def test_a_range_is_cut_at_transactions_and_where_the_columns_change(kept) -> None:
@@ -198,6 +199,16 @@ def test_a_range_is_cut_at_transactions_and_where_the_columns_change(kept) -> No
     assert ["b" in part.column_names for part in parts] == [False, False, True]
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=r"the published columns of table .* change within the range"):
         kept.arrow("p", "t", begin)
+
+
+def test_any_cut_of_a_range_gives_the_same_changes(kept) -> None:
+    kept.sql(SCRIPTS["a partitioned table through its root"])
+    whole = kept.arrow("p", "t").to_pylist()
+    assert len(whole) > 5
+    for most in (1, 3, 100):
+        ranges = kept.sql(f"SELECT from_lsn, to_lsn FROM headgate.change_ranges('p', 't', '{kept.start}', '{kept.end()}', {most})")
+        parts = [kept.arrow("p", "t", *line.split("|")).to_pylist() for line in ranges.splitlines()]
+        assert [row for part in parts for row in part] == whole
 
 
 def test_an_lsn_that_is_no_longer_kept_is_an_error_that_names_the_oldest(kept) -> None:

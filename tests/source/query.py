@@ -1,8 +1,10 @@
-"""A program with plain PySpark and pyspark_headgate alone, as a user would write it: a query into a table, or a read; run by `test_source`.
+"""A program with plain PySpark and pyspark_headgate alone, as a user would write it: queries into tables, and reads; run by `test_source`.
 
-    python query.py '{"mode": "stream", "options": {…}, "sink": "delta", "folder": "…", "jars": "…", "once": true}'
+Each line of its input asks for something, and is answered by a line:
 
-It prints one line of JSON: the rows that were read, or the number of micro-batches, or the error that ended the query.
+    {"mode": "stream", "options": {…}, "sink": "delta", "folder": "…", "once": true}
+
+The answer is JSON: the rows that were read, or the rows of the micro-batches, or the error that ended the query.
 """
 
 from __future__ import annotations
@@ -13,15 +15,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+import pyspark_headgate
+
 
 def session(jars: str) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2").config("spark.sql.session.timeZone", "UTC")
     builder = builder.config("spark.driver.memory", "1g").config("spark.driver.host", "127.0.0.1")
-    if jars:
-        builder = builder.config("spark.driver.extraClassPath", jars).config("spark.databricks.delta.snapshotPartitions", "2")
-        builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+    builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    builder = builder.config("spark.sql.codegen.wholeStage", "false").config("spark.sql.streaming.stopTimeout", "60s")
+    builder = builder.config("spark.driver.extraClassPath", jars).config("spark.databricks.delta.snapshotPartitions", "2")
+    builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+    builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
@@ -43,24 +48,27 @@ def rows(frame: DataFrame) -> dict[str, Any]:
     return {"schema": frame.schema.simpleString(), "rows": [row.asDict(recursive=True) for row in frame.collect()]}
 
 
-def main() -> None:
-    wanted = json.loads(sys.argv[1])
-    spark = session(wanted.get("jars", ""))
-    try:
-        if wanted["mode"] == "stream":
-            said = stream(spark, wanted)
-        elif wanted["mode"] == "read":
-            said = rows(spark.read.format("headgate").options(**wanted["options"]).load())
-        elif wanted["mode"] == "at":
-            import pyspark_headgate
-
+def answer(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, Any]:
+    match wanted["mode"]:
+        case "stream":
+            return stream(spark, wanted)
+        case "read":
+            return rows(spark.read.format("headgate").options(**wanted["options"]).load())
+        case "at":
             with pyspark_headgate.at(spark, wanted["url"]) as tables:
-                said = {"lsn": tables.lsn, "counts": {name: frame.count() for name, frame in sorted(tables.items())}}
-        else:
-            said = rows(spark.read.format(wanted["sink"]).load(f"{wanted['folder']}/rows"))
-    except Exception as error:  # noqa: BLE001 (the test judges it)
-        said = {"error": str(error)}
-    print("SAID " + json.dumps(said, default=str), flush=True)
+                return {"lsn": tables.lsn, "counts": {name: frame.count() for name, frame in sorted(tables.items())}}
+        case _:
+            return rows(spark.read.format(wanted["sink"]).load(f"{wanted['folder']}/rows"))
+
+
+def main() -> None:
+    spark = session(sys.argv[1])
+    for line in sys.stdin:
+        try:
+            said = answer(spark, json.loads(line))
+        except Exception as error:  # noqa: BLE001 (the test judges it)
+            said = {"error": str(error)}
+        print("SAID " + json.dumps(said, default=str), flush=True)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import until
+from tests.repo.page import blocks
 
 from headgate.storage.spark.application import jars
 
@@ -24,11 +25,50 @@ PROGRAM = Path(__file__).with_name("query.py")
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(10, 2)); CREATE PUBLICATION p FOR TABLE t WHERE (id % 10 <> 0)"
 
 
-class Source:
-    """A table with a publication on a node, and the programs that read it."""
+class Program:
+    """A process that answers what `query` says."""
 
-    def __init__(self, node: Any, folder: Path) -> None:
-        self.node, self.folder, self.database = node, folder, node.new_database()
+    def __init__(self, folder: Path) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "pyspark-headgate/src"), "PYSPARK_PYTHON": sys.executable}
+        self._errors = folder / "stderr"
+        with self._errors.open("a") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, PROGRAM, ":".join(map(str, jars.find_jars()))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, text=True, env=environment, cwd=folder, start_new_session=True,
+            )  # fmt: skip
+
+    def ask(self, wanted: dict[str, Any]) -> None:
+        """Asks for something, and waits for no answer."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(wanted) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """The next answer."""
+        assert self.process.stdout is not None
+        line = next((line for line in self.process.stdout if line.startswith("SAID ")), None)
+        assert line is not None, self._errors.read_text()[-3000:]
+        found: dict[str, Any] = json.loads(line[5:])
+        return found
+
+    def kill(self) -> None:
+        """Ends the process and its Java with SIGKILL."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    made = Program(tmp_path_factory.mktemp("program"))
+    yield made
+    made.kill()
+
+
+class Source:
+    """A table with a publication on a node, and the queries that read it."""
+
+    def __init__(self, node: Any, folder: Path, program: Program) -> None:
+        self.node, self.folder, self.program, self.database = node, folder, program, node.new_database()
         self.slot = f"{self.database}_q"
         self.options = {"url": node.conninfo(self.database), "publication": "p", "table": "public.t", "slot": self.slot}
         self.sql(MAKE)
@@ -36,25 +76,13 @@ class Source:
     def sql(self, script: str) -> str:
         return str(self.node.psql(self.database, script))
 
-    def start(self, **wanted: Any) -> subprocess.Popen[str]:
-        """A program that runs."""
-        given = {"mode": "stream", "sink": "parquet", "folder": str(self.folder), "options": self.options, **wanted}
-        if given["sink"] == "delta":
-            given["jars"] = ":".join(map(str, jars.find_jars()))
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "pyspark-headgate/src"), "PYSPARK_PYTHON": sys.executable}
-        with (self.folder / "stderr").open("a") as errors:
-            return subprocess.Popen(
-                [sys.executable, PROGRAM, json.dumps(given)], stdout=subprocess.PIPE, stderr=errors, text=True, env=environment,
-                cwd=self.folder, start_new_session=True,
-            )  # fmt: skip
+    def wanted(self, **wanted: Any) -> dict[str, Any]:
+        return {"mode": "stream", "sink": "parquet", "folder": str(self.folder), "options": self.options, **wanted}
 
     def run(self, **wanted: Any) -> dict[str, Any]:
-        """What a program says."""
-        said, _ = self.start(**wanted).communicate(timeout=300)
-        lines = [line for line in said.splitlines() if line.startswith("SAID ")]
-        assert lines, (self.folder / "stderr").read_text()[-3000:]
-        found: dict[str, Any] = json.loads(lines[-1][5:])
-        return found
+        """What the program answers."""
+        self.program.ask(self.wanted(**wanted))
+        return self.program.answer()
 
     def sunk(self) -> list[dict[str, Any]]:
         """The rows of the Parquet sink, as its own log of files says."""
@@ -64,8 +92,8 @@ class Source:
 
 
 @pytest.fixture
-def source(node: Any, tmp_path: Path) -> Iterator[Source]:
-    made = Source(node, tmp_path)
+def source(node: Any, tmp_path: Path, program: Program) -> Iterator[Source]:
+    made = Source(node, tmp_path, program)
     yield made
     made.sql(f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{made.slot}'")
 
@@ -145,13 +173,14 @@ def test_wrong_options_are_refused(source: Source, options: dict[str, str], mess
 
 
 @pytest.mark.parametrize("sink", ["parquet", "delta"])
-def test_each_change_arrives_once_though_query_and_node_are_killed(spare_node: Any, tmp_path: Path, sink: str) -> None:
+def test_each_change_arrives_once_though_query_and_node_are_killed(spare_node: Any, tmp_path: Path, program: Program, sink: str) -> None:
     node = spare_node()
-    source = Source(node, tmp_path)
+    source = Source(node, tmp_path, program)
     options = {**source.options, "maxRows": "20000", "tasks": "2"}
     source.sql("INSERT INTO t SELECT i, 'first', i FROM generate_series(1, 50000) i")
     for number, killed in enumerate(("query", "node", "both")):
-        running = source.start(sink=sink, options=options, once=False)
+        running = Program(tmp_path)
+        running.ask(source.wanted(sink=sink, options=options, once=False))
         done = len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) if (tmp_path / "checkpoint").exists() else 0
         for part in range(6):
             first = 100_000 * (number + 1) + 10_000 * part
@@ -161,9 +190,9 @@ def test_each_change_arrives_once_though_query_and_node_are_killed(spare_node: A
         until(lambda done=done: len(list((tmp_path / "checkpoint" / "commits").glob("[0-9]*"))) > done, "a micro-batch ends", 120)
         if killed != "query":
             node.kill()
-        if killed != "node":
-            os.killpg(running.pid, signal.SIGKILL)
-        running.communicate(timeout=120)
+        if killed == "node":
+            assert "error" in running.answer()
+        running.kill()
         if killed != "query":
             node.start()
     assert "error" not in source.run(sink=sink, options=options)
@@ -171,3 +200,18 @@ def test_each_change_arrives_once_though_query_and_node_are_killed(spare_node: A
     assert max(Counter((row["_op"], row["_lsn"], row["_seq"]) for row in rows).values()) == 1
     assert state(rows) == table(source)
     source.sql(f"SELECT pg_drop_replication_slot('{source.slot}')")
+
+
+def test_the_first_cell_of_the_page_runs_as_it_stands(node: Any, tmp_path: Path) -> None:
+    [made, cell] = [block for block in blocks("docs/spark-source.md", "The first cell") if block.language in ("sql", "python")]
+    database = node.new_database()
+    node.psql(database, made.text)
+    text = cell.text.replace("port=5440", f"port={node.port}").replace("dbname=postgres", f"dbname={database}")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pyspark-headgate/src"), "PYSPARK_PYTHON": sys.executable}
+    said = [
+        subprocess.run([sys.executable, "-c", text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        for _ in "12"
+    ]
+    assert [each.returncode for each in said] == [0, 0], said[0].stderr[-2000:] + said[1].stderr[-2000:]
+    assert all("|  R|  500|" in each.stdout for each in said)
+    node.drop_slot(database, "orders_to_lake")

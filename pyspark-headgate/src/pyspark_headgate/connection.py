@@ -39,6 +39,7 @@ class NodeConnection:
     """See the module. A context manager; each statement is a transaction of its own."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self._connection: psycopg.Connection[Any] = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor)
 
     def __enter__(self) -> Self:
@@ -106,7 +107,7 @@ class NodeConnection:
             publication, table, sql.NULL if wanted.start is None else lsn_text(wanted.start), lsn_text(wanted.end)
         )
         # a range that is read no further ends with its connection: the node would send the rest of it otherwise
-        connection = psycopg.connect(self._connection.info.dsn, password=self._connection.info.password or None, autocommit=True)
+        connection = psycopg.connect(self._url, autocommit=True)
         try:
             copy = connection.cursor().copy(query)
             reader = pa.ipc.open_stream(io.BufferedReader(_Copied(iter(copy.__enter__())), 1 << 20))

@@ -172,6 +172,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def __init__(self, schema: StructType, options: SourceOptions) -> None:
         self._schema, self._options = schema, options
+        self._begin: int | None = None
+        """Where a query without a checkpoint begins, if this process has made its slot."""
         self._reached: int | None = None
         self._target: int | None = None
 
@@ -181,11 +183,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def initialOffset(self) -> Offset:  # noqa: N802
         """Return where a query without a checkpoint begins."""
         with self._node() as node:
-            position = node.ensured_slot(self._options.slot).position
+            position = self._slot(node)
         start = self._options.start
         if isinstance(start, int):
             return {"lsn": start}
         return {"lsn": position, "table": True} if start == "snapshot" else {"lsn": position}
+
+    def _slot(self, node: NodeConnection) -> int:
+        """The position of the slot, which is made if it does not exist."""
+        if isinstance(self._options.start, int) and node.slot(self._options.slot) is None:
+            self._begin = self._options.start
+        return node.ensured_slot(self._options.slot).position
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note how far this run shall go."""
@@ -205,11 +213,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
         """Return the end of the next micro-batch; before 4.2 without `start`."""
         with self._node() as node:
-            slot = node.ensured_slot(self._options.slot)
+            position = self._slot(node)
             end = node.current() if self._target is None else self._target
             known = start["lsn"] if start is not None else self._reached
             most = self._options.max_rows if ReadMaxRows is None else getattr(limit, "max_rows", None)
-            begin = (self._options.start if isinstance(self._options.start, int) else slot.position) if known is None else known
+            begin = known if known is not None else position if self._begin is None else self._begin
             reached = self._cut(node, Range(begin, max(begin, end)), most if known is not None else None)
         self._reached = reached
         return {"lsn": reached}
