@@ -8,6 +8,7 @@ own expressions; the part `cluster` has servers of its own. The figures that are
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import signal
 import statistics
@@ -21,7 +22,7 @@ import psycopg
 from rich.console import Console
 from rich.table import Table
 
-from bench import busy, catalogs, compare, gate, hostile, jobs, replication, sessions, tables, wide
+from bench import busy, catalogs, compare, gate, hostile, jobs, replication, sessions, tables, triggers, wide
 from bench import filter as filters
 from bench import source as source_rates
 from bench.memory import Peak
@@ -144,6 +145,8 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
     for name, measured in parts.items():
         if name in only:
             measured()
+    if "triggers" in only:
+        measure_triggers(report, source, native, node, int(20_000 * scale), runs)
     if "compare" in only:
         measure_compare(report, source, native, node, int(10_000_000 * scale), runs)
     if "wide" in only:
@@ -158,6 +161,17 @@ def measure_source(report: Report, node: DemoServer, rows: int, runs: int) -> No
     """Published changes as Arrow."""
     for what, rates in source_rates.rates(node, rows, runs).items():
         report.value(f"{rows:,} changes as Arrow: {what}", f"{statistics.median(rates):,.0f}/s", "1,200,000/s")
+
+
+def measure_triggers(report: Report, source: DemoServer, native: DemoServer, node: DemoServer, rows: int, runs: int) -> None:
+    """Applied rows a second of tables with a trigger."""
+    for case in triggers.CASES:
+        few = rows if case.wanted >= 1_000 else rows // 10
+        measured = functools.partial(triggers.seconds, source, case=case, rows=few)
+        first, second = alternate(runs, functools.partial(measured, native), functools.partial(measured, node))
+        for place, word in enumerate(("INSERT", "UPDATE")):
+            what = f"applied {word}s of a table with {case.name} (wanted {case.wanted:,}/s)"
+            report.rate(what, few, [times[place] for times in first], [times[place] for times in second], wanted=0)
 
 
 def measure_sessions(report: Report, native: DemoServer, node: DemoServer, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""Which functions look at the rows of their trigger only: each row of the table in `headgate.plpgsql.reach`."""
+"""Functions that look at the rows of their trigger only, and those that insert rows besides (the table in `headgate.plpgsql.reach`)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from headgate.plpgsql.compiler import compiled
 
 
 @pytest.mark.parametrize(
-    ("body", "is_of_rows_only"),
+    ("body", "inserts"),
     [
-        ("NEW.a := upper(NEW.b) || now(); IF NEW.c > 1 THEN RETURN NULL; END IF;", True),
-        ("FOR i IN 1..3 LOOP NEW.c := NEW.c + i; END LOOP; RAISE NOTICE '%', NEW.c;", True),
-        ("NEW.a := (SELECT max(a) FROM t);", False),
-        ("NEW.a := own(NEW.a);", False),
-        ("NEW.a := nextval('s');", False),
-        ("INSERT INTO log VALUES (NEW.a);", False),
-        ("PERFORM pg_notify('a', 'b');", False),
-        ("EXECUTE 'DELETE FROM t';", False),
-        ("BEGIN NEW.a := 1; EXCEPTION WHEN others THEN NULL; END;", False),
+        ("NEW.a := upper(NEW.b) || now(); IF NEW.c > 1 THEN RETURN NULL; END IF;", []),
+        ("FOR i IN 1..3 LOOP NEW.c := NEW.c + i; END LOOP; RAISE NOTICE '%', NEW.c;", []),
+        ("NEW.a := (SELECT max(a) FROM t);", None),
+        ("NEW.a := own(NEW.a);", None),
+        ("NEW.a := nextval('s');", None),
+        ("INSERT INTO log VALUES (NEW.a);", ["log"]),
+        ("IF NEW.a > 1 THEN INSERT INTO log SELECT NEW.a, now(); ELSE INSERT INTO s.other (a) VALUES (DEFAULT); END IF;", ["log", "other"]),
+        ("INSERT INTO log VALUES (NEW.a), (NEW.b);", None),
+        ("INSERT INTO log SELECT a FROM t;", None),
+        ("INSERT INTO log VALUES (NEW.a) ON CONFLICT DO NOTHING;", None),
+        ("INSERT INTO log VALUES (NEW.a) RETURNING a INTO NEW.b;", None),
+        ("INSERT INTO log VALUES (own(NEW.a));", None),
+        ("INSERT INTO log VALUES ((SELECT max(a) FROM t));", None),
+        ("PERFORM pg_notify('a', 'b');", None),
+        ("EXECUTE 'DELETE FROM t';", None),
+        ("BEGIN NEW.a := 1; EXCEPTION WHEN others THEN NULL; END;", None),
     ],
 )
-def test_a_trigger_function(body: str, is_of_rows_only: bool) -> None:
+def test_a_trigger_function(body: str, inserts: list[str] | None) -> None:
     function = compiled(f"BEGIN {body} RETURN NEW; END", "f", (), "trigger", lambda _: False)
-    assert reach.of_rows_only(function) is is_of_rows_only
+    found = reach.inserts(function)
+    assert (None if found is None else [statement.relation.relname for statement in found]) == inserts

@@ -27,6 +27,8 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.types.resultset import ResultSet
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.publisher.slots import Slots
     from headgate.subscriber.launcher import Launcher
 
@@ -80,6 +82,10 @@ class NodeParts(Protocol):
 
     def run_statement(self, statement: ParseNode, session: Session) -> Result:
         """Runs a statement that is part of another, in the same transaction."""
+        ...
+
+    def insert_rows(self, statement: ParseNode, session: Session, rows: pa.Table) -> None:
+        """Insert rows in place of the row of values that an INSERT of a function names."""
         ...
 
     def modify(self, statement: ParseNode, planner: object) -> ResultSet | None:

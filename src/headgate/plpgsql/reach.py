@@ -6,7 +6,8 @@ Called by `commands.trigger.firing`.
     assignments, IF, CASE, loops, RAISE, RETURN, blocks       yes
     an expression with a subquery                             no
     an expression that calls what is not built in             no
-    SQL statements, PERFORM, EXECUTE, cursors, CALL           no
+    INSERT of one row of plain values                         no, but its rows may be written together (`inserts`)
+    other SQL statements, PERFORM, EXECUTE, cursors, CALL     no
     EXCEPTION (a subtransaction)                              no
 """
 
@@ -15,23 +16,61 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.errors import PostgresError
 from headgate.expression import builtin
 from headgate.plpgsql import tree
 from headgate.plpgsql.tree import Sql
 from headgate.sql import names
-from headgate.sql.parser import parse, walk
+from headgate.sql.parser import ParseNode, parse, unwrap, walk
 
 _ACTING = (
-    tree.ForQuery, tree.ReturnQuery, tree.Perform, tree.Execute, tree.Call, tree.Open, tree.Fetch, tree.Close, tree.EndTransaction,
+    tree.ForQuery, tree.ReturnQuery, tree.Perform, tree.Call, tree.Open, tree.Fetch, tree.Close, tree.EndTransaction,
 )  # fmt: skip
 
 
-def of_rows_only(function: tree.Function) -> bool:
-    """Whether nothing in it reads or writes anything but its variables."""
-    return all(not isinstance(each, _ACTING) and not _is_guarded(each) for each in _parts(function.block)) and all(
-        _is_plain(each.text) for each in _parts(function.block) if isinstance(each, Sql)
-    )
+def inserts(function: tree.Function) -> list[pb.InsertStmt] | None:
+    """Return the INSERTs of a function that does nothing else but look at its variables; None if it does anything else.
+
+    Such a statement inserts one row of values, which are plain expressions.
+    """
+    found: list[pb.InsertStmt] = []
+    for part in _parts(function.block):
+        if isinstance(part, tree.Execute):
+            statement = None if part.dynamic or part.into is not None else _plain_insert(part.query.text)
+            if statement is None:
+                return None
+            found.append(statement)
+        elif (
+            isinstance(part, _ACTING) or _is_guarded(part) or (isinstance(part, Sql) and not part.is_statement and not _is_plain(part.text))
+        ):
+            return None
+    return found
+
+
+def _plain_insert(text: str) -> pb.InsertStmt | None:
+    try:
+        [statement] = parse(text)
+    except (PostgresError, ValueError):
+        return None
+    if statement.kind != "InsertStmt" or any(
+        statement.node.HasField(each) for each in ("with_clause", "on_conflict_clause", "returning_clause")
+    ):
+        return None
+    return statement.node if row_of(statement.node) is not None and not _acts(statement.node) else None
+
+
+def row_of(node: pb.InsertStmt) -> list[pb.Node] | None:
+    """Return the values of the one row that an INSERT names, by VALUES or by a SELECT without FROM; None if it is another INSERT."""
+    select = unwrap(node.select_stmt) if node.HasField("select_stmt") else None
+    if select is None or select.DESCRIPTOR.name != "SelectStmt":
+        return None
+    if len(select.values_lists) == 1 and {each.name for each, _ in select.ListFields()} <= {"values_lists", "limit_option", "op"}:
+        return list(unwrap(select.values_lists[0]).items)
+    if select.target_list and {each.name for each, _ in select.ListFields()} <= {"target_list", "limit_option", "op"}:
+        return [unwrap(each).val for each in select.target_list]
+    return None
 
 
 def _is_guarded(part: object) -> bool:
@@ -57,14 +96,16 @@ def _is_plain(text: str) -> bool:
         [statement] = parse(f"SELECT {text}")
     except PostgresError:
         return False
-    if statement.kind != "SelectStmt" or statement.node.from_clause:
-        return False
-    for node in walk(statement.node):
-        if node.DESCRIPTOR.name == "SubLink":
-            return False
-        if node.DESCRIPTOR.name == "FuncCall":
-            parts = names.strings(node.funcname)
-            known = builtin.builtins().functions_named.get(parts[-1], ())
+    return statement.kind == "SelectStmt" and not statement.node.from_clause and not _acts(statement.node)
+
+
+def _acts(node: ParseNode) -> bool:
+    """Whether a subquery, a function that is not built in, or a volatile one stands in a statement."""
+    for part in walk(node):
+        if part.DESCRIPTOR.name == "SubLink":
+            return True
+        if part.DESCRIPTOR.name == "FuncCall":
+            known = builtin.builtins().functions_named.get(names.strings(part.funcname)[-1], ())
             if not known or any(each.volatility == "v" for each in known):
-                return False
-    return True
+                return True
+    return False

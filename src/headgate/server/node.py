@@ -65,6 +65,8 @@ from headgate.walsender.standby import Standbys
 from headgate.walsender.statistics import Senders
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.catalog.cursor import CatalogCursor
     from headgate.catalog.relation.relation import Index, Relation
     from headgate.catalog.replication.subscription import Subscription
@@ -398,6 +400,12 @@ class Node:
         from headgate.commands.execute import run_one  # a start need not wait for the planner
 
         return run_one(statement, session)
+
+    def insert_rows(self, statement: ParseNode, session: Session, rows: pa.Table) -> None:
+        """Rows of an INSERT of a function that was called for many rows."""
+        from headgate.commands.dml.insert import insert_rows
+
+        insert_rows(statement, session, rows)
 
     def modify(self, statement: ParseNode, planner: object) -> ResultSet | None:
         """A statement of a WITH clause."""

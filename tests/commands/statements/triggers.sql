@@ -94,3 +94,4 @@ UPDATE k SET b = 'x' WHERE id = 2;
 UPDATE k SET b = b || 'x' WHERE b = 'two';
 SELECT * FROM k ORDER BY id;
 UPDATE k SET b = v.w FROM (VALUES (1, 'w')) v (i, w) WHERE k.id = v.i RETURNING k.*, v.w;
+DROP TABLE k, orders CASCADE;

@@ -56,6 +56,25 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
         return _insert(node, session, planner, relation)
 
 
+def insert_rows(node: pb.InsertStmt, session: Session, rows: pa.Table) -> None:
+    """Insert rows that are computed already, in place of the one row of values that an INSERT names.
+
+    The table has no triggers. `rows` have the columns that the statement gives, by name.
+    """
+    transaction = session.begin_statement()
+    relation = target(node.relation, session, "insert into", "INSERT")
+    planner = Planner(session, transaction)
+    with rendering.running(session, transaction):
+        security = _security(node, planner, relation)
+        with closing(NewRows(planner, relation, violations=security.violations(Rows.INSERTED))) as writer:
+            columns = [column for column in target_columns(node, relation) if node.cols or column.name in rows.column_names]
+            for column in columns:
+                refuse_generated(node, column, column.name not in rows.column_names)
+            _permit(planner, relation, columns)
+            writer.append(writer.completed(rows))
+            writer.check_references()
+
+
 def _events(node: pb.InsertStmt) -> list[tuple[int, set[str] | None]]:
     """The events of an INSERT for statement triggers."""
     found: list[tuple[int, set[str] | None]] = [(triggers.INSERT, None)]

@@ -10,12 +10,14 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from postgast import pg_query_pb2 as pb
+
 from headgate.catalog.function import PLPGSQL, UserFunction
 from headgate.commands.function.host import Prepared, SessionHost
 from headgate.commands.session import Session
 from headgate.errors import PostgresError
 from headgate.expression.node import TypeRef
-from headgate.plpgsql import compiler, tree
+from headgate.plpgsql import compiler, reach, tree
 from headgate.plpgsql.scope import Scope
 from headgate.sql.parser import parse
 from headgate.types import registry
@@ -31,6 +33,8 @@ class Body:
 
     function: tree.Function
     prepared: Prepared
+    inserts: list[pb.InsertStmt] | None
+    """The INSERTs of a function that may be called for many rows at once (`reach.inserts`)."""
 
 
 _kept: OrderedDict[object, Body] = OrderedDict()
@@ -45,7 +49,8 @@ def of(function: UserFunction, session: Session, table: int = 0) -> Body:
         if found is not None:
             _kept.move_to_end(key)
             return found
-    made = Body(_compiled(function, session), Prepared())
+    compiled = _compiled(function, session)
+    made = Body(compiled, Prepared(), reach.inserts(compiled))
     with _lock:
         _kept[key] = made
         while len(_kept) > MOST_KEPT:

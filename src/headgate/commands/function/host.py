@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 from postgast import pg_query_pb2 as pb
+from pyspark.sql.types import StructField, StructType
 
 from headgate.catalog.physical import one
 from headgate.catalog.relation import relation as relations
@@ -23,6 +24,7 @@ from headgate.commands.function.variable_reference import References
 from headgate.commands.query.catalog.query import TypedParameter
 from headgate.commands.query.clause import session_function
 from headgate.commands.query.evaluation import Evaluation
+from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.commands.transaction import subtransaction
 from headgate.errors import Notice, PostgresError, Severity
@@ -32,7 +34,7 @@ from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.implementation.implementation import NotColumnwise
-from headgate.expression.node import Const, Expression, Param, TypeRef
+from headgate.expression.node import ColumnRef, Const, Expression, Param, SetToDefault, TypeRef
 from headgate.expression.node import walk as expressions
 from headgate.expression.spark import compiler
 from headgate.expression.spark.array_element import as_item
@@ -43,18 +45,30 @@ from headgate.plpgsql.scope import Row, Scope, Value, Variable, type_of
 from headgate.plpgsql.tree import Names, Sql
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, Statement, parse, unwrap, walk
-from headgate.types import registry
+from headgate.storage.spark.local_relation import local_frame
+from headgate.types import buffers, registry
 from headgate.types.registry import TypeKind
 from headgate.types.resultset import ResultSet
+from headgate.types.storage import arrow_type, spark_type
 from headgate.types.text import array as arrays
 from headgate.types.text import record
 from headgate.types.text.text import read_text, write_text
 
+FEWEST_FOR_SPARK = 100
+"""An expression over fewer rows is not worth a Spark job."""
 _PLAIN = frozenset({"target_list", "limit_option", "op"})
 
 
+@dataclass(frozen=True)
+class Column:
+    """The values of a variable for many rows, in stored form."""
+
+    type: TypeRef
+    array: pa.Array
+
+
 @dataclass
-class _Prepared:
+class PreparedText:
     """A text of SQL with its variables as parameters."""
 
     node: ParseNode
@@ -70,7 +84,7 @@ class Prepared:
     """What has been taken apart of a function's texts; kept with the function, for as long as what it names is the same."""
 
     def __init__(self) -> None:
-        self.texts: dict[int, tuple[Sql, _Prepared]] = {}
+        self.texts: dict[int, tuple[Sql, PreparedText]] = {}
         self.subscripts: dict[str, Sql] = {}
 
 
@@ -86,7 +100,7 @@ class SessionHost:
 
     def evaluate(self, sql: Sql, scope: Scope) -> Value:
         """The value of an expression; 42601 for several columns, 21000 for several rows."""
-        found = self._prepare(sql, scope)
+        found = self.prepare(sql, scope)
         given = [self._value(each, scope) for each in found.variables]
         if found.expression is not None:
             with self._without_position():
@@ -103,7 +117,7 @@ class SessionHost:
         references.replace(select)
         value = select.target_list[0].res_target.val
         is_plain = not _has_query(value) and not self._calls_users(value)
-        found = _Prepared(select, references.found, unwrap(value) if is_plain else None)
+        found = PreparedText(select, references.found, unwrap(value) if is_plain else None)
         given = [self._value(each, scope) for each in found.variables]
         return self._computed(found, given) if found.expression is not None else self._queried(found, given)
 
@@ -132,7 +146,7 @@ class SessionHost:
             self._evaluation = Evaluation(self.session)
         return self._evaluation.context.within(parameters={number: kind.oid for number, kind in enumerate(kinds, 1)})
 
-    def _computed(self, found: _Prepared, given: Sequence[Value]) -> Value:
+    def _computed(self, found: PreparedText, given: Sequence[Value]) -> Value:
         kinds = tuple(each.type for each in given)
         quick = found.quick.get(kinds)
         if quick is not None:
@@ -174,7 +188,7 @@ class SessionHost:
         kind = expression.type
         return read_text(pa.array([as_item(planned, kind).constant], pa.string()), kind.oid, kind.typmod)
 
-    def _asked(self, found: _Prepared, expression: Expression, given: Sequence[Value]) -> Value:
+    def _asked(self, found: PreparedText, expression: Expression, given: Sequence[Value]) -> Value:
         """What only the catalogs' engine or Spark computes."""
         if not any(each.type.oid == registry.RECORD for each in expressions(expression)):
             try:
@@ -189,7 +203,7 @@ class SessionHost:
         with contextlib.closing(self.session.node.catalog.cursor()) as cursor:
             return session_function.value(deparse(expression), expression.type, self.session, cursor).value
 
-    def _queried(self, found: _Prepared, given: Sequence[Value]) -> Value:
+    def _queried(self, found: PreparedText, given: Sequence[Value]) -> Value:
         rows = self._run(found.node, given).rows
         if rows is None or len(rows.columns) != 1:
             raise PostgresError("42601", f"query returned {0 if rows is None else len(rows.columns)} columns")
@@ -219,11 +233,70 @@ class SessionHost:
             raise PostgresError("42703", f'record "{variable.name}" has no field "{name}"')
         return held.fields[name]
 
+    # ---- many rows ----------------------------------------------------------------------------------------
+
+    def columns(
+        self, node: ParseNode, given: Sequence[Value | Column], rows: int, target: tuple[str, TypeRef] | None = None
+    ) -> Value | Column | None:
+        """Return the values of an expression for many rows; a Value if it is the same for all. `given`: the parameters.
+
+        `target`: the name and the type of the column that the values enter by an assignment cast; DEFAULT gives None.
+        """
+        context = self._context([each.type for each in given])
+        bound = binder.bind_raw(node, EMPTY, context.within(construct="VALUES", default=target is not None))
+        if isinstance(bound, SetToDefault):
+            return None
+        if target is not None:
+            bound = binder.assign(bound, target[1], target[0], context)
+        return self._over(bound, given, rows)
+
+    def cast_columns(self, given: Value | Column, target: TypeRef, rows: int) -> Value | Column:
+        """Return values as they enter a variable of a type; see `cast`."""
+        if isinstance(given, Value):
+            return self.cast(given, target)
+        if given.type.oid == target.oid and target.typmod in (-1, given.type.typmod):
+            return given
+        return self._over(binder.assign(_parameter(given.type, 1), target, "", self._context([given.type])), [given], rows)
+
+    def _over(self, bound: Expression, given: Sequence[Value | Column], rows: int) -> Value | Column:
+        """Compute an expression over columns: by Arrow, or by Spark if there are many rows."""
+        used = {each.number for each in expressions(bound) if isinstance(each, Param)}
+        named = {f"p{number}": each.array for number, each in enumerate(given, 1) if isinstance(each, Column) and number in used}
+
+        def replaced(node: Expression) -> Expression | None:
+            if not isinstance(node, Param):
+                return None
+            value = given[node.number - 1]
+            if isinstance(value, Value):
+                return Const(type=node.type, value=value.text)
+            return ColumnRef(type=node.type, name=f"p{node.number}", attnum=node.number, key=f"p{node.number}")
+
+        expression = rewriting.rewrite(bound, replaced)
+        assert self._evaluation is not None
+        prepared = self._evaluation.prepare(expression)
+        if not named:
+            try:
+                return Value(bound.type, write_text(self._array(prepared), bound.type.oid, bound.type.typmod)[0].as_py())
+            except NotColumnwise:
+                return Value(bound.type, self._by_catalog(expression))
+        if isinstance(prepared, ColumnRef):
+            return Column(bound.type, named[prepared.key])
+        try:
+            return Column(bound.type, columnwise.value(prepared, named, rows))
+        except NotColumnwise:
+            if rows < FEWEST_FOR_SPARK:
+                raise
+        kinds = {f"p{number}": each.type for number, each in enumerate(given, 1)}
+        schema = StructType([StructField(name, spark_type(kinds[name].oid, kinds[name].typmod)) for name in named])
+        frame = local_frame(Planner(self.session, self.session.begin_statement()).session_spark, pa.table(named), schema)
+        made = frame.coalesce(1).select(self._evaluation.column(expression).alias("value")).toArrow()["value"]
+        return Column(bound.type, buffers.whole(made).cast(arrow_type(bound.type.oid, bound.type.typmod)))
+
     # ---- statements ---------------------------------------------------------------------------------------
 
     def run(self, sql: Sql, scope: Scope) -> Outcome:
         """Runs a statement, with the variables in it as parameters."""
-        found = self._prepare(sql, scope)
+        found = self.prepare(sql, scope)
         given = [self._value(each, scope) for each in found.variables]
         with self._context_of(f'SQL statement "{sql.text}"'):
             return self._run(found.node, given)
@@ -253,7 +326,8 @@ class SessionHost:
         processed = None if result.tag is None else _processed(result.tag)
         return Outcome(Rows(columns, (tuple(row.values()) for rows in kept for row in rows)), processed)
 
-    def _prepare(self, sql: Sql, scope: Scope) -> _Prepared:
+    def prepare(self, sql: Sql, scope: Scope) -> PreparedText:
+        """Return a text with its variables as parameters, kept for the next call."""
         kept = self._prepared.texts.get(id(sql))
         if kept is not None:
             return kept[1]
@@ -271,7 +345,7 @@ class SessionHost:
         ):
             value = node.target_list[0].res_target.val
             expression = None if _has_query(value) or self._calls_users(value) else unwrap(value)
-        made = _Prepared(node, references.found, expression)
+        made = PreparedText(node, references.found, expression)
         self._prepared.texts[id(sql)] = (sql, made)  # kept with the text, whose id it is
         return made
 
@@ -517,6 +591,10 @@ def row_type(session: Session, relation: Relation) -> int:
 
 def _has_query(node: ParseNode) -> bool:
     return any(each.DESCRIPTOR.name == "SubLink" for each in walk(node))
+
+
+def _parameter(kind: TypeRef, number: int) -> Param:
+    return Param(type=kind, number=number)
 
 
 def _processed(tag: str) -> int:

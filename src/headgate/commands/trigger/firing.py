@@ -12,37 +12,59 @@ each row. AFTER triggers wait in the planner until the statement has written all
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from postgast import pg_query_pb2 as pb
 
 from headgate.catalog import function as functions
 from headgate.catalog.function import UserFunction
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.relation.trigger import Trigger
-from headgate.commands import stored_expression
+from headgate.commands import lookup, stored_expression
 from headgate.commands.function import body, call
-from headgate.commands.function.host import Prepared, SessionHost, row_type
+from headgate.commands.function.host import Column, Prepared, SessionHost, row_type
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
+from headgate.commands.transaction.subtransaction import undone
+from headgate.commands.trigger.batch import BatchCall, Gathered, RowByRowError, RowNumbers
 from headgate.errors import PostgresError
 from headgate.expression.node import TEXT, TypeRef
-from headgate.plpgsql import interpreter, reach
+from headgate.plpgsql import interpreter
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Row, Scope, Value, Variable
 from headgate.plpgsql.tree import Sql
 from headgate.storage.partitioned import Fence, PartitionedTable, Places, of_leaf, of_root
 from headgate.storage.write import arrow_row
 from headgate.types import buffers, registry
+from headgate.types.storage import NO_COLUMN
 from headgate.types.text.array import Shape, print_array
 from headgate.types.text.text import read_text, write_text
 
 _NAME, _OID, _INT = TypeRef(registry.NAME), TypeRef(registry.OID), TypeRef(registry.INT4)
 _TEXTS = TypeRef(registry.TEXT_ARRAY)
 _EVENTS = (triggers.INSERT, triggers.UPDATE, triggers.DELETE)
+
+
+FEWEST_TOGETHER = 8
+"""Rows for which a function is worth calling for all of them at once."""
+_PASSED_ON = ("40", "53", "57", "58")
+"""Classes of errors that have nothing to do with a row."""
+
+
+@dataclass(frozen=True)
+class _Together:
+    """What the functions of triggers make of many rows."""
+
+    kept: RowNumbers
+    """The rows that no trigger leaves out."""
+    new: pa.Table | None
+    inserts: list[tuple[UserFunction, Gathered]]
 
 
 class Firing:
@@ -59,6 +81,7 @@ class Firing:
         self._functions: dict[int, tuple[UserFunction, body.Body, str]] = {}
         self._prepared = Prepared()
         self._fence: Fence | None = None
+        self._rows_only: dict[int, bool] = {}
 
     def of(self, event: int, *, row: bool, before: bool, columns: set[str] | None = None) -> list[Trigger]:
         """The triggers of an event; `columns`: those that an UPDATE sets, None for all."""
@@ -80,11 +103,25 @@ class Firing:
         return any(each.kind & triggers.INSTEAD and each.kind & triggers.INSERT for each in self._triggers)
 
     def reads_rows_only(self, event: int) -> bool:
-        """Whether the row triggers of an event look at nothing but OLD and NEW: neither a query nor another function is in them."""
-        cursor, database = self.session.begin_statement().cursor, self.relation.database
-        fired = [each for each in self._triggers if each.kind & event and each.is_row]
-        called = [functions.find(cursor, database, each.function) for each in fired]
-        return all(each is not None and reach.of_rows_only(body.of(each, self.session, self.relation.oid).function) for each in called)
+        """Whether the row triggers of an event look at nothing but OLD and NEW, and at most insert rows into tables without triggers."""
+        return all(self._reads_rows_only(each) for each in self._triggers if each.kind & event and each.is_row)
+
+    def _reads_rows_only(self, trigger: Trigger) -> bool:
+        known = self._rows_only.get(trigger.function)
+        if known is None:
+            function, found, _ = self._called(trigger)
+            known = found.inserts is not None
+            if found.inserts:
+                with call.acting(function, self.session):
+                    known = all(self._takes_rows(each.relation) for each in found.inserts)
+            self._rows_only[trigger.function] = known
+        return known
+
+    def _takes_rows(self, node: pb.RangeVar) -> bool:
+        """Whether rows that are inserted into a table, all together and later, leave it as if they were inserted one by one."""
+        found = lookup.find(self.session.begin_statement().cursor, self.session.context, node)
+        is_table = found is not None and found.kind in (RelationKind.TABLE, RelationKind.PARTITIONED_TABLE)
+        return is_table and found.oid != self.relation.oid and firing_of(self.session, found) is None  # type: ignore[union-attr,arg-type]
 
     @property
     def fires(self) -> bool:
@@ -102,6 +139,9 @@ class Firing:
         fired = self.of(triggers.INSERT, row=True, before=True)
         if not fired or not rows.num_rows:
             return rows, list(range(rows.num_rows))
+        done = self._together(fired, triggers.INSERT, None, rows)
+        if done is not None and done.new is not None and self._written(done.inserts):
+            return done.new.take(pa.array(done.kept)), done.kept.tolist()
         kept, made = [], []
         for place, new in enumerate(self.rows_of(rows)):
             found = self.through(fired, triggers.INSERT, None, new)
@@ -121,8 +161,13 @@ class Firing:
         fired = self.of(triggers.UPDATE, row=True, before=True, columns=columns)
         if not fired or not changed.num_rows:
             return changed
+        old_rows, new_rows = _flat(changed["old"], self.relation), _flat(changed["new"], self.relation)
+        done = self._together(fired, triggers.UPDATE, old_rows, new_rows)
+        if done is not None and done.new is not None and self._written(done.inserts):
+            made_rows = buffers.whole(done.new.to_struct_array())
+            return changed.set_column(changed.column_names.index("new"), "new", made_rows).take(pa.array(done.kept))
         kept, made = [], []
-        olds, news = self.rows_of(_flat(changed["old"], self.relation)), self.rows_of(_flat(changed["new"], self.relation))
+        olds, news = self.rows_of(old_rows), self.rows_of(new_rows)
         for place, (old, new) in enumerate(zip(olds, news, strict=True)):
             found = self.through(fired, triggers.UPDATE, old, new)
             if found is not None:
@@ -136,13 +181,31 @@ class Firing:
         fired = self.of(triggers.DELETE, row=True, before=True)
         if not fired or not changed.num_rows:
             return changed
-        passing = [
-            self.through(fired, triggers.DELETE, old, None) is not None for old in self.rows_of(_flat(changed["old"], self.relation))
-        ]
+        old_rows = _flat(changed["old"], self.relation)
+        done = self._together(fired, triggers.DELETE, old_rows, None)
+        if done is not None and self._written(done.inserts):
+            return changed.take(pa.array(done.kept))
+        passing = [self.through(fired, triggers.DELETE, old, None) is not None for old in self.rows_of(old_rows)]
         return changed.filter(pa.array(np.asarray(passing, np.bool_)))
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
-        """What is to be called when the statement has written all its rows: the AFTER triggers, row by row."""
+        """What is to be called when the statement has written all its rows: the AFTER triggers, of all rows at once or row by row."""
+        fired = self.of(event, row=True, before=False, columns=columns)
+        if not fired or not all(self._reads_rows_only(each) for each in fired):
+            return self.after_each(event, old, new, columns)
+
+        def fire() -> None:
+            done = self._together(fired, event, old, new)
+            if done is None or not self._written(done.inserts):
+                for each in self.after_each(event, old, new, columns):
+                    each()
+
+        return [fire]
+
+    def after_each(
+        self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None
+    ) -> list[Callable[[], None]]:
+        """The AFTER triggers of each row."""
         fired = self.of(event, row=True, before=False, columns=columns)
         if not fired:
             return []
@@ -205,6 +268,78 @@ class Firing:
             columns.append(buffers.whole(read_text(texts, column.type_oid, column.typmod)).cast(described.type))
         return pa.table(columns, schema=schema)
 
+    # ---- all rows at once ---------------------------------------------------------------------------------
+
+    def _together(self, fired: Sequence[Trigger], event: int, old: pa.Table | None, new: pa.Table | None) -> _Together | None:
+        """Call the functions of triggers for all rows at once; None if they are to be called for each row. Nothing is written yet."""
+        count = (new if old is None else old).num_rows  # type: ignore[union-attr]
+        if count < FEWEST_TOGETHER or not all(self._reads_rows_only(each) for each in fired):
+            return None
+        kept, inserts = np.arange(count), list[tuple[UserFunction, Gathered]]()
+        try:
+            for trigger in fired:
+                batch, scope = self._batch(trigger, event, old, new, kept)
+                kept = kept[batch.kept[kept]]
+                inserts += [(self._called(trigger)[0], each) for each in batch.inserts]
+                if trigger.is_before and new is not None:
+                    variable, schema = scope.names["new"], arrow_row(self.relation)
+                    new = pa.table([batch.column(variable, each.name).cast(each.type) for each in schema], schema=schema)
+                    self._refuse_moves(trigger, event, new)
+        except RowByRowError:
+            return None
+        return _Together(kept, new, inserts)
+
+    def _batch(self, trigger: Trigger, event: int, old: pa.Table | None, new: pa.Table | None, kept: RowNumbers) -> tuple[BatchCall, Scope]:
+        """Call a trigger's function for the rows that are `kept` and for which its WHEN holds."""
+        function, found, _ = self._called(trigger)
+        kinds = {each.name: stored_expression.type_of(each) for each in self.relation.columns}
+        nulls = Row({name: Value(kind, None) for name, kind in kinds.items()}, self._row_type)
+        scope = self._scope(trigger, event, function, nulls, nulls)
+        count = (new if old is None else old).num_rows  # type: ignore[union-attr]
+        calls = [BatchCall(SessionHost(self.session, each), scope, count) for each in (self._prepared, found.prepared)]
+        for (name, rows), batch in itertools.product((("old", old), ("new", new)), calls):
+            for column, kind in kinds.items():
+                values = Value(kind, None) if rows is None else Column(kind, buffers.whole(rows[column]))
+                batch.give(scope.names[name], column, values)
+        at = kept
+        if trigger.condition is not None:
+            at = calls[0].met(self._conditions.setdefault(trigger.oid, Sql(trigger.condition)), kept)
+        returns = "" if not trigger.is_before else "old" if event == triggers.DELETE else "new"
+        with self._inside(function):
+            calls[1].run(found.function, returns, at)
+        return calls[1], scope
+
+    def _refuse_moves(self, trigger: Trigger, event: int, new: pa.Table) -> None:
+        """The row that a clone moves to another partition is found by calling the function for each row."""
+        if trigger.parent and event == triggers.INSERT:
+            fence = Fence(self.session.begin_statement().cursor, self.relation)
+            if fence.first_outside(new) is not None:
+                raise RowByRowError
+
+    def _written(self, inserts: Sequence[tuple[UserFunction, Gathered]]) -> bool:
+        """Write the rows that functions have inserted, each table's together; whether that went well. If not, nothing is written."""
+        tables: dict[int, list[tuple[UserFunction, Gathered]]] = {}
+        for function, each in inserts:
+            tables.setdefault(each.relation.oid, []).append((function, each))
+        for found in tables.values():
+            (function, first), *others = found
+            if any(other is not function or each.columns.keys() != first.columns.keys() for other, each in others):
+                return False
+        try:
+            with undone(self.session) if tables else contextlib.nullcontext():
+                for found in tables.values():
+                    function, first = found[0]
+                    order = pa.array(np.argsort(np.concatenate([each.at for _, each in found]), kind="stable"))
+                    parts = [pa.table({**each.columns, NO_COLUMN: pa.nulls(len(each.at), pa.bool_())}) for _, each in found]
+                    rows = pa.concat_tables(parts).take(order)
+                    with self._inside(function):
+                        self.session.node.insert_rows(first.node, self.session, rows)
+        except PostgresError as error:
+            if error.sqlstate.startswith(_PASSED_ON):
+                raise
+            return False  # the call for the row that fails gives the error its context
+        return True
+
     # ---- one call -----------------------------------------------------------------------------------------
 
     def _is_met(self, trigger: Trigger, old: Row | None, new: Row | None) -> bool:
@@ -224,26 +359,39 @@ class Firing:
     def call(self, trigger: Trigger, event: int, old: Row | None, new: Row | None) -> Row | None:
         """Calls a trigger's function; the row that it gives."""
         session = self.session
-        if trigger.function not in self._functions:
-            self._functions[trigger.function] = self._function(trigger)
-        function, found, shown = self._functions[trigger.function]
+        function, found, shown = self._called(trigger)
         host = SessionHost(session, found.prepared)
         execution = Execution(host, shown, result_is_row=True)
-        context = session.context
-        context.trigger_depth += 1
-        scope = self._records(call.root_scope(function.name), old, new)
-        for name, value in self._described(trigger, event):
-            scope.names[name] = Variable(name, value.type, value)
-        try:
-            with call.acting(function, session):
-                interpreter.run(found.function, execution, scope)
-        finally:
-            context.trigger_depth -= 1
+        scope = self._scope(trigger, event, function, old, new)
+        with self._inside(function):
+            interpreter.run(found.function, execution, scope)
         if not execution.has_returned:
             raise PostgresError(
                 "2F005", "control reached end of trigger procedure without RETURN", context=f"PL/pgSQL function {execution.shown}"
             )
         return self._returned(execution, host)
+
+    def _scope(self, trigger: Trigger, event: int, function: UserFunction, old: Row | None, new: Row | None) -> Scope:
+        """The variables of a trigger's function."""
+        scope = self._records(call.root_scope(function.name), old, new)
+        for name, value in self._described(trigger, event):
+            scope.names[name] = Variable(name, value.type, value)
+        return scope
+
+    @contextlib.contextmanager
+    def _inside(self, function: UserFunction) -> Iterator[None]:
+        """Within it the session is that of a trigger's function."""
+        self.session.context.trigger_depth += 1
+        try:
+            with call.acting(function, self.session):
+                yield
+        finally:
+            self.session.context.trigger_depth -= 1
+
+    def _called(self, trigger: Trigger) -> tuple[UserFunction, body.Body, str]:
+        if trigger.function not in self._functions:
+            self._functions[trigger.function] = self._function(trigger)
+        return self._functions[trigger.function]
 
     def _function(self, trigger: Trigger) -> tuple[UserFunction, body.Body, str]:
         """The function of a trigger, its body, and how error contexts call it: the same for all rows of a statement."""
@@ -403,7 +551,7 @@ class RoutedFiring:
                     continue
                 sides = [None if rows is None else of_leaf(leaf.relation, rows.take(pa.array(at))) for rows in (old, new)]
                 before, after = (sides[0] if kind != triggers.INSERT else None), (sides[1] if kind != triggers.DELETE else None)
-                calls = leaf.after(kind, before, after, columns)
+                calls = leaf.after_each(kind, before, after, columns)
                 # of a row that moves, DELETE fires first
                 found += [((place, kind == triggers.INSERT), fire) for place, fire in zip(at.tolist() if calls else [], calls, strict=True)]
         return [fire for _, fire in sorted(found, key=lambda each: each[0])]

@@ -23,7 +23,7 @@ from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.row_completion import Factory, rows_of
 from headgate.types import buffers
 
-MOST_TOGETHER = 2_000
+MOST_TOGETHER = 10_000
 """Changes in a part."""
 _EVENTS = {"I": triggers.INSERT, "U": triggers.UPDATE, "D": triggers.DELETE}
 Calls = Sequence[Callable[[], None]]

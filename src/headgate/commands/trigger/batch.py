@@ -1,0 +1,230 @@
+"""A trigger function for many rows at once: a variable is a column, IF splits the rows.
+
+Called by `firing` for functions that only look at OLD and NEW, assign to variables and insert rows elsewhere (`reach.inserts`), as most
+functions of triggers do. `BatchCall.run` writes nothing: the rows of INSERTs are gathered, and the caller writes them when all went well.
+Whatever cannot be computed this way raises `RowByRowError`. The caller then calls the function for each row, which also gives an error its
+row and its context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.relation.relation import Relation
+from headgate.commands import lookup, stored_expression
+from headgate.commands.function.host import Column, SessionHost
+from headgate.errors import PostgresError
+from headgate.expression.implementation.implementation import NotColumnwise
+from headgate.expression.node import BOOLEAN, TypeRef
+from headgate.plpgsql import reach, tree
+from headgate.plpgsql.scope import Scope, Value, Variable
+from headgate.plpgsql.tree import Names, Sql
+from headgate.sql.parser import unwrap
+from headgate.types import registry
+from headgate.types.storage import arrow_type
+from headgate.types.text.text import read_text
+
+RowNumbers = NDArray[np.int64]
+
+
+class RowByRowError(Exception):
+    """The function is to be called for each row."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The rows that an INSERT of a function inserts; `at`: the rows of the batch that they come from, ascending."""
+
+    node: pb.InsertStmt
+    relation: Relation
+    at: RowNumbers
+    columns: dict[str, pa.Array]
+
+
+class BatchCall:
+    """One call of a function for all rows of a batch."""
+
+    def __init__(self, host: SessionHost, scope: Scope, rows: int) -> None:
+        """`scope` has the function's variables; `give` says which of them are columns."""
+        self._host, self._scope, self._rows = host, scope, rows
+        self._columns: dict[tuple[int, str | None], Value | Column] = {}
+        self._variables: list[Variable] = []
+        self._returns = ""
+        self.kept = np.ones(rows, np.bool_)
+        """The rows for which the function has not returned NULL."""
+        self.inserts: list[Gathered] = []
+
+    def give(self, variable: Variable, name: str, values: Value | Column) -> None:
+        """Set a field of a record for all rows."""
+        self._columns[id(variable), name] = values
+
+    def column(self, variable: Variable, name: str) -> pa.Array:
+        """Return the values of a field of a record."""
+        held = self._columns[id(variable), name]
+        return held.array if isinstance(held, Column) else self._array(held, held.type, self._rows)
+
+    def run(self, function: tree.Function, returns: str, at: RowNumbers) -> None:
+        """Run the function for some rows; `returns`: the record whose return keeps a row (empty: any result does)."""
+        self._returns = returns
+        try:
+            if len(self._block(function.block, self._scope, at)):
+                raise RowByRowError  # 2F005
+        except (NotColumnwise, PostgresError, pa.ArrowException) as error:
+            raise RowByRowError from error
+
+    def met(self, condition: Sql, at: RowNumbers) -> RowNumbers:
+        """Return the rows for which a condition holds."""
+        try:
+            return self._met(condition, self._scope, at)[0]
+        except (NotColumnwise, PostgresError, pa.ArrowException) as error:
+            raise RowByRowError from error
+
+    # ---- statements ---------------------------------------------------------------------------------------
+
+    def _block(self, block: tree.Block, outer: Scope, at: RowNumbers) -> RowNumbers:
+        scope = Scope(block.label, outer)
+        for each in block.declarations:
+            if each.alias is not None or each.constant or each.not_null or each.cursor is not None:
+                raise RowByRowError
+            kind = self._host.declared(each.type, scope)
+            if self._host.is_row(kind):
+                raise RowByRowError
+            value = Value(kind, None) if each.default is None else self._evaluate(each.default, scope, at)
+            variable = Variable(each.name, kind, Value(kind, None))
+            self._store(variable, None, self._host.cast_columns(value, kind, len(at)), at)
+            scope.names[each.name] = variable
+        return self._statements(block.body, scope, at)
+
+    def _statements(self, body: Sequence[tree.Statement], scope: Scope, at: RowNumbers) -> RowNumbers:
+        """Run statements for some rows; return those that go on after them."""
+        for statement in body:
+            if not len(at):
+                break
+            match statement:
+                case tree.Assign(element=None, target=target, value=value):
+                    self._assign(target, value, scope, at)
+                case tree.If(branches=branches, otherwise=otherwise):
+                    at = self._if(branches, otherwise, scope, at)
+                case tree.Block(handlers=()):
+                    at = self._block(statement, scope, at)
+                case tree.Return(value=value):
+                    self._return(value, at)
+                    at = at[:0]
+                case tree.Execute(query=query):
+                    self._insert(query, scope, at)
+                case _:
+                    raise RowByRowError
+        return at
+
+    def _assign(self, target: Names, value: Sql, scope: Scope, at: RowNumbers) -> None:
+        found = scope.find(target)
+        if found is None or found[0].constant or (found[0].row and found[1] is None):
+            raise RowByRowError
+        variable, name = found
+        kind = self._held(variable, name).type
+        self._store(variable, name, self._host.cast_columns(self._evaluate(value, scope, at), kind, len(at)), at)
+
+    def _if(
+        self, branches: Sequence[tuple[Sql, Sequence[tree.Statement]]], otherwise: Sequence[tree.Statement], scope: Scope, at: RowNumbers
+    ) -> RowNumbers:
+        going = []
+        for condition, body in branches:
+            met, at = self._met(condition, scope, at)
+            going.append(self._statements(body, scope, met))
+        return np.sort(np.concatenate([*going, self._statements(otherwise, scope, at)]))
+
+    def _met(self, condition: Sql, scope: Scope, at: RowNumbers) -> tuple[RowNumbers, RowNumbers]:
+        """Return the rows for which a condition holds, and the others."""
+        value = self._evaluate(condition, scope, at)
+        if value.type.oid != registry.BOOL:
+            raise RowByRowError
+        if isinstance(value, Value):
+            return (at, at[:0]) if value.text == "t" else (at[:0], at)
+        holds = np.asarray(pc.fill_null(value.array, False))
+        return at[holds], at[~holds]
+
+    def _return(self, value: Sql | None, at: RowNumbers) -> None:
+        text = "" if value is None else value.text.strip("() ").lower()  # the parser puts it into parentheses
+        if text not in ("new", "old", "null"):
+            raise RowByRowError
+        if not self._returns:
+            return
+        if text == "null":
+            self.kept[at] = False
+        elif text != self._returns:
+            raise RowByRowError
+
+    def _insert(self, query: Sql, scope: Scope, at: RowNumbers) -> None:
+        found = self._host.prepare(query, scope)
+        node = found.node
+        items = reach.row_of(node)
+        relation = lookup.find(self._host.session.begin_statement().cursor, self._host.session.context, node.relation)
+        if items is None or relation is None:
+            raise RowByRowError
+        named = [unwrap(each).name for each in node.cols] or [column.name for column in relation.columns][: len(items)]
+        if len(named) != len(items):
+            raise RowByRowError
+        given, columns = [self._given(each, scope, at) for each in found.variables], {}
+        for name, item in zip(named, items, strict=True):
+            column = relation.column(name)
+            if column is None:
+                raise RowByRowError
+            kind = stored_expression.type_of(column)
+            value = self._host.columns(unwrap(item), given, len(at), (name, kind))
+            if value is not None:
+                columns[name] = value.array if isinstance(value, Column) else self._array(value, kind, len(at))
+        self.inserts.append(Gathered(node, relation, at, columns))
+        found_variable = scope.find(("found",))
+        assert found_variable is not None, "every function has it"
+        self._store(found_variable[0], None, Value(BOOLEAN, "t"), at)
+
+    # ---- variables ----------------------------------------------------------------------------------------
+
+    def _evaluate(self, sql: Sql, scope: Scope, at: RowNumbers) -> Value | Column:
+        found = self._host.prepare(sql, scope)
+        if found.expression is None:
+            raise RowByRowError
+        value = self._host.columns(found.expression, [self._given(each, scope, at) for each in found.variables], len(at))
+        assert value is not None, "DEFAULT is no expression"
+        return value
+
+    def _given(self, written: Names, scope: Scope, at: RowNumbers) -> Value | Column:
+        found = scope.find(written)
+        if found is None:
+            raise RowByRowError
+        held = self._held(*found)
+        if isinstance(held, Value) or len(at) == self._rows:
+            return held
+        return Column(held.type, held.array.take(pa.array(at)))
+
+    def _held(self, variable: Variable, name: str | None) -> Value | Column:
+        found = self._columns.get((id(variable), name))
+        if found is not None:
+            return found
+        if variable.row or not isinstance(variable.value, Value):
+            raise RowByRowError
+        return variable.value
+
+    def _store(self, variable: Variable, name: str | None, value: Value | Column, at: RowNumbers) -> None:
+        if len(at) < self._rows:
+            before = self._columns.get((id(variable), name), variable.value)
+            assert isinstance(before, Value | Column)
+            old = before.array if isinstance(before, Column) else self._array(before, value.type, self._rows)
+            new = value.array if isinstance(value, Column) else self._array(value, value.type, len(at))
+            order = np.arange(self._rows)
+            order[at] = self._rows + np.arange(len(at))
+            value = Column(value.type, pa.concat_arrays([old, new]).take(pa.array(order)))
+        self._columns[id(variable), name] = value
+        self._variables.append(variable)  # no other may get its id
+
+    @staticmethod
+    def _array(value: Value, kind: TypeRef, rows: int) -> pa.Array:
+        found = read_text(pa.array([value.text], pa.string()), kind.oid, kind.typmod).cast(arrow_type(kind.oid, kind.typmod))
+        return found.take(pa.array(np.zeros(rows, np.int64)))
