@@ -10,6 +10,7 @@ and under the commit lock: ROLLBACK PREPARED removes what it has staged at once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -54,9 +55,9 @@ def copy(catalog: Catalog, base: DataPath, folder: Path, progress: Callable[[int
 
 def of_prepared(base: DataPath, folder: Path, catalog: Catalog, *, gone_is_wrong: bool = False) -> int:
     """Copies what prepared transactions have staged and the empty tables that they have made, unless that is done; the bytes."""
-    cursor, size = catalog.cursor(), 0
-    found = rows(cursor, "SELECT dbid, body FROM hg.prepared_xact")
-    cursor.close()
+    size = 0
+    with contextlib.closing(catalog.cursor()) as cursor:
+        found = rows(cursor, "SELECT dbid, body FROM hg.prepared_xact")
     for database, body in found:
         tables, created, *_ = prepared.read_body(body)
         for key in created:

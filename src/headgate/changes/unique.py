@@ -60,8 +60,3 @@ def _violation(relation: Relation, attnums: Sequence[int], constraint: str, rows
         table=relation.name,
         constraint=constraint,
     )
-
-
-def describe(relation: Relation, attnums: Sequence[int], constraint: str, key: pa.Table) -> PostgresError:
-    """The error for a `merge.KeyConflict`'s key."""
-    return _violation(relation, attnums, constraint, key, 0)

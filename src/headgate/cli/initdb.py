@@ -7,13 +7,13 @@ fails.
 from __future__ import annotations
 
 import getpass
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.backup.target import sync
 from headgate.catalog.layout.format import FORMAT
 from headgate.cli.message import Failed, err, out
 from headgate.errors import PostgresError
@@ -206,9 +206,7 @@ def _fill(options: InitdbOptions, local: str, host: str, superuser: str, passwor
         # the last file: a directory that has it is complete
         _write(data_dir / VERSION_FILE, f"{FORMAT}\n")
         for path in [*data_dir.iterdir(), data_dir]:
-            handle = os.open(path, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
+            sync(path)
 
 
 def _verifier(password: str | None, superuser: str) -> str | None:

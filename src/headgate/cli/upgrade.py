@@ -6,9 +6,9 @@ no node starts there, and the command can be given again.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from headgate.backup.target import sync
 from headgate.catalog.layout.format import FORMAT
 from headgate.cli import control, initdb, pidfile
 from headgate.cli.message import fail, out, refusing
@@ -41,7 +41,5 @@ def _write(version: Path) -> None:
     draft.write_text(f"{FORMAT}\n")
     draft.chmod(0o600)
     for path, then in ((draft, lambda: draft.replace(version)), (version.parent, lambda: None)):
-        handle = os.open(path, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
+        sync(path)
         then()

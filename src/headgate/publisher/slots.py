@@ -12,6 +12,7 @@ its own position when it starts to stream.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
@@ -93,9 +94,8 @@ class Slots:
         self.snapshots = Snapshots()
         self.refused_at = 0.0
         """When a slot was last refused because of the limit, in seconds of the monotonic clock."""
-        cursor = catalog.cursor()
-        self._live = {slot.name: Live(slot, persisted=slot.confirmed_flush_lsn) for slot in stored.all_slots(cursor)}
-        cursor.close()
+        with contextlib.closing(catalog.cursor()) as cursor:
+            self._live = {slot.name: Live(slot, persisted=slot.confirmed_flush_lsn) for slot in stored.all_slots(cursor)}
 
     # ---- making and dropping ----------------------------------------------------------------------------
     def create(

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.catalog.relation import relation as relations
 from headgate.errors import PostgresError
 from headgate.storage import inventory
 from headgate.storage.delta import delta_log
@@ -55,7 +54,7 @@ def refuse(engine: Engine) -> None:
     known = f"version {first.logged}" if first.logged is not None else "no such table"
     raise PostgresError(
         "XX001",
-        f'catalog "{engine.catalog.path}" is older than the tables: commits of {_name(engine, first.key)} are not in it',
+        f'catalog "{engine.catalog.path}" is older than the tables: commits of {engine.title(first.key)} are not in it',
         detail=f"The catalog ends at {engine.log.end} and knows {known}; {there}{more}.",
         hint=f'Restore the catalog\'s file together with its log, "{engine.catalog.path}.wal", or the whole data directory from one'
         f' backup. To give up what was committed since, start once with: headgate start -o "-c {SETTING}=on"',
@@ -64,9 +63,8 @@ def refuse(engine: Engine) -> None:
 
 def find(engine: Engine) -> Iterator[Lost]:
     """One for each table that has some."""
-    cursor = engine.catalog.cursor()
-    intended = {xid for (xid,) in cursor.execute("SELECT xid FROM hg.intent").fetchall()}
-    cursor.close()
+    with contextlib.closing(engine.catalog.cursor()) as cursor:
+        intended = {xid for (xid,) in cursor.execute("SELECT xid FROM hg.intent").fetchall()}
     logged = engine.log.versions()
     dropped = {(database, relation) for database, relation, _ in engine.log.dropped()}
     known = {key: table.version for key, table in logged.items()}
@@ -103,9 +101,3 @@ def of_versions(marks: Collection[tuple[int, str | None]], intended: Collection[
         elif (xid := transaction_of(mark)) is not None and xid not in intended:
             lost.append((version, xid))
     return lost
-
-
-def _name(engine: Engine, key: Key) -> str:
-    with contextlib.closing(engine.catalog.cursor()) as cursor:
-        relation = relations.find(cursor, *key)
-    return f"relation {key[1]} of database {key[0]}" if relation is None else f'table "{relation.schema}.{relation.name}"'

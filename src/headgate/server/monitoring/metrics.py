@@ -20,7 +20,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.openmetrics import exposition as openmetrics
 
 import headgate
-from headgate.catalog import database as databases
 from headgate.catalog.replication import publication as publications
 from headgate.server.monitoring import status_report
 from headgate.server.monitoring.metrics_port import Render
@@ -81,8 +80,8 @@ class _Reading:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.began = time.monotonic()
+        self.databases = status_report.database_names(node)
         with contextlib.closing(node.catalog.cursor()) as cursor:
-            self.databases = {one.oid: one.name for one in databases.all_databases(cursor)}
             self.publications = {oid: [one.name for one in publications.all_publications(cursor, oid)] for oid in self.databases}
         self.report = status_report.report(node)
 

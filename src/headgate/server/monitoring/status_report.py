@@ -134,9 +134,14 @@ def _spark(node: Node) -> SparkReport:
     )
 
 
-def _slots(node: Node) -> list[SlotReport]:
+def database_names(node: Node) -> dict[int, str]:
+    """Return the names of all databases by their oids."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
-        names = {one.oid: one.name for one in databases.all_databases(cursor)}
+        return {database.oid: database.name for database in databases.all_databases(cursor)}
+
+
+def _slots(node: Node) -> list[SlotReport]:
+    names = database_names(node)
     return [_slot(node, live, names.get(live.slot.database)) for live in sorted(node.slots.all(), key=lambda one: one.slot.name)]
 
 

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.catalog import database as databases
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.catalog.security import acl
@@ -28,6 +27,7 @@ from headgate.lsn import Lsn
 from headgate.server.authentication import hba, ident_map
 from headgate.server.authentication.certificate import shown
 from headgate.server.authentication.hba_line import shown as address_shown
+from headgate.server.monitoring.status_report import database_names
 from headgate.storage.transaction.log import POSTGRES_EPOCH
 from headgate.subscriber.apply.prepared import all_prepared
 from headgate.subscriber.report import table_report
@@ -158,9 +158,7 @@ def _statements(node: Node, session: ClientSession) -> Iterator[Row]:
 
 def _databases(node: Node) -> Iterator[Row]:
     """Counted since the node was made, or a crash; what it does not count (blocks, tuples, time) is NULL."""
-    cursor = node.catalog.cursor()
-    names = {one.oid: one.name for one in databases.all_databases(cursor)}
-    cursor.close()
+    names = database_names(node)
     backends = Counter(one.database for one in node.activity.all())
     for oid, name in names.items():
         counts = node.engine.statistics.of(oid)
@@ -230,9 +228,7 @@ def _replication(node: Node, session: ClientSession) -> Iterator[Row]:
 def _slots(node: Node, session: ClientSession) -> Iterator[Row]:
     """With the columns of the release that the node announces, as `catalog.system_view` has them."""
     announced = session.context.announced
-    cursor = node.catalog.cursor()
-    names = {one.oid: one.name for one in databases.all_databases(cursor)}
-    cursor.close()
+    names = database_names(node)
     for live in node.slots.all():
         slot = live.slot
         active = live.active if live.active is not None else live.owner
@@ -278,11 +274,10 @@ def _prepared(session: ClientSession) -> Iterator[Row]:
 
 
 def _prepared_transactions(node: Node) -> Iterator[Row]:
-    cursor = node.catalog.cursor()
-    names = {one.oid: one.name for one in databases.all_databases(cursor)}
-    found = all_prepared(cursor)
-    owners = {one.owner: role_name(cursor, one.owner) for one in found}
-    cursor.close()
+    names = database_names(node)
+    with contextlib.closing(node.catalog.cursor()) as cursor:
+        found = all_prepared(cursor)
+        owners = {one.owner: role_name(cursor, one.owner) for one in found}
     for one in found:
         yield (one.xid, one.gid, one.prepared, owners[one.owner], names.get(one.database))
     for mine in node.engine.prepared.all():
@@ -358,9 +353,7 @@ def _subscription_tables(node: Node) -> Iterator[Row]:
 
 def _copies(node: Node, session: ClientSession) -> Iterator[Row]:
     """COPY of sessions and initial copies; of others' backends only that there is one."""
-    cursor = node.catalog.cursor()
-    names = {one.oid: one.name for one in databases.all_databases(cursor)}
-    cursor.close()
+    names = database_names(node)
     for one in node.activity.all():
         copy = one.copy
         if copy is None:
