@@ -19,7 +19,7 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation.constraint import NewCheck
 from headgate.catalog.relation.relation import Check, Column, Relation
 from headgate.catalog.relation.relation_kind import INDEX_KINDS, RelationKind
-from headgate.commands import stored_expression
+from headgate.commands import lookup, stored_expression
 from headgate.commands.partition import partition as partitions
 from headgate.commands.partition import partition_constraint, partition_index
 from headgate.commands.table import rewrite_table
@@ -49,8 +49,6 @@ def detach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 def _attach_index(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     """ALTER INDEX … ATTACH PARTITION: an index of a partition becomes part of the index made with ON ONLY."""
-    from headgate.commands import lookup
-
     cursor, parent = alteration.cursor, alteration.relation
     child = lookup.target(cursor, alteration.session.context, unwrap(getattr(command, "def")).name)
     if parent.kind != RelationKind.PARTITIONED_INDEX:

@@ -49,6 +49,7 @@ from headgate.expression.spark.value import Env
 from headgate.sql.parser import parse, unwrap
 from headgate.storage.spark import scalar_subquery
 from headgate.types import registry
+from headgate.types.storage import spark_type
 
 _MOMENTS = frozenset({"now", "transaction_timestamp", "statement_timestamp", "clock_timestamp"})
 
@@ -253,6 +254,4 @@ def table_oid_keys(key: str) -> tuple[str, str]:
 
 def lit_null(target: TypeRef) -> Column:
     """NULL of a type."""
-    from headgate.types.storage import spark_type
-
     return F.lit(None).cast(spark_type(target.oid, target.typmod))

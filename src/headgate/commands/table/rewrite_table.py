@@ -25,6 +25,7 @@ from headgate.expression.binding.coercion import coerce
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.deparsing.deparse import deparse
 from headgate.expression.node import ColumnRef, TypeRef
+from headgate.expression.spark import compiler
 from headgate.sql import names
 from headgate.sql.parser import ParseNode, position
 from headgate.storage.delta.delta_table import FILE, ROW
@@ -54,7 +55,6 @@ def check_rows(transaction: Transaction, relation: Relation, check: Check) -> No
     """23514 `check constraint "c" of relation "t" is violated by some row`."""
     if relation.kind != RelationKind.TABLE:
         return
-    from headgate.expression.spark import compiler
 
     met = compiler.compile(
         stored_expression.stored(check.expression, relation), {each.name: F.col(quoted(each.name)) for each in relation.columns}

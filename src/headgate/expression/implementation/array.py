@@ -28,7 +28,8 @@ from headgate.expression.spark.cast import printed
 from headgate.expression.spark.session_time import session_zone
 from headgate.expression.spark.value import BOOL, INT4, TEXT, Env, Value, refuse, settle
 from headgate.expression.spark.vectorised import call, scalar
-from headgate.types import registry
+from headgate.types import registry, typmod
+from headgate.types.base import numeric
 from headgate.types.base.base_types import BASE_TYPES
 from headgate.types.text import text
 
@@ -289,15 +290,11 @@ def _cast_element(cast: str, oid: int, modifier: int, explicit: bool, item: str)
 
 def _normal_element(item: str, oid: int, modifier: int) -> str:
     if oid == registry.NUMERIC and modifier >= 0:
-        from headgate.types.base import numeric
-
         return numeric.print_value(numeric.value_of(item, modifier))
     return text.normal_form(item, oid, modifier)
 
 
 def _cut(item: str, oid: int, modifier: int) -> str:
-    from headgate.types import typmod
-
     size = typmod.length(oid, modifier)
     return item if size is None else item[:size].ljust(size, "0") if oid == registry.BIT else item[:size]
 

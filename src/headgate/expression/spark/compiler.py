@@ -35,6 +35,7 @@ from headgate.expression.spark.session_time import SessionTime, planning
 from headgate.expression.spark.value import BOOL, Env, Guard, Make, Value, after, refuse, rep_of, settle
 from headgate.interruption import look
 from headgate.types import registry
+from headgate.types.registry import format_type
 from headgate.types.text import array as arrays
 
 LONG = 1_500
@@ -151,8 +152,6 @@ def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> set_re
 
 def supported() -> dict[str, list[str]]:
     """The operators and functions that are compiled, as signatures: for docs/compatibility.md."""
-    from headgate.types.registry import format_type
-
     tables = builtin.builtins()
     listed: dict[str, list[str]] = {"operators": [], "functions": [], "aggregates": []}
     for operator in tables.operators.values():

@@ -9,6 +9,7 @@ import contextlib
 import datetime
 from typing import TYPE_CHECKING, NoReturn
 
+from headgate.catalog.security import role as roles
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.publisher.framing import Counts
@@ -39,8 +40,6 @@ class SlotFunctions:
     pid: int
 
     def _may_replicate(self) -> None:
-        from headgate.catalog.security import role as roles
-
         if self.session.context.superuser:
             return
         with contextlib.closing(self.node.catalog.cursor()) as cursor:

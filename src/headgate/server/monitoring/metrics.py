@@ -25,6 +25,7 @@ from headgate.server.monitoring import status_report
 from headgate.server.monitoring.metrics_port import Render
 from headgate.server.monitoring.problem import KINDS
 from headgate.storage.spark.application.heap import usage
+from headgate.subscriber.report import STATES, TABLE_STATES, table_report
 from headgate.subscriber.snapshot import SubscriptionReport
 
 if TYPE_CHECKING:
@@ -147,8 +148,6 @@ class _Reading:
 
     def of_subscriptions(self) -> Iterator[Metric]:
         """What subscriptions do."""
-        from headgate.subscriber.report import STATES, TABLE_STATES
-
         found = [((one.database, one.name), one) for one in self.report.subscriptions]
 
         def inner(of: Callable[[SubscriptionReport], Mapping[str, float]]) -> Values:
@@ -175,8 +174,6 @@ class _Reading:
 
     def of_tables(self) -> Iterator[Metric]:
         """What has been applied to each table."""
-        from headgate.subscriber.report import TABLE_STATES, table_report
-
         most = self.node.settings.integer("metrics_tables")
         found = []
         for one in table_report(self.node.launcher, most):

@@ -20,7 +20,7 @@ from headgate.server.protocol import data_row
 from headgate.types import text_column
 from headgate.types.encoded import encoded
 from headgate.types.resultset import ResultColumn, ResultSet
-from headgate.types.text.text import styled
+from headgate.types.text.text import read_text, styled
 
 if TYPE_CHECKING:
     from headgate.server.protocol.connection import Connection
@@ -190,7 +190,6 @@ def send(connection: Connection, source: RowSource, limit: int, formats: Sequenc
 def binary_column(texts: pa.Array, described: ResultColumn, encoding: Encoding) -> pa.Array:
     """A column of text forms in the type's binary (send) form."""
     from headgate.types.binary.binary import write_binary
-    from headgate.types.text.text import read_text
 
     values = read_text(texts, described.type_oid, described.typmod)
     return write_binary(values, described.type_oid, encoding=encoding)

@@ -19,7 +19,9 @@ from headgate.server.session.alter_system import alter_system
 from headgate.server.session.transaction_block import BlockState
 from headgate.sql.parser import ParseNode
 from headgate.types import registry
+from headgate.types.binary import binary
 from headgate.types.resultset import ResultColumn, ResultSet
+from headgate.types.text import text as forms
 
 if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
@@ -185,8 +187,6 @@ def check_input(text: str, type_oid: int, session: ClientSession) -> None:
     """Raises what the type's input function would raise for a parameter's text."""
     if type_oid in _UNCHECKED:
         return
-    from headgate.types.text import text as forms
-
     forms.read_scalar(text, type_oid, -1, session=session.context.forms)
 
 
@@ -195,9 +195,6 @@ def text_of_binary(value: bytes, type_oid: int, session: ClientSession) -> str:
     if type_oid in _UNCHECKED:
         return session.connection.encoding.decode(value)
     import numpy as np
-
-    from headgate.types.binary import binary
-    from headgate.types.text import text as forms
 
     starts, lengths = np.zeros(1, np.int64), np.array([len(value)], np.int32)
     typed = binary.read_binary(np.frombuffer(value, np.uint8), starts, lengths, type_oid, encoding=session.connection.encoding)
