@@ -11,8 +11,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
@@ -126,14 +128,12 @@ class TriggeredTable:
     def _changed(self, part: pa.Table, op: str, key: RowKey) -> Iterator[Part]:
         """UPDATEs or DELETEs: first those whose row is not there."""
         batch = KeyedBatch.of(self.relation, key, part)
-        found = self._stored(batch, key)
-        lacking = [place for place in range(part.num_rows) if place not in found]
-        if lacking:
+        places, stored = self._stored(batch, key)
+        lacking = np.setdiff1d(np.arange(part.num_rows), places)
+        if len(lacking):
             yield Part(part.take(pa.array(lacking)), [])
-        places = sorted(found)
-        if not places:
+        if not len(places):
             return
-        stored = pa.concat_tables([found[place] for place in places])
         frame = part.take(pa.array(places)).combine_chunks()
         changed = pa.table({"old": stored["old"], "place": pa.array(range(len(places)))})
         if op == "D":
@@ -150,25 +150,25 @@ class TriggeredTable:
         behind = self.firing.after(triggers.UPDATE, rows_of(buffers.whole(left["old"])), rows, sent)
         yield Part(_with_new(frame.take(left["place"]), rows), behind)
 
-    def _stored(self, batch: KeyedBatch, key: RowKey) -> dict[int, pa.Table]:
-        """The stored row of each change that has one, by the change's place."""
+    def _stored(self, batch: KeyedBatch, key: RowKey) -> tuple[NDArray[np.int64], pa.Table]:
+        """Return the changes that have a stored row, in their order, and these rows."""
         names = [f"k{place}" for place in range(len(key.names))]
         had = batch.old.is_valid()
         columns = [pc.if_else(had, old, new) for old, new in zip(batch.old_keys, batch.new_keys, strict=True)]
-        asked = pa.table([*columns, pa.array(range(len(batch.ops)))], names=[*names, "place"])
-        found: dict[int, pa.Table] = {}
-        if len(batch.ops) == 1:
-            rows = lookup.find(self.transaction, self.relation, key, asked.select(names))
-            return {0: rows.slice(0, 1)} if rows.num_rows else {}
-        rows = lookup.find(self.transaction, self.relation, key, asked.select(names))  # no two of the changes have one key
-        for at, place in enumerate(rows["i"].to_pylist()):
-            found[place] = rows.slice(at, 1)
-        return found
+        rows = lookup.find(self.transaction, self.relation, key, pa.table(columns, names=names))
+        # no two of the changes have one key; of several equal rows that REPLICA IDENTITY FULL finds, any is the one
+        places, firsts = np.unique(rows["i"].to_numpy(), return_index=True)
+        return places, rows.take(pa.array(firsts))
 
     def _whole(self, frame: pa.Table, stored: pa.StructArray) -> tuple[pa.StructArray, set[str]]:
         """The new rows with the stored values in the columns that were not sent, and the columns that no change sent."""
         new = buffers.whole(frame["new"])
-        lists = frame["unchanged"].to_pylist() if "unchanged" in frame.column_names else [None] * frame.num_rows
+        if "unchanged" not in frame.column_names or not pc.sum(pc.list_value_length(frame["unchanged"])).as_py():
+            if new.type == stored.type:
+                return new, set()
+            lists: list[list[str] | None] = [None] * frame.num_rows
+        else:
+            lists = frame["unchanged"].to_pylist()
         held, fields, schema = {each.name for each in new.type}, [], stored.type
         for field in schema:
             if field.name not in held:
