@@ -151,7 +151,7 @@ def test_changed_columns_a_truncated_table_and_a_lost_log_end_the_query_with_an_
     assert 'Set the option onTruncate to "row"' in source.run()["error"]
     assert source.run(options={**source.options, "onTruncate": "row"})["rows"] == 1
     source.sql(
-        f"INSERT INTO t VALUES (3, 'z', 3, 4); SELECT pg_drop_replication_slot('{source.slot}'); CHECKPOINT; INSERT INTO t VALUES (4)"
+        f"INSERT INTO t VALUES (3, 'z', 3, 4); INSERT INTO t VALUES (5); SELECT pg_drop_replication_slot('{source.slot}'); CHECKPOINT; INSERT INTO t VALUES (4)"
     )
     assert "is no longer kept" in source.run()["error"]
 

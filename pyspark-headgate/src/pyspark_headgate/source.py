@@ -10,11 +10,14 @@ after a start is therefore the end of the log, which is never before the checkpo
 makes Trigger.AvailableNow read all that there is. Since 4.2, Spark says where the query stands, and `maxRows` bounds every micro-batch.
 
 A change of the published columns ends a micro-batch. The next one fails with an error that says so, and the query goes on with the new
-columns when it is started again.
+columns when it is started again. If the first offset after a start is that of such a change, pyspark 4.1 would take an offset that it has
+already for "nothing new", and never come to the change. That offset therefore has a number of its own (`run`). Spark then makes a
+micro-batch that begins and ends at the change, and by that says that it has everything before.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -91,7 +94,7 @@ def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Ite
     with NodeConnection(options.url) as node:
         for batch in node.batches(options.publication, options.table, wanted):
             if not batch.num_rows:
-                _check_columns(options, schema, batch.schema, wanted)
+                _check_columns(options, schema, batch.schema, wanted.end if wanted.start is None else wanted.start)
                 continue
             kept = _without_truncates(options, batch)
             if kept.num_rows:
@@ -110,12 +113,11 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values if values.type == kind else values.cast(kind)
 
 
-def _check_columns(options: SourceOptions, schema: StructType, found: pa.Schema, wanted: Range) -> None:
+def _check_columns(options: SourceOptions, schema: StructType, found: pa.Schema, lsn: int) -> None:
     now = from_arrow_schema(found, prefer_timestamp_ntz=True)
     if [(f.name, f.dataType) for f in now.fields[:-1]] != [(f.name, f.dataType) for f in schema.fields[:-1]]:
-        since = lsn_text(wanted.end if wanted.start is None else wanted.start)
         raise RuntimeError(
-            f'the published columns of table "{options.table}" have changed after LSN {since}: {now.simpleString()}.'
+            f'the published columns of table "{options.table}" have changed after LSN {lsn_text(lsn)}: {now.simpleString()}.'
             " Start the query again to go on with the new columns; the sink must take them."
         )
 
@@ -216,21 +218,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             position = self._slot(node)
             end = node.current() if self._target is None else self._target
             known = start["lsn"] if start is not None else self._reached
-            most = self._options.max_rows if ReadMaxRows is None else getattr(limit, "max_rows", None)
             begin = known if known is not None else position if self._begin is None else self._begin
-            reached = self._cut(node, Range(begin, max(begin, end)), most if known is not None else None)
-        self._reached = reached
-        return {"lsn": reached}
+            cuts = node.ranges(self._options.publication, self._options.table, Range(begin, max(begin, end)), self._most(known, limit))
+        self._reached = cuts[0][0].end if cuts else max(begin, end)
+        if ReadMaxRows is None and known is None and len(cuts) > 1:
+            return {"lsn": self._reached, "run": time.time_ns()}
+        return {"lsn": self._reached}
 
-    def _cut(self, node: NodeConnection, whole: Range, most: int | None) -> int:
-        """Where a micro-batch from the start of the range on ends: after `most` changes, or before the columns change."""
-        cuts = node.ranges(self._options.publication, self._options.table, whole, most or 1 << 62)
-        return cuts[0][0].end if cuts else whole.end
+    def _most(self, known: int | None, limit: Any) -> int:
+        """How many changes a micro-batch may have."""
+        most = self._options.max_rows if ReadMaxRows is None else getattr(limit, "max_rows", None)
+        return 1 << 62 if known is None or most is None else most
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the tasks' ranges of a micro-batch."""
         found = [RangePartition(Range(None, start["lsn"]))] if start.get("table") else []
         with self._node() as node:
+            if start["lsn"] == end["lsn"] and not found:
+                try:
+                    now = node.schema(self._options.publication, self._options.table, start["lsn"])
+                    _check_columns(self._options, self._schema, now, start["lsn"])
+                except RuntimeError:
+                    node.advance(self._options.slot, start["lsn"])
+                    raise
             return [*found, *_shared_out(node, self._options, Range(start["lsn"], end["lsn"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
