@@ -50,9 +50,12 @@ def _warm(conninfo: str) -> None:
 
 def _read(conninfo: str, publication: str, part: Sequence[str]) -> int:
     query = f"COPY (SELECT * FROM headgate.changes('{publication}', 'changes', '{part[0]}', '{part[1]}')) TO STDOUT (FORMAT arrow)"
-    with psycopg.connect(conninfo) as session, session.cursor().copy(query.encode()) as copy:
+    with psycopg.connect(conninfo, autocommit=True) as session, session.cursor().copy(query.encode()) as copy:
         reader = pa.ipc.open_stream(io.BufferedReader(_Copied(copy), 1 << 20))
-        return sum(batch.num_rows for batch in reader)
+        count = sum(batch.num_rows for batch in reader)
+        while copy.read():  # the end of the stream is not yet the end of COPY
+            pass
+        return count
 
 
 class _Copied(io.RawIOBase):
