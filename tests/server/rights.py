@@ -904,6 +904,13 @@ DIFFERENT_AFTER_REVOKE: dict[tuple[str, str], tuple[object, str]] = {
         for role in ("rights_owner", "rights_reader", "rights_heir")
     },
     ("SELECT last_value FROM q", "rights_owner"): ([(1,)], "the row of a sequence is shown as of the snapshot"),
+    **{
+        ("CREATE ROLE rights_new", role): (
+            "42501",
+            "PostgreSQL judges the first statement by what its session has cached, until it takes a lock",
+        )
+        for role in ("rights_super", "rights_maker")
+    },
 }
 """What `REVOKED` changes otherwise than on a PostgreSQL, and why."""
 

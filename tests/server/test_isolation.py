@@ -397,6 +397,17 @@ PLAYS: dict[str, list[Step]] = {
         ("a", ""),
         ("a", "SELECT * FROM child"),
     ],
+    "a type that a savepoint has taken back is there again": [
+        ("a", "CREATE TYPE e AS ENUM ('one', 'two'); CREATE DOMAIN d AS int CHECK (VALUE > 0)"),
+        *BEGIN,
+        *[
+            each
+            for sql in ("DROP TYPE e", "ALTER TYPE e RENAME TO f", "DROP DOMAIN d", "ALTER DOMAIN d DROP CONSTRAINT d_check")
+            for each in (("a", "SAVEPOINT s"), ("a", sql), ("a", "ROLLBACK TO s"), ("a", "SELECT 'one'::e, 1::d"))
+        ],
+        ("a", "SELECT 0::d"),
+        ("a", "ROLLBACK"),
+    ],
 }
 
 

@@ -44,7 +44,6 @@ def undone(session: Session) -> Iterator[None]:
         yield
     except PostgresError:
         transaction.rollback_to(_NAME)
-        session.node.catalog.types_changed()
         session.use_types()
         raise
     finally:

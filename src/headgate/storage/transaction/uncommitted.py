@@ -278,6 +278,7 @@ class Uncommitted:
             with self.engine.commit_lock:
                 if saved.catalog != self._catalog.place:
                     self._renewed = self.engine.definitions
+                    self.engine.catalog.types_changed()
                 self._catalog.rollback_to(saved.catalog)
         self._history_due, self._history_among, self._history_recorded = saved.history
         del opened.writes[saved.writes :]
