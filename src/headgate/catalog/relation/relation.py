@@ -439,8 +439,3 @@ def _constraints(
             own.setdefault(relation, []).append(key)
             referenced.setdefault(target, []).append(key)
     return checks, own, referenced
-
-
-def to_json(relation: Relation) -> str:
-    """The relation as JSON text."""
-    return json.dumps(relation.dump(), separators=(",", ":"))

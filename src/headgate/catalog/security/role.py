@@ -132,20 +132,6 @@ def memberships(cursor: Cursor, oid: int) -> set[int]:
     return found
 
 
-def owned(cursor: Cursor, oid: int) -> list[str]:
-    """What a role owns, as DROP ROLE's detail names it: "owner of table t" … in this file's databases."""
-    found = []
-    for kind, sql in (
-        ("database", "SELECT datname FROM hg.pg_database WHERE datdba = ?"),
-        ("schema", "SELECT nspname FROM hg.pg_namespace WHERE nspowner = ?"),
-        ("table", "SELECT relname FROM hg.pg_class WHERE relowner = ? AND relkind IN ('r', 'p')"),
-        ("publication", "SELECT pubname FROM hg.pg_publication WHERE pubowner = ?"),
-        ("subscription", "SELECT subname FROM hg.pg_subscription WHERE subowner = ?"),
-    ):
-        found += [f"owner of {kind} {name}" for (name,) in rows(cursor, sql + " ORDER BY 1", [oid])]
-    return found
-
-
 def _row(role: Role) -> dict[str, object]:
     return {
         "oid": role.oid, "rolname": role.name, "rolsuper": role.superuser, "rolinherit": role.inherit, "rolcreaterole": role.create_role,

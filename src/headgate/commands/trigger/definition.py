@@ -26,8 +26,6 @@ from headgate.sql.names import quote_ident
 from headgate.sql.parser import ParseNode, position, unwrap, walk
 from headgate.types import registry
 
-_EVENTS = triggers.INSERT | triggers.DELETE | triggers.UPDATE | triggers.TRUNCATE
-
 
 def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     """CREATE [OR REPLACE] [CONSTRAINT] TRIGGER."""

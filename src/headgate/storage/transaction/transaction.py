@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -494,26 +494,10 @@ class Transaction(Uncommitted):
 
     # ending
 
-    def before_commit(self, key: object, check: Callable[[], None]) -> None:
-        """Runs `check` when the transaction commits, or when `check_now` is called with its key; it raises to refuse the commit."""
-        self._before_commit.setdefault(key, []).append(check)
-
-    def waits(self, key: object) -> bool:
-        """Whether something with this key waits for the commit."""
-        return key in self._before_commit
-
-    def check_now(self, wanted: Callable[[object], bool] = lambda _: True) -> None:
-        """Runs the checks that wait for the commit (SET CONSTRAINTS … IMMEDIATE)."""
-        for key in [each for each in self._before_commit if wanted(each)]:
-            for check in self._before_commit[key]:
-                check()
-            del self._before_commit[key]
-
     def commit(self, origin: OriginProgress | None = None) -> Lsn | None:
         """Makes all writes visible at once; the end LSN of the entry, None where there was nothing to log."""
         try:
             self._pending.settle()
-            self.check_now()
             end = self._commit_all(origin)
         except Exception:
             self.rollback()
@@ -683,7 +667,6 @@ class Transaction(Uncommitted):
         if self.unpreparable is not None:
             raise PostgresError("0A000", self.unpreparable)
         self._pending.settle()
-        self.check_now()
         self._record_history()
         self._make_whole()
         kept = self._kept()

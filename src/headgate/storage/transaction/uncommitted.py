@@ -149,7 +149,6 @@ class Uncommitted:
         self._ended = False
         self._named: set[Key] = set()
         """Tables in which a version may name what is staged, as the commit has begun."""
-        self._before_commit: dict[object, list[Callable[[], None]]] = {}
 
     @functools.cached_property
     def xid(self) -> int:
