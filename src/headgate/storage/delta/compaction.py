@@ -208,7 +208,8 @@ def _chosen(state: TableState) -> list[Action]:
 
 def _sparse_files(state: TableState) -> list[Action]:
     """Return the `add` actions of the larger files with many deleted rows, oldest first, as many as are rewritten at once."""
-    sparse = [add for add in state.files.values() if file_action.dead(add) > DEAD_SHARE * file_action.records(add) and not _is_small(add)]
+    marked = [add for add in state.files.values() if file_action.dead(add)]
+    sparse = [add for add in marked if file_action.dead(add) > DEAD_SHARE * file_action.records(add) and not _is_small(add)]
     before = itertools.accumulate((add["size"] for add in sparse), initial=0)
     return [add for add, size in zip(sparse, before, strict=False) if size < REWRITTEN_BYTES]
 
