@@ -211,7 +211,8 @@ def test_any_cut_of_a_range_gives_the_same_changes(kept) -> None:
         assert [row for part in parts for row in part] == whole
 
 
-def test_an_lsn_that_is_no_longer_kept_is_an_error_that_names_the_oldest(kept) -> None:
+def test_an_lsn_that_is_no_longer_kept_is_an_error_that_names_the_oldest(spare_node) -> None:
+    kept = Kept(spare_node())  # on the shared node, sessions and slots of other tests can keep the log
     kept.sql("CREATE TABLE t (a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (1)")
     kept.sql(f"INSERT INTO t VALUES (2); SELECT pg_replication_slot_advance('{kept.slot}', pg_current_wal_lsn())")
 

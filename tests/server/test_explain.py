@@ -27,7 +27,7 @@ def test_analyze_counts_the_rows_of_each_step_in_json(link: psycopg.Connection) 
     [(found,)] = link.execute("EXPLAIN (ANALYZE, FORMAT JSON) SELECT b, count(*) FROM t WHERE a <= 20000 GROUP BY b").fetchall()
     [explained] = found  # a driver reads json
     rows = {step["Node Type"].strip(): step.get("Actual Rows") for step in steps(explained["Plan"])}
-    assert rows["Scan parquet"] == 30000
+    assert rows["Scan parquet"] == 20000  # of 30,000: Spark skips pages by their statistics
     assert rows["Filter"] == 20000
     assert explained["Execution Time"] > 0
     assert explained["Planning Time"] > 0

@@ -32,7 +32,7 @@ from headgate.server.authentication.ident_map import mappings
 from headgate.server.protocol import message, startup
 from headgate.server.protocol.connection import Connection, ConnectionBroken
 from headgate.settings import file as conf
-from headgate.sql import command_tag, secret, type_name
+from headgate.sql import command_tag, secret
 from headgate.sql.names import split_identifiers
 from headgate.sql.parser import parse, parse_expression
 from headgate.types import copy_text
@@ -146,7 +146,6 @@ def targets(messages: list[bytes], folder: Path) -> dict[str, tuple[Callable[[by
         for statement in parse(text):
             command_tag.of(statement.node)
         secret.hidden(text)
-        type_name.rewritten(text)
 
     def written(reads: Callable[[Path], object]) -> Callable[[bytes], object]:
         def read(data: bytes) -> None:
