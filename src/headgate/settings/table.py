@@ -275,7 +275,7 @@ _OWN = (
     _own(
         "small_batch_rows",
         SettingKind.INTEGER,
-        100_000,
+        75_000,
         SettingContext.SIGHUP,
         "Sets up to how many changes a batch is decoded and written without a Spark job.",
         extra="0 gives all batches to Spark: it looks up and writes the rows, and evaluates every row filter.",

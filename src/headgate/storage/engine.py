@@ -72,7 +72,7 @@ READING = "reading"
 """The work whose obstacles are tables that cannot be read."""
 _UNREADABLE = ("XX001", "58P01")
 _OF_A_TABLE = re.compile(r"/(\d+)/(\d+)/")
-SMALL_BATCH_ROWS = 100_000
+SMALL_BATCH_ROWS = 75_000
 """The default of `small_batch_rows`: the size from which a job of tasks is not slower than the driver on two cores (docs/cluster.md)."""
 SEGMENT = 16 << 20
 """What PostgreSQL calls a WAL segment."""

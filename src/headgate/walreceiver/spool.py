@@ -28,7 +28,7 @@ IN_MEMORY = 8 << 20
 """Bytes of frames that a spool keeps in memory before it writes them to a file."""
 FILE_SIZE = 256 << 20
 """A new file begins at this size."""
-GATHER_SECONDS = 1.0
+GATHER_SECONDS = 2.0
 """How long `take` waits at most for enough frames of a backlog."""
 PAUSE_SECONDS = 0.05
 """If no transaction ends for so long, the stream brings no backlog."""
@@ -168,7 +168,7 @@ class Spool:
         """All whole transactions that have arrived, the first ones of about `limit` bytes; None after `timeout` seconds or when woken.
 
         At most `rows` changes, unless one transaction has more; `delay`: seconds in which more is waited for once something is there.
-        `enough`: if a quarter of so many changes has arrived, waits for all of them as long as more arrives without a pause, at most
+        `enough`: if an eighth of so many changes has arrived, waits for all of them as long as more arrives without a pause, at most
         GATHER_SECONDS. A transaction with a mark comes alone. Raises the error of `fail` once everything complete has been taken.
         """
         deadline = time.monotonic() + timeout
@@ -195,7 +195,7 @@ class Spool:
         """Whether a part of so many changes, but not all of them, has arrived of a run that is not closed."""
         frames = sum(len(piece.lengths) for piece in self._arrived.pieces)
         changes = frames - 2 * sum(len(outline.commits) for outline in self._arrived.outlines)
-        return not self._closed_runs and enough // 4 <= changes < enough
+        return not self._closed_runs and enough // 8 <= changes < enough
 
     def wake(self) -> None:
         """Ends a wait of `take`."""
