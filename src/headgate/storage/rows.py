@@ -60,13 +60,8 @@ class RowGroup:
         row = pa.schema([self._row.field(name) for name in names])
         held = set(self._file.schema_arrow.names)
         wanted = [self._state.physical[name] for name in names if self._state.physical[name] in held]
-        first = 0
-        for batch in self._file.iter_batches(PIECE_ROWS, row_groups=[self._number], columns=wanted or None):
-            kept = np.ones(batch.num_rows, np.bool_)
-            gone = self._deleted[np.searchsorted(self._deleted, first) : np.searchsorted(self._deleted, first + batch.num_rows)]
-            kept[gone - first] = False
-            first += batch.num_rows
-            found = batch if not len(gone) else batch.filter(pa.array(kept))
+        batches = self._file.iter_batches(PIECE_ROWS, row_groups=[self._number], columns=wanted or None)
+        for found in deletion_vector.without(batches, self._deleted):
             yield pa.RecordBatch.from_arrays(columns(found, self._state, row), schema=row)
 
 

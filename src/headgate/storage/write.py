@@ -305,15 +305,8 @@ def copy_changes(table: DeltaTable, add: Action, kind: str) -> Action:
         schema = file.schema_arrow.append(pa.field(CHANGE, pa.string()))
 
         def pieces() -> Iterator[pa.Table]:
-            first = 0
-            for batch in file.iter_batches():
-                gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)] - first
-                first += batch.num_rows
+            for batch in deletion_vector.without(file.iter_batches(), deleted):
                 rows = pa.Table.from_batches([batch], file.schema_arrow)
-                if len(gone):
-                    keep = np.ones(rows.num_rows, bool)
-                    keep[gone] = False
-                    rows = rows.filter(pa.array(keep))
                 yield rows.append_column(schema.field(CHANGE), pa.array([kind] * rows.num_rows, pa.string()))
 
         return parquet.write_changes(table.path, schema, pieces(), {})

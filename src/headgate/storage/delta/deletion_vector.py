@@ -11,11 +11,12 @@ from __future__ import annotations
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headgate.errors import PostgresError
 from headgate.storage.location import data_location
@@ -159,6 +160,17 @@ def read(table: DataPath, vector: Mapping[str, Any] | None) -> Rows:
     if size != struct.pack(">I", len(data)) or checksum != struct.pack(">I", zlib.crc32(data)):
         raise PostgresError("XX001", f'deletion vector in file "{path}" is damaged')
     return deserialise(data)
+
+
+def without(batches: Iterable[pa.RecordBatch], deleted: Rows) -> Iterator[pa.RecordBatch]:
+    """Yield batches of consecutive rows, of which the first has number 0, without the deleted rows. `deleted` ascends."""
+    first = 0
+    for batch in batches:
+        gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)] - first
+        first += batch.num_rows
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[gone] = False
+        yield batch.filter(pa.array(kept)) if len(gone) else batch
 
 
 def write(table: DataPath, vectors: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:

@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headgate.errors import PostgresError, disk_full
-from headgate.storage.delta import file_action
+from headgate.storage.delta import deletion_vector, file_action
 from headgate.storage.delta.file_action import Action
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
@@ -117,7 +115,7 @@ def _shared(names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(names)
 
 
-def live_rows(path: DataPath, names: Sequence[str], deleted: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+def live_rows(path: DataPath, names: Sequence[str], deleted: deletion_vector.Rows) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file that are not deleted, at most `ROW_GROUP_ROWS` at a time.
 
     `names`: the columns, by their names in the file; a column that the file does not have is left out. `deleted`: ascending row numbers.
@@ -125,13 +123,8 @@ def live_rows(path: DataPath, names: Sequence[str], deleted: npt.NDArray[np.int6
     """
     with opened(path) as file:
         held = set(file.schema_arrow.names)
-        first = 0
-        for batch in file.iter_batches(ROW_GROUP_ROWS, columns=[name for name in names if name in held]):
-            keep = np.ones(batch.num_rows, bool)
-            keep[deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)] - first] = False
-            first += batch.num_rows
-            if keep.any():
-                yield batch if keep.all() else batch.filter(pa.array(keep))
+        batches = file.iter_batches(ROW_GROUP_ROWS, columns=[name for name in names if name in held])
+        yield from (batch for batch in deletion_vector.without(batches, deleted) if batch.num_rows)
 
 
 def write(table: DataPath, rows: pa.Table, physical: Mapping[str, str], number: int = 0) -> dict[str, Any]:
