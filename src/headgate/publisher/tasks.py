@@ -95,10 +95,11 @@ def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: in
     """Yield the published changes of a write, ascending in `lsn`, encoded by tasks."""
     files = feed.WriteFiles.of(renderer.reader.engine, plan.relation, write)
     cuts = tuple(files.cuts())
-    first = next((piece for cut in cuts[:1] for piece in files.pieces(cut)), None)
-    if first is None or not gate.is_exact(decoded(first, [write]), plan):
-        yield from renderer.large(plan, write, send_time)
-        return
+    if not plan.unfiltered:
+        first = next((piece for cut in cuts[:1] for piece in files.pieces(cut)), None)
+        if first is None or not gate.is_exact(decoded(first, [write]), plan):
+            yield from renderer.large(plan, write, send_time)
+            return
     types, spark = registry.known(), renderer.reader.engine.spark
     cores = spark.sparkContext.defaultParallelism
     named = f"{plan.relation.schema}.{plan.relation.name}"

@@ -149,7 +149,8 @@ class WriteFiles:
         """Return the row groups of the files, in the order of the positions, from the files' footers."""
         found = []
         for file in self.files:
-            groups = pq.read_metadata(data_location.local(file.path)).num_row_groups
+            with data_location.opened(file.path) as data:
+                groups = pq.read_metadata(data).num_row_groups
             found += [Cut(file, group, group + 1) for group in range(groups)]
         return found
 
