@@ -98,23 +98,32 @@ class NodeConnection:
         """Return the columns of the first change after a position, or as they are now."""
         cuts = self.ranges(publication, table, Range(position, self.current()), 1)
         wanted = cuts[0][0] if cuts else Range(position, position)
-        with closing(self.batches(publication, table, wanted)) as batches:
+        with closing(read_batches(self._url, publication, table, wanted)) as batches:
             return next(batches).schema
 
-    def batches(self, publication: str, table: str, wanted: Range) -> Generator[pa.RecordBatch]:
-        """Yield the changes of a range as they come; the first batch is empty. A connection of its own ends with the iteration."""
-        query = sql.SQL("COPY (SELECT * FROM headgate.changes({}, {}, {}, {})) TO STDOUT (FORMAT arrow)").format(
-            publication, table, sql.NULL if wanted.start is None else lsn_text(wanted.start), lsn_text(wanted.end)
-        )
-        # a range that is read no further ends with its connection: the node would send the rest of it otherwise
-        connection = psycopg.connect(self._url, autocommit=True)
-        try:
-            copy = connection.cursor().copy(query)
-            reader = pa.ipc.open_stream(io.BufferedReader(_Copied(iter(copy.__enter__())), 1 << 20))
-            yield pa.RecordBatch.from_pylist([], schema=reader.schema)
-            yield from reader
-        finally:
-            connection.close()
+    def drop_slot(self, name: str) -> None:
+        """Drop a slot. Nothing is done without one."""
+        self._one("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", name)
+
+    def wait(self, subscription: str, lsn: str, timeout: float) -> bool:
+        """Wait until what the publisher of a subscription had at `lsn` is visible. Return False after `timeout` seconds."""
+        return bool(self._one("SELECT headgate.wait_for_lsn(%s, %s, %s)", subscription, lsn, timeout)[0])
+
+
+def read_batches(url: str, publication: str, table: str, wanted: Range) -> Generator[pa.RecordBatch]:
+    """Yield the changes of a range as they come; the first batch is empty. A connection of its own ends with the iteration."""
+    query = sql.SQL("COPY (SELECT * FROM headgate.changes({}, {}, {}, {})) TO STDOUT (FORMAT arrow)").format(
+        publication, table, sql.NULL if wanted.start is None else lsn_text(wanted.start), lsn_text(wanted.end)
+    )
+    # a range that is read no further ends with its connection: the node would send the rest of it otherwise
+    connection = psycopg.connect(url, autocommit=True)
+    try:
+        copy = connection.cursor().copy(query)
+        reader = pa.ipc.open_stream(io.BufferedReader(_Copied(iter(copy.__enter__())), 1 << 20))
+        yield pa.RecordBatch.from_pylist([], schema=reader.schema)
+        yield from reader
+    finally:
+        connection.close()
 
 
 class _Copied(io.RawIOBase):
@@ -141,14 +150,12 @@ class _Copied(io.RawIOBase):
 
 def drop_slot(url: str, slot: str) -> None:
     """Drop the slot of a query that will not be started again, so that the node no longer keeps its log. Nothing is done without a slot."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        query = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
-        connection.execute(query, [slot])
+    with NodeConnection(url) as node:
+        node.drop_slot(slot)
 
 
 def wait(url: str, subscription: str, lsn: str, timeout: float = 60) -> None:
     """Wait until a node has applied what the publisher of a subscription had at `lsn`; TimeoutError after `timeout` seconds."""
-    with psycopg.connect(url, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
-        found = connection.execute("SELECT headgate.wait_for_lsn(%s, %s, %s)", (subscription, lsn, float(timeout))).fetchone()
-        if found is None or not found[0]:
+    with NodeConnection(url) as node:
+        if not node.wait(subscription, lsn, float(timeout)):
             raise TimeoutError(f'subscription "{subscription}" has not reached LSN {lsn} after {timeout} seconds')

@@ -36,7 +36,10 @@ def lsn_text(number: int) -> str:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a query asks for. `start`: "snapshot", "now" or an LSN; `first`, `last` and `lsn` are LSNs of ``read``, None for the latest."""
+    """The checked options of a query.
+
+    `start` is "snapshot", "now" or an LSN. `first`, `last` and `lsn` are LSNs of ``read``; None stands for the latest.
+    """
 
     url: str
     publication: str

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_headgate.connection import NodeConnection, Range
+from pyspark_headgate.connection import NodeConnection, Range, read_batches
 from pyspark_headgate.options import SourceOptions, lsn_text
 
 try:
@@ -91,14 +91,13 @@ def _begin(node: NodeConnection, options: SourceOptions) -> int:
 def read_range(options: SourceOptions, schema: StructType, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range in the columns of the query; runs in a task."""
     expected = _arrow_schema(schema)
-    with NodeConnection(options.url) as node:
-        for batch in node.batches(options.publication, options.table, wanted):
-            if not batch.num_rows:
-                _check_columns(options, schema, batch.schema, wanted.end if wanted.start is None else wanted.start)
-                continue
-            kept = _without_truncates(options, batch)
-            if kept.num_rows:
-                yield pa.RecordBatch.from_arrays([_as(c, f.type) for c, f in zip(kept.columns, expected, strict=True)], schema=expected)
+    for batch in read_batches(options.url, options.publication, options.table, wanted):
+        if not batch.num_rows:
+            _check_columns(options, schema, batch.schema, wanted.end if wanted.start is None else wanted.start)
+            continue
+        kept = _without_truncates(options, batch)
+        if kept.num_rows:
+            yield pa.RecordBatch.from_arrays([_as(c, f.type) for c, f in zip(kept.columns, expected, strict=True)], schema=expected)
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
