@@ -13,6 +13,7 @@ Memory: the changes of `RUN` rows, or of one piece of a large write (`feed.piece
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -135,6 +136,7 @@ class ChangeRange:
             )
 
     # ---- the definition ---------------------------------------------------------------------------------------
+    @functools.cached_property
     def columns(self) -> tuple[Column, ...]:
         """Return the published columns: those of the first change in the range, or as of its end if there is none.
 
@@ -255,7 +257,7 @@ class ChangeRange:
     # ---- the rows ---------------------------------------------------------------------------------------------
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the changes in the order of their commits; all batches have one schema, the first of which may be empty."""
-        columns = self.columns()
+        columns = self.columns
         made = schema(columns)
         yield pa.RecordBatch.from_pylist([], schema=made)
         for table in self._copied() if self.start is None else self._changed(definition(columns)):

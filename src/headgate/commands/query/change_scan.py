@@ -36,7 +36,6 @@ from headgate.publisher.change_range import HEAD, OLD, ChangeRange
 from headgate.sql import grammar, names
 from headgate.sql.parser import ParseNode, parse, position, unwrap, walk
 from headgate.storage.location import data_location
-from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.local_relation import local_frame
 from headgate.types import buffers, registry
 from headgate.types.resultset import ResultSet
@@ -82,7 +81,7 @@ def opened(session: Session, publication: str, table: str, bounds: tuple[Lsn | N
         raise PostgresError("42501", f'query would be affected by row-level security policy for table "{relation.name}"')
     made = ChangeRange(node.engine, node.catalog, relation, publication, bounds, session.check_cancel)
     with node.slots.snapshots.holding(bounds[1] if bounds[0] is None else bounds[0]):
-        columns = made.columns()
+        columns = made.columns
     privilege.check_columns(cursor, user, relation, "SELECT", [column.attnum for column in columns])
     return made, columns
 
@@ -179,7 +178,7 @@ def _stored_nothing(scanned: ChangeScan, keys: Sequence[str]) -> pa.RecordBatch:
 def _spooled(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> DataFrame:
     """The rows in files that go with the transaction; those that a killed node leaves go when it starts."""
     place = planner.transaction.engine.exchange / f"changes-{uuid.uuid4()}"
-    weakref.finalize(planner.transaction, _remove, place)
+    weakref.finalize(planner.transaction, data_location.remove_tree, place)
     data_location.make_folder(place)
     with data_location.written(place / "rows.parquet", kept=False) as file, pq.ParquetWriter(file, first[0].schema) as writer:
         for batch in first:
@@ -187,10 +186,6 @@ def _spooled(planner: Planner, first: Sequence[pa.RecordBatch], rest: Iterator[p
         for batch in rest:
             writer.write_batch(batch)
     return planner.session_spark.read.parquet(data_location.uri(place))
-
-
-def _remove(place: DataPath) -> None:
-    data_location.remove_tree(place)
 
 
 def _stored(batch: pa.RecordBatch, columns: Sequence[PlanColumn]) -> list[pa.Array]:
