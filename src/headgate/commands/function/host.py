@@ -256,7 +256,7 @@ class SessionHost:
             return self.cast(given, target)
         if given.type.oid == target.oid and target.typmod in (-1, given.type.typmod):
             return given
-        return self._over(binder.assign(_parameter(given.type, 1), target, "", self._context([given.type])), [given], rows)
+        return self._over(binder.assign(Param(type=given.type, number=1), target, "", self._context([given.type])), [given], rows)
 
     def _over(self, bound: Expression, given: Sequence[Value | Column], rows: int) -> Value | Column:
         """Compute an expression over columns: by Arrow, or by Spark if there are many rows."""
@@ -591,10 +591,6 @@ def row_type(session: Session, relation: Relation) -> int:
 
 def _has_query(node: ParseNode) -> bool:
     return any(each.DESCRIPTOR.name == "SubLink" for each in walk(node))
-
-
-def _parameter(kind: TypeRef, number: int) -> Param:
-    return Param(type=kind, number=number)
 
 
 def _processed(tag: str) -> int:

@@ -234,21 +234,24 @@ class Firing:
                 row = self.call(each, event, old, new)
                 if row is None:
                     return None
-                if each.parent and event == triggers.INSERT and new is not None and row.fields != new.fields:
-                    self._refuse_move(each, row)
+                is_remade = each.parent and event == triggers.INSERT and new is not None and row.fields != new.fields
+                if is_remade and self._is_outside(self.table_of([row])):
+                    raise self._moved(each)
                 new = new if new is None else row
         return row
 
-    def _refuse_move(self, trigger: Trigger, row: Row) -> None:
-        """Raise 0A000 if the clone of a trigger has made a row that belongs to another partition."""
+    def _is_outside(self, made: pa.Table) -> bool:
+        """Return whether one of the rows that the clone of a trigger has made belongs to another partition."""
         if self._fence is None:
             self._fence = Fence(self.session.begin_statement().cursor, self.relation)
-        if self._fence.first_outside(self.table_of([row])) is not None:
-            table = f"{self.relation.schema}.{self.relation.name}"
-            raise PostgresError(
-                "0A000", "moving row to another partition during a BEFORE FOR EACH ROW trigger is not supported",
-                detail=f'Before executing trigger "{trigger.name}", the row was to be in partition "{table}".',
-            )  # fmt: skip
+        return self._fence.first_outside(made) is not None
+
+    def _moved(self, trigger: Trigger) -> PostgresError:
+        table = f"{self.relation.schema}.{self.relation.name}"
+        return PostgresError(
+            "0A000", "moving row to another partition during a BEFORE FOR EACH ROW trigger is not supported",
+            detail=f'Before executing trigger "{trigger.name}", the row was to be in partition "{table}".',
+        )  # fmt: skip
 
     def rows_of(self, rows: pa.Table) -> list[Row]:
         """The rows of a table as records."""
@@ -284,7 +287,8 @@ class Firing:
                 if trigger.is_before and new is not None:
                     variable, schema = scope.names["new"], arrow_row(self.relation)
                     new = pa.table([batch.column(variable, each.name).cast(each.type) for each in schema], schema=schema)
-                    self._refuse_moves(trigger, event, new)
+                    if trigger.parent and event == triggers.INSERT and self._is_outside(new):
+                        return None  # the call for the row that moves gives the error its detail
         except RowByRowError:
             return None
         return _Together(kept, new, inserts)
@@ -308,13 +312,6 @@ class Firing:
         with self._inside(function):
             calls[1].run(found.function, returns, at)
         return calls[1], scope
-
-    def _refuse_moves(self, trigger: Trigger, event: int, new: pa.Table) -> None:
-        """The row that a clone moves to another partition is found by calling the function for each row."""
-        if trigger.parent and event == triggers.INSERT:
-            fence = Fence(self.session.begin_statement().cursor, self.relation)
-            if fence.first_outside(new) is not None:
-                raise RowByRowError
 
     def _written(self, inserts: Sequence[tuple[UserFunction, Gathered]]) -> bool:
         """Write the rows that functions have inserted, each table's together; whether that went well. If not, nothing is written."""
