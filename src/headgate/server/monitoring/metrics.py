@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headgate.storage.statistics import Shares
 
 Values = Iterable[tuple[tuple[str, ...], float]]
+_Field = tuple[Callable[[str, str, tuple[str, ...], Values], Metric], str, str, str]
 _SUBSCRIPTION = ("database", "subscription")
 _TABLE = (*_SUBSCRIPTION, "table")
 _SLOT = ("database", "slot")
@@ -155,9 +156,7 @@ class _Reading:
 
         yield _gauge("subscription_state", "1 for the state that it is in.", (*_SUBSCRIPTION, "state"),
                      [((*key, state), float(one.state == state)) for key, one in found for state in STATES])  # fmt: skip
-        for make, name, what, field in _OF_A_SUBSCRIPTION:
-            values = [(key, value) for key, one in found if (value := getattr(one, field)) is not None]
-            yield make(name, what, _SUBSCRIPTION, values)
+        yield from _of_fields(_OF_A_SUBSCRIPTION, _SUBSCRIPTION, found)
         yield _counter("subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner(lambda one: one.seconds))
         left_out = [(key, sum(table.changes for table in one.left_out)) for key, one in found]
         yield _gauge("subscription_left_out_changes", "Changes of published tables that are not in it.", _SUBSCRIPTION, left_out)
@@ -192,9 +191,7 @@ class _Reading:
     def of_slots(self) -> Iterator[Metric]:
         """What slots hold back and send."""
         found = [((one.database or "", one.name), one) for one in self.report.slots]
-        for make, name, what, field in _OF_A_SLOT:
-            values = [(label, value) for label, one in found if (value := getattr(one, field)) is not None]
-            yield make(name, what, _SLOT, values)
+        yield from _of_fields(_OF_A_SLOT, _SLOT, found)
         states = [((*label, state), float(one.state == state)) for label, one in found for state in SLOT_STATES]
         yield _gauge("slot_state", "1 for the state that its walsender is in.", (*_SLOT, "state"), states)
         kept = [((*label, state), float(one.wal_status == state)) for label, one in found for state in WAL_STATES]
@@ -226,6 +223,12 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> 
     for labels, value in values:
         family.add_metric(labels, float(value))
     return family
+
+
+def _of_fields(metrics: Iterable[_Field], labels: tuple[str, ...], reports: Iterable[tuple[tuple[str, ...], object]]) -> Iterator[Metric]:
+    """Yield metrics that show fields of reports; a field that is None is left out. `reports`: each with the values of the labels."""
+    for make, name, what, field in metrics:
+        yield make(name, what, labels, [(key, value) for key, report in reports if (value := getattr(report, field)) is not None])
 
 
 def _resident(pid: int) -> int:
