@@ -1,4 +1,4 @@
-"""What of the catalogs a statement reads or writes: whole catalogs, or their rows of single objects.
+"""The parts of the catalogs that a statement reads or writes: whole catalogs, or their rows of single objects.
 
 `cursor` counts a version for each such part, so that a change of one table does not make what is known of another one old. Called by
 `cursor` only.
