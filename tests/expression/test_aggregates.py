@@ -48,6 +48,7 @@ AGGREGATES = (
     "array_agg(b ORDER BY l, d) FILTER (WHERE b)", "string_agg(i::text || t, ', ' ORDER BY l DESC, i DESC) FILTER (WHERE i > 0)",
     "upper(string_agg(t, ',' ORDER BY t))", "array_agg(d ORDER BY d DESC)", "array_agg(ARRAY[k] ORDER BY l)", "sum(i ORDER BY t)",
     "sum(u)", "avg(u)", "min(u)", "max(u)",
+    "range_agg(int4range(least(i, k), greatest(i, k)))", "range_intersect_agg(int4range(least(i, k), 100))", "range_agg(nummultirange(numrange(p, NULL)))",
 )  # fmt: skip
 
 

@@ -105,6 +105,14 @@ TSTZMULTIRANGE = 4534
 DATEMULTIRANGE = 4535
 INT8MULTIRANGE = 4536
 ANYMULTIRANGE = 4537
+SUBTYPES = {INT4RANGE: INT4, NUMRANGE: NUMERIC, TSRANGE: TIMESTAMP, TSTZRANGE: TIMESTAMPTZ, DATERANGE: DATE, INT8RANGE: INT8}
+"""The subtype of each range type."""
+RANGES = {
+    INT4MULTIRANGE: INT4RANGE, NUMMULTIRANGE: NUMRANGE, TSMULTIRANGE: TSRANGE, TSTZMULTIRANGE: TSTZRANGE, DATEMULTIRANGE: DATERANGE,
+    INT8MULTIRANGE: INT8RANGE,
+}  # fmt: skip
+"""The range type of each multirange type."""
+MULTIRANGES = {kind: multirange for multirange, kind in RANGES.items()}
 
 _SPELLINGS = {
     "int": "int4", "integer": "int4", "bigint": "int8", "smallint": "int2", "boolean": "bool", "real": "float4",

@@ -85,6 +85,8 @@ def resolve_polymorphic(
         sources, declared, {ANYCOMPATIBLE, ANYCOMPATIBLENONARRAY}, ANYCOMPATIBLEARRAY, context, common=True
     )
     ranges = _ranges(sources, declared, context)
+    if ANYRANGE in ranges:
+        element, array = _subtype(ranges[ANYRANGE], element, context)
     real = {
         **ranges,
         registry.ANYELEMENT: element,
@@ -107,15 +109,46 @@ def resolve_polymorphic(
 
 
 def _ranges(sources: Sequence[int], declared: Sequence[int], context: BindContext) -> dict[int, int]:
-    """The range types that a call's arguments fix; 42804 where an argument is no range or two differ."""
+    """Return the range and multirange types that a call's arguments fix: one of them fixes both.
+
+    Raises 42804 if an argument is not a range, or if two differ.
+    """
     fixed: dict[int, int] = {}
     for source, target in zip(sources, declared, strict=False):
         if target not in _RANGES or source == registry.UNKNOWN:
             continue
-        found = context.types.find(context.base_type(source))
-        if found is None or found.kind.value != _RANGES[target] or fixed.setdefault(target, source) != source:
-            raise PostgresError("42804", f"argument declared anyrange is not a range type but type {context.show_type(source)}")
+        base = context.base_type(source)
+        found = context.types.find(base)
+        if found is None or found.kind.value != _RANGES[target]:
+            kind = "multirange" if _RANGES[target] == "m" else "range"
+            name = context.show_type(target)
+            raise PostgresError("42804", f"argument declared {name} is not a {kind} type but type {context.show_type(source)}")
+        if fixed.setdefault(target, base) != base:
+            raise PostgresError(
+                "42804",
+                f'arguments declared "{context.show_type(target)}" are not all alike',
+                detail=f"{context.show_type(fixed[target])} versus {context.show_type(base)}",
+            )
+    if ANYMULTIRANGE in fixed:
+        one = registry.RANGES[fixed[ANYMULTIRANGE]]
+        if fixed.setdefault(ANYRANGE, one) != one:
+            raise _inconsistent("anymultirange", fixed[ANYMULTIRANGE], "anyrange", fixed[ANYRANGE], context)
+    elif ANYRANGE in fixed:
+        fixed[ANYMULTIRANGE] = registry.MULTIRANGES[fixed[ANYRANGE]]
     return fixed
+
+
+def _subtype(kind: int, element: int, context: BindContext) -> tuple[int, int]:
+    """Return the (element type, array type) that a range type fixes. Raises 42804 if the arguments fix another element type."""
+    subtype = registry.SUBTYPES[kind]
+    if element not in (0, subtype):
+        raise _inconsistent("anyrange", kind, "anyelement", element, context)
+    return subtype, context.types.by_oid(subtype).array
+
+
+def _inconsistent(one: str, one_oid: int, other: str, other_oid: int, context: BindContext) -> PostgresError:
+    detail = f"{context.show_type(one_oid)} versus {context.show_type(other_oid)}"
+    return PostgresError("42804", f"argument declared {one} is not consistent with argument declared {other}", detail=detail)
 
 
 def _family(

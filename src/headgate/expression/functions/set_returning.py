@@ -18,6 +18,7 @@ from headgate.expression.functions import numeric
 from headgate.expression.functions.datetime import timestamp
 from headgate.expression.functions.json import json, jsonb
 from headgate.types import registry
+from headgate.types.base import multirange
 from headgate.types.datetime.interval import normal
 from headgate.types.datetime.timestamp import print_timestamp
 from headgate.types.text import array
@@ -30,6 +31,11 @@ Rows = Iterable[Row]
 def unnest(text: str) -> Rows:
     """The elements in their order, of all dimensions."""
     return [(each,) for each in array.parts(text)[1]]
+
+
+def unnest_multirange(text: str) -> Rows:
+    """Return the ranges of a multirange in their order."""
+    return [(span,) for span in multirange.split(text)]
 
 
 def subscripts(text: str, dimension: str, reverse: str = "f") -> Rows:

@@ -9,7 +9,7 @@ What must hold: a key stands in one table.
 from __future__ import annotations
 
 from headgate.expression import builtin
-from headgate.expression.implementation import array, catalog, comparison, enum_type, json, network, system
+from headgate.expression.implementation import array, catalog, comparison, enum_type, json, network, range_type, system
 from headgate.expression.implementation.aggregate import collection, ordered_set, reduction, total
 from headgate.expression.implementation.character import bytea, regex, string, text
 from headgate.expression.implementation.datetime import extract, formatting, time_of_day, time_zone, timestamp
@@ -22,7 +22,7 @@ TABLES: tuple[Table, ...] = (
     regex.IMPLEMENTATIONS, time_of_day.IMPLEMENTATIONS, extract.IMPLEMENTATIONS, timestamp.IMPLEMENTATIONS, time_zone.IMPLEMENTATIONS,
     formatting.IMPLEMENTATIONS, cast.IMPLEMENTATIONS, number_cast.IMPLEMENTATIONS, string.IMPLEMENTATIONS, array.IMPLEMENTATIONS,
     json.IMPLEMENTATIONS, money.IMPLEMENTATIONS, network.IMPLEMENTATIONS, bytea.IMPLEMENTATIONS, system.IMPLEMENTATIONS,
-    enum_type.IMPLEMENTATIONS, catalog.IMPLEMENTATIONS,
+    enum_type.IMPLEMENTATIONS, catalog.IMPLEMENTATIONS, range_type.IMPLEMENTATIONS,
 )  # fmt: skip
 IMPLEMENTATIONS = {
     key: each if isinstance(each, Implementation) else Implementation(each) for table in TABLES for key, each in table.items()

@@ -206,6 +206,7 @@ _NUMERIC = SetImplementation(functions.numeric_series, duckdb=_duckdb_series)
 _MATCHES, _PARTS = SetImplementation(regexp_matches), SetImplementation(regexp_split_to_table)
 SETS = {
     "array_unnest": _UNNESTED,
+    "multirange_unnest": SetImplementation(functions.unnest_multirange),
     "generate_subscripts": _SUBSCRIPTS,
     "generate_subscripts_nodir": _SUBSCRIPTS,
     "generate_series_int4": _WHOLE,

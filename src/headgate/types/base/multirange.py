@@ -63,10 +63,10 @@ class MultirangeType:
             first = {each: (lower[each] is not None, lower[each], not ranges.lower_inclusive[each]) for each in places}
             last = {each: (upper[each] is None, upper[each], bool(ranges.upper_inclusive[each])) for each in places}
             runs: list[tuple[int, int]] = []
-            for each in sorted(places, key=first.__getitem__):
+            for each in sorted(places, key=lambda place: (first[place], last[place])):
                 if runs and _touch(last[runs[-1][1]], first[each]):
-                    start, end = runs[-1]
-                    runs[-1] = start, max(end, each, key=last.__getitem__)
+                    start, end = runs[-1]  # of equal bounds range_union takes the second one: their texts may differ (1.0, 1.00)
+                    runs[-1] = min(each, start, key=first.__getitem__), max(each, end, key=last.__getitem__)
                 else:
                     runs.append((each, each))
             rows.append("{" + ",".join(one[start] + "," + other[end] for start, end in runs) + "}")
@@ -208,14 +208,4 @@ def _multirange(kind: RangeType) -> BaseType:
     )
 
 
-TYPES = {
-    multirange: _multirange(range_type.RANGES[over])
-    for multirange, over in {
-        registry.INT4MULTIRANGE: registry.INT4RANGE,
-        registry.INT8MULTIRANGE: registry.INT8RANGE,
-        registry.NUMMULTIRANGE: registry.NUMRANGE,
-        registry.TSMULTIRANGE: registry.TSRANGE,
-        registry.TSTZMULTIRANGE: registry.TSTZRANGE,
-        registry.DATEMULTIRANGE: registry.DATERANGE,
-    }.items()
-}
+TYPES = {oid: _multirange(range_type.RANGES[over]) for oid, over in registry.RANGES.items()}

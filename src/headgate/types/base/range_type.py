@@ -7,7 +7,7 @@ texts of an unusual form (quotes with escapes, ``EMPTY``) are taken apart one by
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,6 +44,13 @@ class Bounds:
     empty: Flags
     present: Flags
     """False where the range itself is NULL."""
+
+    @classmethod
+    def of(cls, lower: pa.Array, upper: pa.Array, inclusive: Sequence[tuple[bool, bool]]) -> Bounds:
+        """Return a column of ranges that are not NULL from their bounds and whether these belong to them."""
+        flags = np.array(inclusive, np.bool_).reshape(-1, 2)
+        never = np.zeros(len(lower), np.bool_)
+        return cls(lower, upper, flags[:, 0], flags[:, 1], never, ~never)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from headgate.expression.duckdb import json as duckdb_json
 from headgate.expression.duckdb.value import Env as DuckdbEnv
 from headgate.expression.duckdb.value import element_of, refuse
 from headgate.expression.functions import aggregate
+from headgate.expression.functions import range as ranges
 from headgate.expression.functions.json import json_building
 from headgate.expression.implementation.aggregate.aggregate import AggregateImplementation, DuckdbCall
 from headgate.expression.spark import row_value
@@ -138,6 +139,15 @@ def _duckdb_json(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> Duck
     return DuckdbCall("string_agg", f"{duckdb_json.value(node.args[0], args[0], env)}, ', '", "('[' || {} || ']')")
 
 
+def _ranges(function: Callable[..., str | None]) -> Callable[[AggregateCall], Value]:
+    def build(group: AggregateCall) -> Value:
+        oid = group.kinds[0].oid
+        multirange = registry.MULTIRANGES.get(oid, oid)
+        return _gathered(group, function, oid, multirange if function is ranges.range_agg else oid)
+
+    return build
+
+
 def _gathering(
     spark: Callable[[AggregateCall], Value], duckdb: Callable[[n.Aggregate, Sequence[str], DuckdbEnv], DuckdbCall | None] | None = None
 ) -> AggregateImplementation:
@@ -151,4 +161,6 @@ AGGREGATES = {
     "jsonb_agg": _gathering(_written(aggregate.jsonb_item, "[", ", ", "]")),
     "json_object_agg": _gathering(_written(aggregate.json_pair, "{ ", ", ", " }")),
     "jsonb_object_agg": _gathering(_jsonb_pairs),
+    "range_agg": _gathering(_ranges(ranges.range_agg)),
+    "range_intersect_agg": _gathering(_ranges(ranges.range_intersect_agg)),
 }
