@@ -93,7 +93,7 @@ def test_the_first_hour_goes_as_the_pages_say(hour: Hour) -> None:
                 if "explain_row" in block.text:
                     assert "publication|orders_eu|t|t|" in printed
                 if "curl" in block.text:
-                    assert 'headgate_subscription_state{database="postgres",subscription="lake",' in printed
+                    assert 'headgate_subscription_state{database="postgres",state="streaming",subscription="lake"} ' in printed
 
 
 def _picture(hour: Hour) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from postgast import pg_query_pb2 as pb
 
 from headgate.catalog.relation.relation import Relation
-from headgate.commands import stored_expression
 from headgate.commands.dml import assignment, returning
-from headgate.commands.dml.insert import target, target_columns
+from headgate.commands.dml.insert import target, target_columns, target_types
 from headgate.commands.dml.returning import plan_returning
 from headgate.commands.dml.update import changed_source, named
 from headgate.commands.function import user_call
@@ -79,15 +78,15 @@ def _select(node: pb.SelectStmt, planner: Planner, session: Session) -> tuple[Re
 def _insert(node: pb.InsertStmt, planner: Planner, session: Session) -> tuple[ResultColumn, ...] | None:
 
     relation = target(node.relation, session, "insert into", "INSERT")
-    columns = target_columns(node, relation)
+    columns = target_columns(node, relation, parts=True)
     query = unwrap(node.select_stmt)
     if query is not None and query.values_lists:
         context = planner.context.within(construct="VALUES", default=True, sets=len(query.values_lists) == 1)
         for row in query.values_lists:
-            for item, column in zip(unwrap(row).items, columns, strict=False):
+            for item, column, kind in zip(unwrap(row).items, columns, target_types(node, columns, context), strict=False):
                 bound = binder.bind_raw(item, EMPTY, context)
                 if not isinstance(bound, SetToDefault):
-                    binder.assign(bound, stored_expression.type_of(column), column.name, context)
+                    binder.assign(bound, kind, column.name, context)
     elif query is not None:
         planner.select(query, None)
     return _returning(node, planner, relation)

@@ -336,6 +336,25 @@ class Subscript(Expression):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SubscriptStore(Expression):
+    """The array `arg` with `value` assigned to an element (`lower` is empty) or to a slice, as in ``SET a[1] = 2``."""
+
+    arg: Expression
+    lower: tuple[Expression | None, ...]
+    upper: tuple[Expression | None, ...]
+    value: Expression
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldStore(Expression):
+    """The composite value `arg` with `value` assigned to an attribute, as in ``SET c.a = 1``."""
+
+    arg: Expression
+    name: str
+    value: Expression
+
+
+@dataclass(frozen=True, kw_only=True)
 class FieldSelect(Expression):
     """``(arg).name`` of a composite value."""
 

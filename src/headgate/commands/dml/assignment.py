@@ -33,7 +33,8 @@ from headgate.commands.query.row_security import Violation
 from headgate.commands.trigger.firing import Firing, RoutedFiring, firing_of
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
-from headgate.expression.binding.scope import Scope
+from headgate.expression.binding.part_assignment import Target
+from headgate.expression.binding.scope import Scope, column_of
 from headgate.expression.node import Expression, SetToDefault, SubLink
 from headgate.sql.parser import ParseNode, position, unwrap, written
 from headgate.storage import row_store
@@ -56,6 +57,7 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
     """The SET list: for each column its new value, in the column's type."""
     context = planner.context.within(construct="UPDATE", default=True)
     found: dict[str, Expression | SetToDefault] = {}
+    parts: set[str] = set()
     rows: dict[int, Sequence[ParseNode | Expression]] = {}
     for item in targets:
         target = unwrap(item)
@@ -64,14 +66,17 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
             raise PostgresError(
                 "42703", f'column "{target.name}" of relation "{relation.name}" does not exist', position=position(target.location)
             )
-        if target.indirection:
-            raise not_supported("assigning to a part of a column is not supported", position=position(target.location))
-        if target.name in found:
+        if target.name in found and not (target.indirection and target.name in parts):
             raise PostgresError("42601", f'multiple assignments to same column "{target.name}"')
         node = unwrap(target.val)
         if node.DESCRIPTOR.name == "MultiAssignRef":
             node = _of_row(node, rows, planner, scope)
         bound = node if isinstance(node, Expression) else binder.bind_raw(node, scope, context)
+        if target.indirection:
+            parts.add(target.name)
+            current = found.get(target.name) or column_of(scope.tables[0], target.name)
+            part = Target(column.name, target.indirection, target.location, scope, context, binder.bind_raw)
+            bound = part.store(current, bound)
         if not isinstance(bound, SetToDefault):
             with storage_error.entering(relation.name, column.name):
                 constant = values_list.folded(bound, stored_expression.type_of(column))

@@ -17,7 +17,7 @@ from headgate.commands.query.clause import from_clause, select_list
 from headgate.commands.query.evaluation import table_oid_keys
 from headgate.commands.query.plan import PlanColumn, Source
 from headgate.commands.query.planner import Planner
-from headgate.expression.binding import binder
+from headgate.expression.binding import binder, part_assignment
 from headgate.expression.binding.scope import ScopeTable
 from headgate.expression.node import Expression, SetToDefault
 from headgate.sql.parser import has_condition, unwrap
@@ -91,7 +91,7 @@ class _Bound:
         """Yield the expressions of a SET list."""
         for value in assignment.set_list(targets, self.planner, self._relation, source.scope(None)).values():
             if not isinstance(value, SetToDefault):
-                yield value
+                yield from part_assignment.operands(value)
 
     def returned(self, clause: pb.ReturningClause, source: Source) -> Iterator[Expression]:
         """Yield the expressions of RETURNING."""

@@ -34,8 +34,9 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression import node as nodes
 from headgate.expression.binding import binder
+from headgate.expression.binding.part_assignment import Target
 from headgate.expression.binding.scope import EMPTY
-from headgate.expression.node import Expression, FuncExpr, Param, SetToDefault
+from headgate.expression.node import Const, Expression, FuncExpr, Param, SetToDefault, TypeRef
 from headgate.sql.parser import ParseNode, position, unwrap, walk
 from headgate.types.registry import FIRST_USER_OID
 from headgate.types.resultset import ResultSet
@@ -87,7 +88,7 @@ def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: R
     security = _security(node, planner, relation)
     with closing(NewRows(planner, relation, violations=security.violations(Rows.INSERTED))) as writer:
         modifying_with.freeze_subqueries(planner, node.on_conflict_clause, node.returning_clause)
-        columns = target_columns(node, relation)
+        columns = target_columns(node, relation, parts=True)
         command = on_conflict.Command(node, planner, security) if node.HasField("on_conflict_clause") else None
         if command is not None:
             on_conflict.permit(node, planner, relation)
@@ -185,11 +186,12 @@ def _check_right(cursor: Cursor, user: str, relation: Relation, right: str) -> N
         raise privilege.denied(cursor, relation.database, relation.oid, relation.name)
 
 
-def target_columns(node: pb.InsertStmt, relation: Relation) -> list[Column]:
-    """The columns that INSERT names, or all of them."""
+def target_columns(node: pb.InsertStmt, relation: Relation, *, parts: bool = False) -> list[Column]:
+    """Return the columns that INSERT names, or all of them. With `parts`, a column may be named for each of its parts: ``(b[1], b[2])``."""
     if not node.cols:
         return list(relation.columns)
     found: list[Column] = []
+    whole: set[Column] = set()
     for item in node.cols:
         each = unwrap(item)
         column = relation.column(each.name)
@@ -197,12 +199,31 @@ def target_columns(node: pb.InsertStmt, relation: Relation) -> list[Column]:
             raise PostgresError(
                 "42703", f'column "{each.name}" of relation "{relation.name}" does not exist', position=position(each.location)
             )
-        if each.indirection:
+        if each.indirection and not parts:
             raise not_supported("assigning to a part of a column is not supported", position=position(each.location))
-        if column in found:
+        if column in whole or (column in found and not each.indirection):
             raise PostgresError("42701", f'column "{each.name}" specified more than once', position=position(each.location))
         found.append(column)
+        if not each.indirection:
+            whole.add(column)
     return found
+
+
+def target_types(node: pb.InsertStmt, columns: Sequence[Column], context: BindContext) -> list[TypeRef]:
+    """Return the type of the value that each target of INSERT takes: that of the column, or of the part of it that is named."""
+    types = []
+    for place, column in enumerate(columns):
+        kind, part = stored_expression.type_of(column), _part(node, place, context)
+        types.append(kind if part is None else part.type(Const(type=kind, value=None)))
+    return types
+
+
+def _part(node: pb.InsertStmt, place: int, context: BindContext) -> Target | None:
+    """Return the part of a column that a target names. None if it names the column."""
+    target = unwrap(node.cols[place]) if node.cols else None
+    if target is None or not target.indirection:
+        return None
+    return Target(target.name, target.indirection, target.location, EMPTY, context, binder.bind_raw)
 
 
 def _permit(planner: Planner, relation: Relation, given: Sequence[Column]) -> None:
@@ -222,7 +243,7 @@ def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Seq
     select = unwrap(node.select_stmt)
     if select.values_lists and not select.sort_clause and not select.HasField("limit_count") and not select.HasField("with_clause"):
         return _values(select, node, planner, writer, columns)
-    plan = planner.select(select, None, [stored_expression.type_of(each) for each in columns])
+    plan = planner.select(select, None, target_types(node, columns, planner.context))
     _permit(planner, writer.relation, columns if node.cols else columns[: len(plan.columns)])
     return _selected(plan, node, planner, writer, columns)
 
@@ -246,9 +267,12 @@ def _values(
     if len(lists) == 1 and any(_expands(item, planner) for item in lists[0]):
         return _expanded(lists[0], node, planner, writer, columns)
     arrays: dict[str, pa.Array] = {}
+    targets: dict[Column, list[int]] = {}
     for place, column in enumerate(columns[:width]):
+        targets.setdefault(column, []).append(place)
+    for column, places in targets.items():
         with storage_error.entering(writer.relation.name, column.name):
-            values = _column_of_values([row[place] for row in lists], node, planner, writer, column)
+            values = _column_of_values(lists, places, node, planner, writer, column)
         if values is not None:
             arrays[column.name] = values
     rows = pa.table(arrays) if arrays else pa.table({NO_COLUMN: pa.array([True] * len(lists), pa.bool_())})
@@ -276,10 +300,12 @@ def _expanded(
     return _selected(plan, node, planner, writer, named)
 
 
-def _column_of_values(items: Sequence[pb.Node], node: pb.InsertStmt, planner: Planner, writer: NewRows, column: Column) -> pa.Array | None:
-    """The values that VALUES gives a column; None where all are left to its default."""
+def _column_of_values(
+    lists: Sequence[Sequence[pb.Node]], places: Sequence[int], node: pb.InsertStmt, planner: Planner, writer: NewRows, column: Column
+) -> pa.Array | None:
+    """Return the values that VALUES gives a column, or None if all of them are DEFAULT. `places`: of the column, or of its parts."""
     context = planner.context.within(construct="VALUES", default=True)
-    cells = [_cell(item, column, context, planner) for item in items]
+    cells = [_cell([(row[place], _part(node, place, context)) for place in places], column, context, planner) for row in lists]
     refuse_generated(node, column, all(isinstance(cell, SetToDefault) for cell in cells))
     if all(isinstance(cell, SetToDefault) for cell in cells) or column.generated is not None:
         return None
@@ -297,12 +323,16 @@ def _location(nodes: Sequence[pb.Node]) -> int:
     return int(inner.location) if inner is not None and "location" in inner.DESCRIPTOR.fields_by_name else -1
 
 
-def _cell(item: ParseNode, column: Column, context: BindContext, planner: Planner) -> Expression:
-    bound = binder.bind_raw(item, EMPTY, context)
+def _cell(items: Sequence[tuple[ParseNode, Target | None]], column: Column, context: BindContext, planner: Planner) -> Expression:
+    """Return the value of a column in one row: that of its one item, or the one that its items assign part by part."""
     wanted = stored_expression.type_of(column)
-    if isinstance(bound, SetToDefault):
-        return bound
-    bound = next_value.with_next_values(bound, planner.session, planner.transaction)
+    whole: Expression = Const(type=wanted, value=None)
+    for item, part in items:
+        bound = binder.bind_raw(item, EMPTY, context)
+        if isinstance(bound, SetToDefault) and part is None:
+            return bound
+        whole = bound if part is None else part.store(whole, bound)
+    bound = next_value.with_next_values(whole, planner.session, planner.transaction)
     if isinstance(bound, Param):
         bound = planner.prepare(bound)
     constant = values_list.folded(bound, wanted)
@@ -330,11 +360,15 @@ def _selected(plan: Plan, node: pb.InsertStmt, planner: Planner, writer: NewRows
         raise PostgresError(
             "42601", "INSERT has more target columns than expressions", position=position(unwrap(node.cols[len(plan.columns)]).location)
         )
-    selected = []
-    for each, column in zip(plan.columns, columns, strict=False):
+    values: dict[str, Expression] = {}
+    for place, (given, column) in enumerate(zip(plan.columns, columns, strict=False)):
         refuse_generated(node, column, default=False)
-        value = binder.assign(reference(each), stored_expression.type_of(column), column.name, planner.context)
-        selected.append(planner.column(value).alias(column.name))
+        kind = stored_expression.type_of(column)
+        value: Expression = reference(given)
+        if (part := _part(node, place, planner.context)) is not None:
+            value = part.store(values.get(column.name) or Const(type=kind, value=None), value)
+        values[column.name] = binder.assign(value, kind, column.name, planner.context)
+    selected = [planner.column(value).alias(name) for name, value in values.items()]
     frame = plan.frame.select(*selected or [F.lit(True).alias(NO_COLUMN)])  # Arrow does not count rows without columns
     if many_rows.are_few(frame, planner.session):
         with storage_error.sought(writer.relation.name, lambda: frame):

@@ -51,7 +51,7 @@ def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindCont
             while place < len(steps) and steps[place].DESCRIPTOR.name == "A_Indices":
                 indices.append(steps[place])
                 place += 1
-            result = _subscript(result, indices, scope, context, binder)
+            result = subscript(result, indices, scope, context, binder)
         elif kind == "String" and isinstance(result, ColumnRef) and result.attnum == 0:
             result = resolve([result.qualifier, step.sval], scope, result.location)
         elif kind == "String":
@@ -61,13 +61,13 @@ def _steps(result: Expression, steps: list[Any], scope: Scope, context: BindCont
                     f"column notation .{step.sval} applied to type {context.show_type(result.type.oid)}, which is not a composite type",
                     position=context.position(location_of(result)),
                 )
-            result = _field(result, step.sval, context)
+            result = field(result, step.sval, context)
         else:
             raise PostgresError("42601", 'row expansion via "*" is not supported here', position=context.position(location_of(result)))
     return result
 
 
-def _field(arg: Expression, name: str, context: BindContext) -> Expression:
+def field(arg: Expression, name: str, context: BindContext) -> Expression:
     """A column of a composite value; its type is unknown where the context does not know the columns of the value."""
     composite = context.types.find(context.base_type(arg.type.oid))
     if composite is not None and composite.attributes:
@@ -84,14 +84,15 @@ def _field(arg: Expression, name: str, context: BindContext) -> Expression:
 
 def _attribute(arg: Expression, name: str, composite: PgType, context: BindContext) -> Expression:
     """An attribute of a value of a composite type."""
-    kind = next((each.type_oid for each in composite.attributes if each.name == name), None)
-    if kind is None:
+    found = next((attribute for attribute in composite.attributes if attribute.name == name), None)
+    if found is None:
         message = f'column "{name}" not found in data type {context.show_type(composite.oid)}'
         raise PostgresError("42703", message, position=context.position(location_of(arg)))
-    return FieldSelect(type=TypeRef(kind, -1, context.collation_of_type(kind)), arg=arg, name=name, location=arg.location)
+    kind = TypeRef(found.type_oid, found.typmod, context.collation_of_type(found.type_oid))
+    return FieldSelect(type=kind, arg=arg, name=name, location=arg.location)
 
 
-def _subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Expression:
+def subscript(arg: Expression, indices: list[Any], scope: Scope, context: BindContext, binder: Binder) -> Subscript:
     """transformContainerSubscripts: all adjacent subscripts at once; if one is a slice, ``[n]`` stands for ``[1:n]``."""
     base = context.types.by_oid(context.base_type(arg.type.oid))
     if base.is_vector:

@@ -166,6 +166,13 @@ def _unqualified(name: str, scope: Scope, location: int) -> ColumnRef:
     raise PostgresError("42703", f'column "{name}" does not exist', hint=_hint(name, scope), position=_position(location))
 
 
+def column_of(table: ScopeTable, name: str) -> ColumnRef:
+    """Return a reference to a column that the table is known to have."""
+    found = _in_table(table, name, -1, 0, qualified=False)
+    assert found is not None
+    return found
+
+
 def _in_table(table: ScopeTable, name: str, location: int, levels: int, *, qualified: bool) -> ColumnRef | None:
     found = [each for each in table.columns if each.name == name]
     if len(found) > 1:

@@ -59,8 +59,8 @@ def compare(operator: builtin.Operator, left: n.Expression, right: n.Expression,
     if None not in elements:
         kinds = {each for each in elements if each is not None}
     known = any(kinds <= family for family in _FAMILIES)
-    if operator.name in ("=", "<>") and len(kinds) == 1:
-        known = known or kinds <= _EQUAL_ONLY
+    if operator.name in ("=", "<>"):
+        known = known or (len(kinds) == 1 and kinds <= _EQUAL_ONLY)
     elif kinds & _EQUAL_ONLY:
         known = False
     if not known or ({t.TIMESTAMPTZ} < kinds and not env.in_utc):
@@ -70,6 +70,8 @@ def compare(operator: builtin.Operator, left: n.Expression, right: n.Expression,
     if operator.name not in ("=", "<>"):
         check_collation(left)
         check_collation(right)
+    if kinds == {t.XID, t.INT4}:  # the integer's bits, unsigned: '4294967295'::xid = -1
+        a, b = (f"(CAST({sql} AS BIGINT) & 4294967295)" for sql in (a, b))
     if t.BPCHAR in kinds:
         a, b = _plain(t.BPCHAR, a), _plain(t.BPCHAR, b)
     return f"({a} {operator.name} {b})"

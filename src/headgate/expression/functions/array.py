@@ -7,6 +7,7 @@ PostgreSQL declares strict are never called with one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -104,10 +105,10 @@ def _check_bounds(shape: Shape) -> None:
             raise PostgresError("54000", f"array lower bound is too large: {low}")
 
 
-def _bounded(shape: Shape, items: Sequence[Item]) -> str:
-    """An array within the bounds that there are."""
+def _bounded(shape: Shape, items: Sequence[Item], delimiter: str = ",") -> str:
+    """Return an array. 54000 if its bounds are beyond PostgreSQL's."""
     _check_bounds(shape)
-    return print_array(shape, items, ",")
+    return print_array(shape, items, delimiter)
 
 
 def concatenate(left: str | None, right: str | None) -> str | None:
@@ -315,6 +316,103 @@ def part(text: str, bounds: Sequence[tuple[Bound, Bound]]) -> str | None:
         ranges.append(range(begin - low, end - low + 1))
     chosen = [items[place] for place in _places(ranges, shape.lengths)]
     return print_array(Shape([len(each) for each in ranges], [1] * len(ranges)), chosen, ",")
+
+
+def with_element(text: str | None, indexes: Sequence[int | None], item: Item, delimiter: str = ",") -> str:
+    """Return the array with an element replaced (array_set_element). An array of one dimension grows; new gaps are NULL.
+
+    Raises 22004 for a NULL subscript, and 2202E for a subscript outside an array of several dimensions.
+    """
+    subscripts = _not_null(indexes)
+    shape, items = parts(text or "{}", delimiter)
+    if not shape.lengths:
+        return _bounded(Shape((1,) * len(subscripts), subscripts), [item], delimiter)
+    if len(subscripts) != len(shape.lengths):
+        raise PostgresError("2202E", "wrong number of array subscripts")
+    if len(subscripts) == 1:
+        low, grown = _grown(shape.lowers[0], items, subscripts[0], subscripts[0])
+        grown[subscripts[0] - low] = item
+        return _bounded(Shape((len(grown),), (low,)), grown, delimiter)
+    if not all(low <= index < low + size for index, low, size in zip(subscripts, shape.lowers, shape.lengths, strict=True)):
+        raise PostgresError("2202E", "array subscript out of range")
+    [place] = _places([range(index - low, index - low + 1) for index, low in zip(subscripts, shape.lowers, strict=True)], shape.lengths)
+    return print_array(shape, [*items[:place], item, *items[place + 1 :]], delimiter)
+
+
+def with_part(text: str | None, bounds: Sequence[tuple[Bound, Bound]], source: str | None, delimiter: str = ",") -> str | None:
+    """Return the array with a slice replaced by the elements of `source` (array_set_slice). A NULL `source` changes nothing.
+
+    Raises 22004 for a NULL subscript, and 2202E for bounds that the array or the source does not have.
+    """
+    _not_null([bound for pair in bounds for bound in pair if bound != "open"])
+    if source is None:
+        return text or "{}"
+    shape, items = parts(text or "{}", delimiter)
+    _, given = parts(source, delimiter)
+    if not shape.lengths:
+        if any("open" in pair for pair in bounds):
+            detail = "When assigning to a slice of an empty array value, slice boundaries must be fully specified."
+            raise PostgresError("2202E", "array slice subscript must provide both boundaries", detail=detail)
+        lengths = [_size(first, last) for first, last in bounds]
+        return _bounded(Shape(lengths, [int(first) for first, _ in bounds if first is not None]), _enough(given, lengths), delimiter)
+    if len(bounds) > len(shape.lengths):
+        raise PostgresError("2202E", "wrong number of array subscripts")
+    limits = [
+        _closed(bounds[place] if place < len(bounds) else ("open", "open"), low, size)
+        for place, (low, size) in enumerate(zip(shape.lowers, shape.lengths, strict=True))
+    ]
+    lengths = [_size(first, last) for first, last in limits]
+    if len(limits) == 1:
+        [(first, last)] = limits
+        low, grown = _grown(shape.lowers[0], items, first, last)
+        grown[first - low : last - low + 1] = _enough(given, lengths)
+        return _bounded(Shape((len(grown),), (low,)), grown, delimiter)
+    if any(first < low or last >= low + size for (first, last), low, size in zip(limits, shape.lowers, shape.lengths, strict=True)):
+        raise PostgresError("2202E", "array subscript out of range")
+    changed = list(items)
+    ranges = [range(first - low, last - low + 1) for (first, last), low in zip(limits, shape.lowers, strict=True)]
+    for place, item in zip(_places(ranges, shape.lengths), _enough(given, lengths), strict=True):
+        changed[place] = item
+    return print_array(shape, changed, delimiter)
+
+
+def _not_null(indexes: Sequence[Bound]) -> list[int]:
+    if None in indexes:
+        raise PostgresError("22004", "array subscript in assignment must not be null")
+    return [int(index) for index in indexes if index is not None]
+
+
+def _closed(bounds: tuple[Bound, Bound], low: int, size: int) -> tuple[int, int]:
+    """Return the bounds of a slice, those that are left out by those of the array."""
+    first, last = bounds
+    return (
+        low if first == "open" or first is None else first,
+        low + size - 1 if last == "open" or last is None else last,
+    )
+
+
+def _size(first: Bound, last: Bound) -> int:
+    assert isinstance(first, int)
+    assert isinstance(last, int)
+    if first > last:
+        raise PostgresError("2202E", "upper bound cannot be less than lower bound")
+    return last - first + 1
+
+
+def _enough(items: Sequence[Item], lengths: Sequence[int]) -> Sequence[Item]:
+    count = math.prod(lengths)
+    if len(items) < count:
+        raise PostgresError("2202E", "source array too small")
+    return items[:count]
+
+
+def _grown(low: int, items: Sequence[Item], first: int, last: int) -> tuple[int, list[Item]]:
+    """Return the lower bound and the elements of an array of one dimension that reaches from `first` to `last` at least."""
+    before, after = max(low - first, 0), max(last - (low + len(items)) + 1, 0)
+    if before + len(items) + after > _MAX_ITEMS:
+        raise PostgresError("54000", f"array size exceeds the maximum allowed ({_MAX_ITEMS})")
+    size_limit.items(0, before + len(items) + after)
+    return low - before, [None] * before + list(items) + [None] * after
 
 
 def _places(ranges: Sequence[range], lengths: Sequence[int]) -> Iterable[int]:

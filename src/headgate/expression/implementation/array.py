@@ -248,6 +248,31 @@ def subscripted(node: n.Subscript, array: Value, lower: Sequence[Value | None], 
     return call(_element, item_rep(oid), [array, *(each for each in upper if each is not None)], given=(oid,), strict=True, raises=False)
 
 
+def stored(node: n.SubscriptStore, array: Value, lower: Sequence[Value | None], upper: Sequence[Value | None], assigned: Value) -> Value:
+    """Return the array after an assignment to an element or to a slice."""
+    delimiter = registry.by_oid(element_of(node.type.oid)).delimiter
+    if node.lower:
+        shape = tuple((low is not None, high is not None) for low, high in zip(lower, upper, strict=True))
+        bounds = [each for pair in zip(lower, upper, strict=True) for each in pair if each is not None]
+        return call(_part_stored, TEXT, [array, assigned, *bounds], given=(shape, delimiter), strict=False)
+    item = as_item(assigned, node.value.type)
+    return call(_element_stored, TEXT, [array, item, *(each for each in upper if each is not None)], given=(delimiter,), strict=False)
+
+
+def _element_stored(delimiter: str, array: str | None, item: str | None, *indexes: int | None) -> str:
+    return arrays.with_element(array, indexes, item, delimiter)
+
+
+def _part_stored(
+    shape: Sequence[tuple[bool, bool]], delimiter: str, array: str | None, source: str | None, *bounds: int | None
+) -> str | None:
+    given = iter(bounds)
+    pairs: list[tuple[arrays.Bound, arrays.Bound]] = [
+        (next(given) if low else "open", next(given) if high else "open") for low, high in shape
+    ]
+    return arrays.with_part(array, pairs, source, delimiter)
+
+
 def _element(oid: int, array: str, *indexes: int) -> Any:
     found = arrays.element(array, indexes)
     return None if found is None else plain(oid, found)

@@ -92,6 +92,12 @@ def _date_with_timestamp(name: str, *, flipped: bool) -> SparkForm:
     return builder
 
 
+def _of_xids(name: str) -> SparkForm:
+    """``xid = xid`` and ``xid = integer``, whose bits are those of an xid: '4294967295'::xid = -1."""
+    test = TESTS[name]
+    return lambda node, args: Value(BOOL, lambda env: test(*(F.pmod(arg.make(env).cast("bigint"), F.lit(1 << 32)) for arg in args)))
+
+
 def _blank_padded(name: str) -> SparkForm:
     test = TESTS[name]
     return lambda node, args: Value(BOOL, lambda env: test(F.rtrim(args[0].make(env)), F.rtrim(args[1].make(env))))
@@ -171,5 +177,6 @@ def _of_family(name: str) -> dict[str, Implementation]:
 
 _ANY_COLLATION = frozenset({f"{family}{name}" for family in ("text", "bpchar", "name") for name in ("eq", "ne")})
 IMPLEMENTATIONS: Table = {
-    key: replace(entry, any_collation=key in _ANY_COLLATION) for name in TESTS for key, entry in _of_family(name).items()
+    **{key: replace(entry, any_collation=key in _ANY_COLLATION) for name in TESTS for key, entry in _of_family(name).items()},
+    **{key: silent(_of_xids(name)) for key, name in (("xideq", "eq"), ("xidneq", "ne"))},
 }

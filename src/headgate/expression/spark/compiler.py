@@ -306,6 +306,18 @@ def _subscript(node: n.Subscript) -> Value:
     return compile_array.subscripted(node, plan(node.arg), lower, upper)
 
 
+def _subscript_store(node: n.SubscriptStore) -> Value:
+    lower = [None if bound is None else plan(bound) for bound in node.lower]
+    upper = [None if bound is None else plan(bound) for bound in node.upper]
+    return compile_array.stored(node, plan(node.arg), lower, upper, plan(node.value))
+
+
+def _field_store(node: n.FieldStore) -> Value:
+    composite = row_value.composite(node.type)
+    assert composite is not None
+    return row_value.with_attribute(plan(node.arg), composite, node.name, plan(node.value), node.value.type)
+
+
 def _boolean(node: n.BoolExpr) -> Value:
     args = [plan(each) for each in node.args]
     if node.kind is n.BoolKind.NOT:
@@ -457,6 +469,7 @@ _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.ArrayExpr: _array,
     n.ArrayCoerce: _array_coerce,
     n.Subscript: _subscript,
+    n.SubscriptStore: _subscript_store,
     n.BoolExpr: _boolean,
     n.Relabel: _relabel,
     n.DomainCoerce: lambda node: domain.checked(plan(node.arg), node.type.oid, plan),
@@ -470,6 +483,7 @@ _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.RowExpr: _row,
     n.RowCoerce: _row_coerce,
     n.FieldSelect: _field_select,
+    n.FieldStore: _field_store,
     n.NullTest: _null_test,
     n.BooleanTest: _boolean_test,
     n.RowCompare: _row_comparison,

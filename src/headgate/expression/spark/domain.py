@@ -18,7 +18,7 @@ from headgate.expression.node import ColumnRef, DomainValue, Expression, TypeRef
 from headgate.expression.spark.cast import stored
 from headgate.expression.spark.value import Env, Make, Plan, Value, rep_of, settle, spark_type
 from headgate.sql.parser import parse_expression
-from headgate.storage.spark.failure import marked
+from headgate.storage.spark.failure import marked, with_fields
 from headgate.types import registry
 
 _VALUE = "value of a domain"
@@ -52,10 +52,13 @@ def violations(domain: int, plan: Plan) -> Callable[[Column], list[tuple[Column,
     checks: list[tuple[str, Make]] = []
     for name, text in kind.checks:
         message = f'value for domain {kind.plain} violates check constraint "{name}"'
+        message = with_fields(message, schema=kind.schema, datatype=kind.name, constraint=name)
         checks.append((message, settle(plan(bind_check(parse_expression(text), base, context)))))
 
+    not_null = with_fields(f"domain {kind.plain} does not allow null values", schema=kind.schema, datatype=kind.name)
+
     def of(column: Column) -> list[tuple[Column, Column]]:
-        nothing = F.lit(marked("23502", f"domain {kind.plain} does not allow null values"))
+        nothing = F.lit(marked("23502", not_null))
         found = [(F.isnull(column), nothing)] if kind.not_null else []
         for message, made in checks:
             found.append((~F.coalesce(made(Env({_VALUE: column})), F.lit(True)), F.lit(marked("23514", message))))

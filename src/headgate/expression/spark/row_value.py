@@ -71,6 +71,19 @@ def _attribute_of(count: int, place: int, oid: int, value: str) -> Any:
     return None if item is None else plain(oid, item)
 
 
+def with_attribute(value: Value, kind: registry.PgType, name: str, assigned: Value, assigned_type: TypeRef) -> Value:
+    """Return a value of a composite type after an assignment to one of its attributes."""
+    place = next(place for place, attribute in enumerate(kind.attributes) if attribute.name == name)
+    items = [value, as_item(assigned, assigned_type)]
+    return call(_with_attribute, TEXT, items, given=(len(kind.attributes), place), strict=False, raises=False)
+
+
+def _with_attribute(count: int, place: int, value: str | None, item: str | None) -> str:
+    items: list[str | None] = [None] * count if value is None else record.parse(value, count)
+    items[place] = item
+    return record.print_record(items)
+
+
 def composite_null_test(value: Value, kind: registry.PgType, *, is_null: bool) -> Value:
     """IS NULL of a value of a composite type: it is NULL or all of its attributes are; IS NOT NULL: none of them is."""
     found = call(_all_null if is_null else _none_null, BOOL, [value], given=(len(kind.attributes),), raises=False)

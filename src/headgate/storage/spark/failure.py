@@ -175,7 +175,7 @@ def _unreadable(path: str, cause: str, *, is_missing: bool) -> PostgresError:
 
 
 def with_fields(text: str, **fields: str) -> str:
-    """The text of a marked message with the error: hint, schema, table, column, constraint."""
+    """The text of a marked message with the error: hint, schema, table, column, datatype, constraint."""
     return f"{text}|OF|{json.dumps(fields)}|OF|"
 
 
