@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headgate.errors import PostgresError
 from headgate.expression.implementation.datetime.infinity import compared
 from headgate.expression.implementation.implementation import Implementation, NotColumnwise, SparkForm, Table, silent
-from headgate.expression.node import Expression, RowCoerce, operands
+from headgate.expression.node import Expression, RowCoerce, RowExpr, operands
+from headgate.expression.spark import row_value
 from headgate.expression.spark.comparison import TESTS, by_key, numeric_test
 from headgate.expression.spark.value import BOOL, Env, Value
 from headgate.types import registry
@@ -113,10 +115,30 @@ def _keyed_by_operand(name: str) -> SparkForm:
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
-        kinds = [_as_written(each).type.oid for each in operands(node)]
-        return Value(BOOL, lambda env: test(*(by_key(each, oid).make(env) for each, oid in zip(args, kinds, strict=True))))
+        written = [_as_written(operand) for operand in operands(node)]
+        one = _of_other_type(written[0], args[0], written[1], is_left=True)
+        other = _of_other_type(written[1], args[1], written[0], is_left=False)
+        return Value(BOOL, lambda env: test(by_key(*one).make(env), by_key(*other).make(env)))
 
     return builder
+
+
+def _of_other_type(operand: Expression, value: Value, other: Expression, *, is_left: bool) -> tuple[Value, int]:
+    """Return an operand and its type; a ROW(…) beside a value of a composite type is one of that type (record_eq).
+
+    Raises 42804 if their fields differ in number or type.
+    """
+    composite = row_value.composite(other.type)
+    if not isinstance(operand, RowExpr) or composite is None:
+        return value, operand.type.oid
+    if len(operand.args) != len(composite.attributes):
+        raise PostgresError("42804", "cannot compare record types with different numbers of columns")
+    for place, (field, attribute) in enumerate(zip(operand.args, composite.attributes, strict=True), 1):
+        if field.type.oid != attribute.type_oid:
+            kinds = (field.type.oid, attribute.type_oid) if is_left else (attribute.type_oid, field.type.oid)
+            shown = " and ".join(map(registry.format_type, kinds))
+            raise PostgresError("42804", f"cannot compare dissimilar column types {shown} at record column {place}")
+    return row_value.of_composite(operand, value), composite.oid
 
 
 def _as_written(node: Expression) -> Expression:
