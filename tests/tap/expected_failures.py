@@ -28,19 +28,9 @@ class ExpectedFailure(NamedTuple):
     reason: str
 
 
-RANGES = "functions that make ranges: the publisher cannot make the test's rows"
-PARTS = "assignment to an element of an array or to a field of a composite value"
-RECORDS = "comparison of a composite value with an untyped row"
 
 EXPECTED = [
     ExpectedFailure("001", "bc", "log_statement_stats in CONNECTION string had effect", "a node rejects log_statement_stats"),
-    ExpectedFailure("002", "bc", r"HARNESS safe_psql on publisher, line \d+: ERROR:  function tstzrange", RANGES),
-    ExpectedFailure("002", "bc", r"HARNESS safe_psql on publisher, line \d+: ERROR:  assigning to a part of a column", PARTS),
-    ExpectedFailure("002", "bc", r"HARNESS safe_psql on publisher, line \d+: ERROR:  comparison of type record", RECORDS),
-    ExpectedFailure("002", "bc", "check replicated inserts on subscriber", RANGES),
-    ExpectedFailure("002", "bc", "check replicated updates on subscriber", PARTS),
-    ExpectedFailure("002", "bc", "check replicated deletes on subscriber", RECORDS),
-    ExpectedFailure("002", "bc", "sql-function constraint on domain", RANGES),
     ExpectedFailure("005", "ac", "HARNESS the file ended early: .*initdb.*--encoding=LATIN1", "the databases of a node are UTF8"),
     ExpectedFailure("012", "ac", "update with primary key with nondeterministic collation", "collations other than C"),
     ExpectedFailure("012", "ac", "update with replica identity full with nondeterministic collation", "collations other than C"),

@@ -189,7 +189,8 @@ def _split_with(string: str | None, separator: str | None, null: str | None) -> 
 def quantified(node: n.ScalarArrayOp, left: Value, array: Value) -> Value:
     """``x op ANY/ALL (array)`` by the elements' keys, for the comparison operators of one btree family."""
     operator = builtin.operator(node.operator)
-    item_kind, element = node.args[0].type, element_of(node.args[1].type.oid)
+    item, element = node.args[0], element_of(node.args[1].type.oid)
+    item_kind = item.arg.type if isinstance(item, n.RowCoerce) else item.type  # record's operators take a composite value as record
     if operator.name not in arrays.TESTS or not builtin.builtins().families.get(_positive(operator)):
         raise refuse(f"operator {operator.name} with the elements of an array", "only comparisons can be made with elements of a column")
     given = (operator.name, node.any, orderable(item_kind.oid), orderable(element))
