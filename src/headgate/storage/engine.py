@@ -1,14 +1,14 @@
 """The storage of a node: its Spark session, its tables, its log.
 
-One `Engine` per node, made by `server.node` (and by tests on a bare directory). What must hold: a table's *visible* state is
-the one that the newest log entry names; it changes only under `commit_lock`, for all tables of a transaction at once, by
-replacing the whole mapping, so that a reader that keeps the mapping reads all tables as of one LSN.
+A node has one `Engine`, made by `server.node` (and by tests on a bare directory). What must hold: the *visible* state of a table is the one
+that the newest log entry names. It changes only under `commit_lock`, for all tables of a transaction at once, by replacing the whole
+mapping. So a reader that keeps the mapping reads all tables as of one LSN.
 
     base/<database>/<relation>/           the Delta table of a relation
     part-….parquet       of an open transaction: no version names it, only that transaction reads it (`staged`)
     _delta_log/…7.json   logged           visible
-    _delta_log/…8.json   of a transaction that is committing, marked with its number: its intent says what else belongs to it
-    _delta_log/…9.json   where that could not commit: the inverse of 8, equal to 7 in content
+    _delta_log/…8.json   of a transaction that is committing, marked with its number: its intent lists its other versions
+    _delta_log/…9.json   if that could not commit: the inverse of 8, equal to 7 in content
 
 Versions that other Spark jobs commit are adopted as transactions of their own (`foreign_writer`).
 """
@@ -67,19 +67,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 _OF_TYPES = ("pg_type_", "pg_enum_", "pg_namespace_")
-"""Keys of the catalogs that say what types there are, and by which names."""
+"""Prefixes of the keys of the catalogs that define the types and their names."""
 READING = "reading"
 """The work whose obstacles are tables that cannot be read."""
 _UNREADABLE = ("XX001", "58P01")
 _OF_A_TABLE = re.compile(r"/(\d+)/(\d+)/")
 SMALL_BATCH_ROWS = 75_000
-"""The default of `small_batch_rows`: the size from which a job of tasks is not slower than the driver on two cores (docs/cluster.md)."""
+"""The default of `small_batch_rows`: from this size on a Spark job is not slower than the driver on two cores (docs/cluster.md)."""
 SEGMENT = 16 << 20
-"""What PostgreSQL calls a WAL segment."""
+"""The size in bytes of a WAL segment in PostgreSQL."""
 
 
 class Engine:
-    """Begins transactions, knows what is visible, recovers after a crash."""
+    """The storage of a node: begins transactions, holds the visible states, recovers after a crash."""
 
     def __init__(self, settings: Mapping[str, str], catalog: Catalog, data_dir: Path, *, session: SparkSession) -> None:
         """`catalog` is the node's Catalog (`.cursor()`, `.begin()`)."""
@@ -88,19 +88,19 @@ class Engine:
         self.base = data_location.base(settings, self.data_dir)
         data_location.open_cache(self.base, self.data_dir / "pg_cache", settings)
         self.on_cluster = is_cluster(settings)
-        """Whether tasks run on other machines, it may be."""
+        """Whether tasks may run on other machines."""
         shared = self.on_cluster and not data_location.is_local(self.base)
         self.exchange: DataPath = self.base / "_headgate" / "tmp" if shared else self.data_dir / "pgsql_tmp"
-        """Where Spark's tasks and the driver leave files for each other: where both see them."""
+        """The folder for files that Spark's tasks and the driver exchange. Both can read and write it."""
         self.spark = session
         self.settings = settings
         self.durable = settings.get("fsync", "on") == "on"
         self.column_mapping = settings.get("column_mapping", "on") == "on"
-        """Whether a table may come to need Delta's column mapping, where WITH (…) says nothing of it."""
+        """Whether a table may use Delta's column mapping if it needs it, unless WITH (…) sets it."""
         self.deletion_vectors = settings.get("deletion_vectors", "on") == "on"
-        """Whether new tables have deletion vectors, likewise."""
+        """Whether new tables have deletion vectors, unless WITH (…) sets it."""
         self.array_storage = settings.get("array_storage", "text")
-        """How new columns of arrays are stored, likewise: as PostgreSQL's texts, or as Delta arrays."""
+        """How new array columns are stored unless WITH (…) sets it: as PostgreSQL's text, or as Delta arrays."""
         self.delta = Delta(self.spark)
         self.log = TransactionLog(catalog)
         self.statistics = Statistics()
@@ -110,11 +110,11 @@ class Engine:
         self.serial_lock = threading.RLock()
         """Held by a serializable transaction from its last check to its commit."""
         self.definitions = 0
-        """How often a transaction has changed the catalog: who was planned at the same number writes by definitions that still hold."""
+        """Number of catalog changes committed. A plan made at the same number still has current definitions."""
         self.committed_keys = CommittedKeys()
         self._tables: dict[Key, DeltaTable] = {}
         self._active: dict[int, tuple[Lsn, int, float]] = {}
-        """Running transactions: the log's end, `definitions` and the time when they began."""
+        """Running transactions: the log's end, `definitions` and the time at their begin."""
         self._registry = threading.Lock()
         self.visible: Mapping[Key, Visible] = {}
         self.reserve = Reserve([self.data_dir, *([self.base] if isinstance(self.base, Path) else [])])
@@ -124,22 +124,22 @@ class Engine:
         self.compactor = Compactor(self)
         self.isolation = Isolation()
         self.oldest_needed: Callable[[int | None], Lsn] = lambda database: self.log.end
-        """The LSN from which on slots and exported snapshots still need the log; set by the publisher."""
+        """The LSN from which on slots and exported snapshots still need the log. Set by the publisher."""
         self.lease: Lease | None = None
-        """That of the data location, from recovery on, where an object store holds it."""
+        """The lease of the data location if an object store holds it, set by recovery."""
         self.on_lost_lease: Callable[[str], None] = _log.error
-        """Hears that another node has taken the lease; set by the node."""
+        """Called when another node has acquired the lease. Set by the node."""
         self._see_all()
 
     def _see_all(self) -> None:
-        """Everything as logged; where own versions above were taken back, at the version that did so and is equal."""
-        logged = {key: found.version for key, found in self.log.versions().items()}
+        """Make every table visible as logged. If own versions above were undone, use the version that undid them, which is equal."""
+        logged = {key: logged_table.version for key, logged_table in self.log.versions().items()}
         newest = self._newest(logged)
         shown = {key: max(version, newest[key] or 0) for key, version in logged.items()}
         self.visible = {key: Visible(self._loader(key, version), known=version) for key, version in shown.items()}
 
     def _newest(self, keys: Collection[Key]) -> dict[Key, int | None]:
-        """The newest version of each table that is there."""
+        """Return the newest existing version of each table."""
         return dict(zip(keys, data_location.together(self.base, delta_log.newest_version, map(self.path, keys)), strict=True))
 
     def _loader(self, key: Key, version: int) -> Callable[[], TableState]:
@@ -150,15 +150,15 @@ class Engine:
                 return self.table(key).state(version)
             except Exception:
                 path = self.path(key)
-                there = range(delta_log.newest_checkpoint(path, version) + 1, version)
-                if (gone := next((each for each in there if not delta_log.has_version(path, each)), None)) is not None:
-                    raise self._missing(key, gone) from None
+                needed = range(delta_log.newest_checkpoint(path, version) + 1, version)
+                if (missing := next((candidate for candidate in needed if not delta_log.has_version(path, candidate)), None)) is not None:
+                    raise self._missing(key, missing) from None
                 raise
 
         return load
 
     def _lacks(self, key: Key, version: int) -> bool:
-        """Whether a version that the log names, or all above it, are not there: removed by hand, or lost with the disk."""
+        """Whether the version that the log names, and all above it, are missing: removed by hand, or lost with the disk."""
         newest = delta_log.newest_version(self.path(key))
         return newest is None or newest < version
 
@@ -169,46 +169,46 @@ class Engine:
         return PostgresError("XX001", f"version {version} of {name} is missing", detail=f'There is no file "{file}".', hint=hint)
 
     def title(self, key: Key) -> str:
-        """Return how messages name a relation."""
+        """Return the name of a relation for messages."""
         with contextlib.closing(self.catalog.cursor()) as cursor:
             relation = relations.find(cursor, *key)
         return f"relation {key[1]} of database {key[0]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
 
     def note_unreadable(self, error: PostgresError) -> None:
-        """Note the table of which a statement or a worker has met a file that is damaged or missing."""
+        """Record an obstacle for the table if a statement or a worker found a damaged or missing file of it."""
         if error.sqlstate not in _UNREADABLE:
             return
         text = next((part for part in (error.message, error.detail) if part and f"{self.base}/" in part), "")
-        found = _OF_A_TABLE.search(text, text.find(f"{self.base}/") + len(str(self.base)))
-        if found is not None:
-            self.obstacles.note(READING, (int(found[1]), int(found[2])), text)
+        match = _OF_A_TABLE.search(text, text.find(f"{self.base}/") + len(str(self.base)))
+        if match is not None:
+            self.obstacles.note(READING, (int(match[1]), int(match[2])), text)
 
     @property
     def small_batch_rows(self) -> int:
-        """Up to how many changes a batch is written without a Spark job, as the setting is now; 0: all is for tasks, row filters too."""
+        """Return the size up to which a batch is written without a Spark job, as set now. 0: all batches and row filters use tasks."""
         return int(self.settings.get("small_batch_rows", SMALL_BATCH_ROWS))
 
     # tables
 
     def path(self, key: Key) -> DataPath:
-        """The directory of a relation's Delta table."""
+        """Return the directory of a relation's Delta table."""
         return inventory.folder(self.base, key)
 
     def sizes(self) -> Iterator[tuple[int, int, int, int]]:
-        """What the relations take on disk: (database, relation, bytes of data files, bytes with Delta's log)."""
-        found: dict[Key, tuple[int, int]] = {}
+        """Yield the disk usage of the relations: (database, relation, bytes of data files, bytes with Delta's log)."""
+        sizes: dict[Key, tuple[int, int]] = {}
         for file in data_location.below(self.base):
             database, _, name = file.name.partition("/")
             relation, _, name = name.partition("/")
             if database.isdigit() and relation.isdigit():
-                data, whole = found.get((int(database), int(relation)), (0, 0))
+                data, whole = sizes.get((int(database), int(relation)), (0, 0))
                 logged = name.startswith("_delta_log/")
-                found[int(database), int(relation)] = data + (0 if logged else file.size), whole + file.size
-        for key, (data, whole) in found.items():
+                sizes[int(database), int(relation)] = data + (0 if logged else file.size), whole + file.size
+        for key, (data, whole) in sizes.items():
             yield *key, data, whole
 
     def table(self, key: Key) -> DeltaTable:
-        """The Delta table of a relation."""
+        """Return the Delta table of a relation."""
         with self._registry:
             table = self._tables.get(key)
             if table is None:
@@ -216,44 +216,44 @@ class Engine:
             return table
 
     def forget(self, key: Key) -> bool:
-        """Removes a table's directory; whether it is gone."""
+        """Remove a table's directory. Return whether it is gone."""
         with self._registry:
             table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
         return table.remove()
 
     def read_anew(self, key: Key) -> int:
-        """Has Delta read a table's log from its newest checkpoint, whose version is the result; the table's lock is held.
+        """Make Delta read a table's log again from its newest checkpoint. Return that version. The caller holds the table's lock.
 
-        Transactions that run now may go on reading by what was known before.
+        Running transactions may continue with the state that they have read.
         """
         version = self.visible[key].state.version
         self.table(key).forget()
         return delta_log.newest_checkpoint(self.path(key), version)
 
     def running(self) -> frozenset[int]:
-        """The transactions that have begun and not ended, each by a number that may be given again after its end."""
+        """Return the running transactions as numbers. A number may be reused after its transaction has ended."""
         with self._registry:
             return frozenset(self._active)
 
     def oldest_begin(self) -> float:
-        """When the oldest of them began; now, if none runs."""
+        """Return when the oldest running transaction began, or the current time if none runs."""
         with self._registry:
             return min([*(began for *_, began in self._active.values()), time.time()])
 
     def set_aside(self, key: Key) -> DataPath:
-        """Moves a table's directory that nobody knows out of the way; where it is now."""
+        """Move a table's directory that the log does not name out of the way. Return its new path."""
         with self._registry:
             table = self._tables.pop(key, None) or DeltaTable(self.delta, self.path(key))
         table.forget()
         return directory_owner.set_aside(self.base, self.path(key))
 
     def publish(self, states: Mapping[Key, TableState], gone: set[Key]) -> None:
-        """Makes new states visible, all at once. Call under the commit lock."""
-        seen = {key: shown for key, shown in self.visible.items() if key not in gone}
-        self.visible = seen | {key: Visible(state=state) for key, state in states.items() if key not in gone}
+        """Make new states visible, all at once. Call under the commit lock."""
+        others = {key: shown for key, shown in self.visible.items() if key not in gone}
+        self.visible = others | {key: Visible(state=state) for key, state in states.items() if key not in gone}
 
     def state_at(self, key: Key, lsn: Lsn) -> TableState | None:
-        """A table as of an LSN; None where it did not exist."""
+        """Return a table as of an LSN, or None if it did not exist."""
         with self.commit_lock:
             version = self.log.version_at(*key, lsn)
             if version is None:
@@ -263,33 +263,33 @@ class Engine:
         return self.table(key).state(version)
 
     def view_at(self, lsn: Lsn) -> Mapping[Key, Visible]:
-        """What was visible at an LSN."""
+        """Return the tables that were visible at an LSN."""
         with self.commit_lock:
             then = self.log.versions(lsn)
             now = self.log.versions()
             return {
-                key: self.visible[key] if key in self.visible and now.get(key) == found else Visible(self._loader(key, found.version))
-                for key, found in then.items()
+                key: self.visible[key] if key in self.visible and now.get(key) == logged else Visible(self._loader(key, logged.version))
+                for key, logged in then.items()
             }
 
     def empty_state(self, key: Key) -> TableState:
-        """A table without rows, as who reads as of an earlier time sees one that was made since."""
+        """Return the table without rows, as a transaction sees one that was created after its snapshot."""
         state = self.visible[key].state
         return replace(state, files={}, staged=state.staged + 1)
 
     def frame_at(self, relation: Relation, lsn: Lsn, *, in_order: bool = False) -> DataFrame:
-        """The rows of a relation as of an LSN, live columns in order (`in_order`: so are the rows, see `Transaction.frame`)."""
+        """Return the rows of a relation as of an LSN, with live columns in order (`in_order`: see `Transaction.frame`)."""
         key = (relation.database, relation.oid)
         state = self.state_at(key, lsn)
         if state is None:
             return self.spark.createDataFrame([], columns(relation))
         frame = self.table(key).frame(state, in_order=in_order)
-        return frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
+        return frame.select(*[F.col(quoted(column.name)) for column in relation.columns])
 
     # transactions
 
     def begin(self, database: int) -> Transaction:
-        """Begins a transaction in a database (its oid)."""
+        """Begin a transaction in a database (its oid)."""
         from headgate.storage.transaction.transaction import Transaction
 
         transaction = Transaction(self, database)
@@ -298,47 +298,47 @@ class Engine:
         return transaction
 
     def ended(self, transaction: object) -> None:
-        """A transaction ended: its locks are free, what only it could still read may go."""
+        """Unregister a transaction that has ended, so that the versions that only it could read may be removed."""
         with self._registry:
             self._active.pop(id(transaction), None)
         self.isolation.ended(transaction)
 
     def redefined(self, held: Mapping[CatalogKey, Hold]) -> None:
-        """A commit has changed the catalog and held these keys of it. Call under the commit lock."""
+        """Note a commit that changed the catalog and held these keys. Call under the commit lock."""
         self.definitions += 1
         if any(key.constraint.startswith(_OF_TYPES) and hold > Hold.USE for key, hold in held.items()):
-            self.catalog.types_changed()  # with what is visible, or somebody who looks in between keeps the types from before
+            self.catalog.types_changed()  # before the commit lock is released, or another session keeps the old types
         with self._registry:
             oldest = min([*(seen for _, seen, _ in self._active.values()), self.definitions])
         self.committed_keys.note(held, self.definitions, oldest)
 
     def oldest(self, database: int | None = None) -> Lsn:
-        """The LSN from which on slots (of one database, or of all), exported snapshots and running transactions can read."""
+        """Return the LSN from which on slots (of one database, or of all), exported snapshots and running transactions can read."""
         with self._registry:
             running = min([*(end for end, *_ in self._active.values()), self.log.end])
         return min(running, self.oldest_needed(database))
 
     def clean(self) -> None:
-        """Removes directories of dropped tables that neither a slot nor a running transaction can read."""
+        """Remove the directories of dropped tables that neither a slot nor a running transaction can read."""
         dropped = self.log.dropped()
         # a slot decodes the tables of its own database only
         oldest = {database: self.oldest(database) for database, _, _ in dropped}
         for database, relation, lsn in dropped:
-            # what is left of one that does not go now is known as dropped until it does
+            # a directory that cannot be removed completely now stays recorded as dropped until it can
             if lsn <= oldest[database] and self.forget((database, relation)):
                 self.log.forget_dropped(database, relation)
 
     def emit(self, database: int, prefix: str, content: bytes) -> Lsn:
-        """A logical decoding message outside of a transaction; its LSN."""
-        said = TableWrite(0, 0, "message", 0, 1, 0, bytes=len(content), seen=self.log.end, emitted=Emitted(prefix, content))
+        """Log a logical decoding message outside a transaction. Return its LSN."""
+        message = TableWrite(0, 0, "message", 0, 1, 0, bytes=len(content), seen=self.log.end, emitted=Emitted(prefix, content))
         with self.commit_lock:
-            entry = self.log.place(0, database, [said], None, kind=EntryKind.MESSAGE)
+            entry = self.log.place(0, database, [message], None, kind=EntryKind.MESSAGE)
             self.catalog.change(lambda cursor: self.log.insert(cursor, entry, {}), Step.ENTRY)
             self.log.append(entry)
         return entry.writes[0].lsn
 
     def switch(self, database: int) -> Lsn:
-        """pg_switch_wal: moves the end of the log to the next multiple of 16 MB, unless it is at one; the end before."""
+        """Move the end of the log to the next multiple of 16 MB unless it is at one (pg_switch_wal). Return the previous end."""
         with self.commit_lock:
             before = self.log.end
             end = Lsn(-(-before // SEGMENT) * SEGMENT)
@@ -353,9 +353,9 @@ class Engine:
     # start and stop
 
     def recover(self) -> list[str]:
-        """Makes the directory agree with the log after a crash: intents are completed, half-made tables go, versions of others are adopted.
+        """Make the directory agree with the log after a crash.
 
-        Returns what was done, a line each.
+        Complete intents, remove half-made tables, adopt the versions of other writers. Return one line for each action.
         """
         tables = self.log.versions()
         directory_owner.claim(self.base, self.catalog.system_identifier(), self.data_dir, list(map(self.path, tables)))
@@ -380,50 +380,50 @@ class Engine:
         logged = self.log.versions()
         newest = self._newest(logged)
         for key, table in logged.items():
-            there = newest[key]
-            if there is None or there < table.version:
+            current = newest[key]
+            if current is None or current < table.version:
                 error = self._missing(key, table.version)
                 done.append(f"{error.message}: it cannot be read or written. {error.detail}")
         dropped = {(database, relation) for database, relation, _ in self.log.dropped()}
-        made = {key for one in self.prepared.all() for key in one.created}
+        created = {key for prepared in self.prepared.all() for key in prepared.created}
         adopt = []
         for key, path in inventory.folders(self.base):
-            if key in made:
+            if key in created:
                 continue
             if key in logged:
-                there = newest[key]
-                if not data_location.is_local(path) and (there is None or there <= logged[key].version):
+                current = newest[key]
+                if not data_location.is_local(path) and (current is None or current <= logged[key].version):
                     continue
-                found = self.foreign.recover(key, logged[key].version)
-                if found.undone:
+                foreign = self.foreign.recover(key, logged[key].version)
+                if foreign.undone:
                     done.append(f"undid uncommitted writes of relation {key[1]} in database {key[0]}")
-                if found.others:
-                    adopt.append((key, found))
+                if foreign.others:
+                    adopt.append((key, foreign))
             elif key not in dropped and delta_log.is_half_made(path):
                 self.forget(key)
                 done.append(f"removed uncommitted relation {key[1]} of database {key[0]}")
             elif key not in dropped:
                 done.append(f'moved "{path}", which the log does not name, to "{self.set_aside(key)}"')
         self._see_all()
-        for key, found in adopt:
-            self.foreign.adopt_recovered(key, found)
-            done.append(f"adopted {len(found.others)} versions of other writers of relation {key[1]} in database {key[0]}")
+        for key, foreign in adopt:
+            self.foreign.adopt_recovered(key, foreign)
+            done.append(f"adopted {len(foreign.others)} versions of other writers of relation {key[1]} in database {key[0]}")
         self.intents.recovered()
         self.clean()
         return done
 
     def _take_lease(self, tables: Iterable[Key]) -> None:
-        """Nobody else writes to the data location from here on; 55006 where another does. A local one has the node's pid file."""
+        """Acquire the lease of the data location. Raise 55006 if another node has it. A local location uses the node's pid file."""
         if isinstance(self.base, Path):
             return
         self.lease = Lease(self.base, self.catalog.system_identifier(), self.on_lost_lease)
-        left = self.lease.take()
+        lost_by_other = self.lease.take()
         data_location.guard(self.base, self.lease.check)
-        if left:  # what its last holder is still writing meets a version that is there
+        if lost_by_other:  # the previous holder's pending writes must find a version in their place
             data_location.together(self.base, delta_log.fence, [*map(self.path, tables), inventory.log_table(self.base)])
 
     def stop(self) -> None:
-        """Wakes who waits for the log, gives the lease back; the Spark session is its owner's."""
+        """Wake the waiters for the log and release the lease. The Spark session belongs to the caller."""
         self.log.wake()
         if self.lease is not None:
             self.lease.release()

@@ -1,23 +1,25 @@
-"""Who may write to a table: one writer at a time, until its transaction ends, and beside it those that only add rows; who gets a name.
+"""Locks of tables, of row keys and of names: one transaction writes to a table until it ends, while others may still add rows.
 
-    lock     of one transaction: it commits versions of the Delta table, and nobody else may put one between them
-    claim    of any number of transactions: rows with these keys will be added once the transaction has the lock, at its commit if not
-             before (`pending_rows`)
+    lock     held by one transaction, which commits versions of the Delta table; no other may commit one in between
+    claim    held by any number of transactions: rows with these keys will be added once the transaction has the lock, at the latest at
+             its commit (`pending_rows`)
 
-    wants the lock, waits for    its holder; those with a claim in the table, unless it has one itself or adds no key (`beside_claims`)
-    wants a claim, waits for     those that have claimed one of its keys
-    gets no claim                where somebody holds the lock or waits for it: then the lock is what it must take
+    a request for the lock waits for   its holder, and for the claims in the table, unless the requester has one or adds no key
+                                       (`beside_claims`)
+    a request for a claim waits for    transactions that have claimed one of its keys
+    a claim is rejected                if another transaction holds the lock or waits for it: the requester must then acquire the lock
 
-A key of a catalog, of a name or of an object's row, is held by transactions until their end (`catalog.hold`); another whose hold conflicts
-waits for that. Who drops a table or changes its definition waits for the lock and for the key of its row at once (`row`), of a partitioned
-table for those of all its partitions (`acquire_all`): one after the other they would make a circle with a transaction that has one and then
-needs another.
+A transaction holds catalog keys, of names and of objects' rows, until it ends (`catalog.hold`). Another transaction whose hold conflicts
+waits for that. DROP and ALTER of a table wait for the lock and for the key of its row at once (`row`), for a partitioned table for those of
+all its partitions (`acquire_all`). Acquired one after the other, they would deadlock with a transaction that has one and then needs
+another.
 
-Advisory locks (manual, 13.3.5) belong to sessions, not to transactions: `AdvisoryHolder`. Who waits for one does so in its transaction, so
-that a circle through an advisory lock and a table is found as any other; a session that holds one and has no transaction waits for nobody.
+Advisory locks (manual, 13.3.5) belong to sessions, not to transactions: `AdvisoryHolder`. A session waits for one in its transaction, so
+that a deadlock through an advisory lock and a table is detected like any other. A session that holds one and has no transaction does not
+wait for any.
 
-Readers take nothing: they read the version that the log names. A writer that would wait in a circle gets 40P01, as in PostgreSQL; the
-circle is looked for when the wait begins, not after `deadlock_timeout`.
+Readers need no locks: they read the version that the log names. A writer that would deadlock gets 40P01, as in PostgreSQL. Deadlocks are
+detected when the wait begins, not after `deadlock_timeout`.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ from headgate.storage.statistics import Statistics
 Key = tuple[int, int]
 """(database, relation)"""
 Keys = Mapping[int, AbstractSet[Hashable]]
-"""The keys of rows by unique index (oid), in a form that is equal for equal values; a row with a NULL in its key has none."""
+"""The keys of rows by unique index (oid), in a form that is equal for equal values. A row with a NULL in its key has none."""
 
 
 class Mode(enum.StrEnum):
-    """What is waited for, as the DETAIL of a deadlock names it."""
+    """The kind of lock that a session waits for, as the DETAIL of a deadlock names it."""
 
     LOCK = "ExclusiveLock"
     CLAIM = "ShareLock"
@@ -50,7 +52,7 @@ class Mode(enum.StrEnum):
 
 
 class AdvisoryKey(NamedTuple):
-    """What an advisory lock is for, as pg_locks shows it: a bigint's two halves with `objsubid` 1, or two integers with 2."""
+    """The key of an advisory lock as pg_locks shows it: the two halves of a bigint with `objsubid` 1, or two integers with 2."""
 
     database: int
     classid: int
@@ -60,21 +62,21 @@ class AdvisoryKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AdvisoryHolder:
-    """A session that holds advisory locks; `transaction` gives the xid of the transaction that it has open, if any."""
+    """A session that holds advisory locks. `transaction` returns the xid of its open transaction, if any."""
 
     pid: int
     transaction: Callable[[], int | None]
 
     @property
     def owner(self) -> int:
-        """Whose end those need that wait for it: a transaction, or a session that is in none, which no xid is."""
-        found = self.transaction()
-        return -self.pid if found is None else found
+        """Return the xid that a waiter depends on, or a negative pid, which cannot be an xid, if the session has no transaction."""
+        xid = self.transaction()
+        return -self.pid if xid is None else xid
 
 
 @dataclass
 class AdvisoryCounts:
-    """How often a session holds one advisory lock in either mode."""
+    """Number of times that a session holds one advisory lock in each mode."""
 
     exclusive: int = 0
     shared: int = 0
@@ -82,9 +84,9 @@ class AdvisoryCounts:
 
 @dataclass(frozen=True)
 class ShownLock:
-    """A lock as pg_locks shows it (manual, 54.12): held by the transaction `owner` or, of a session, by none, or waited for since `since`.
+    """A lock as pg_locks shows it (manual, 54.12): held by transaction `owner`, None for a session's, or waited for since `since`.
 
-    `relation` of a table; `xid` of another transaction whose end is waited for; `advisory`; or, of a row of a catalog, its index and oid.
+    It has one of: `relation` of a table; `xid` of another transaction, whose end is waited for; `advisory`; `row`, the catalog and oid.
     """
 
     mode: str
@@ -100,26 +102,26 @@ class ShownLock:
 
 
 ROW_EXCLUSIVE = "RowExclusiveLock"
-"""What PostgreSQL calls the lock of who adds rows: as a claim it goes with its like, and not with a table's lock."""
+"""PostgreSQL's name for the lock of a transaction that adds rows: like a claim, it conflicts with a table's lock but not with itself."""
 _HOLD_MODES = {Hold.USE: "AccessShareLock", Hold.CHANGE: "ShareUpdateExclusiveLock", Hold.ALONE: "AccessExclusiveLock"}
-"""The weakest modes of PostgreSQL that conflict as these do."""
+"""The weakest PostgreSQL lock modes that conflict in the same way."""
 _OF_OID = "_oid_index"
 
 
 @dataclass(frozen=True)
 class _Wait:
-    """What a transaction waits for; `blockers` gives the xids of those whose end it needs."""
+    """A transaction's wait for a lock; `blockers` returns the ids of the transactions that block it."""
 
     key: Key | CatalogKey | AdvisoryKey
-    """All of them begin with the database."""
+    """Each type of key begins with the database."""
     mode: Mode
     blockers: Callable[[], set[int]]
     since: float = field(default_factory=time.time)
     shared: bool = False
-    """Of an advisory lock."""
+    """Only for an advisory lock."""
 
     def told(self, blocking: int) -> str:
-        """What of it a DETAIL says."""
+        """Return the description for the DETAIL of a deadlock."""
         match self.mode:
             case Mode.LOCK:
                 return f"{self.mode} on relation {self.key[1]}"
@@ -130,9 +132,10 @@ class _Wait:
 
 
 class Patience:
-    """How long a session waits for a lock: until `check` raises, or 55P03 after `timeout` seconds; `tell` hears what it waits for.
+    """A session's limits on a wait for a lock: it ends when `check` raises, or with 55P03 after `timeout` seconds.
 
-    A transaction that has one as `cancelled` hands it to `acquire` and `claim`; `pid` is that of the backend.
+    `tell` is called with the mode that the session waits for, and with None after it. A transaction that has a `Patience` as `cancelled`
+    passes it to `acquire` and `claim`. `pid` is the backend's.
     """
 
     def __init__(
@@ -145,12 +148,12 @@ class Patience:
         self.check, self.timeout, self.tell, self.pid = check, timeout, tell, pid
 
     def __call__(self) -> None:
-        """Raises to end the wait."""
+        """Raise to end the wait."""
         self.check()
 
 
 class TableLocks:
-    """Who holds the lock of which table or claims keys in it or in the catalogs, who waits for whom. An owner is a transaction's xid."""
+    """The holders of table locks, claims, catalog keys and advisory locks, and who waits for them. An owner is a transaction's xid."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -159,11 +162,11 @@ class TableLocks:
         self._claims: dict[Key, dict[int, dict[int, set[Hashable]]]] = {}
         self._holders: dict[CatalogKey, dict[int, Hold]] = {}
         self._held: dict[int, set[CatalogKey]] = {}
-        """By owner the keys of catalogs that it holds."""
+        """The catalog keys that each owner holds."""
         self._advisory: dict[AdvisoryKey, dict[AdvisoryHolder, AdvisoryCounts]] = {}
         self._waiting: dict[int, _Wait] = {}
         self._pids: dict[int, int] = {}
-        """The backends of owners; a prepared transaction has none any more."""
+        """The backends of owners. A prepared transaction no longer has one."""
 
     def acquire(
         self,
@@ -175,9 +178,9 @@ class TableLocks:
         beside_claims: bool = False,
         row: tuple[CatalogKey, Hold] | None = None,
     ) -> None:
-        """Takes a table's lock for `owner`, waiting if need be, and at the same moment holds the key `row`.
+        """Acquire a table's lock for `owner`, waiting if necessary, and hold the catalog key `row` from the same moment.
 
-        `cancelled` is called ten times a second while waiting and raises to end the wait. Raises 40P01 on a deadlock, 55P03 after
+        `cancelled` is called ten times a second while waiting and raises to end the wait. Raise 40P01 on a deadlock, 55P03 after
         `lock_timeout` seconds.
         """
 
@@ -194,9 +197,9 @@ class TableLocks:
     def acquire_all(
         self, keys: Sequence[Key], owner: int, rows: Mapping[CatalogKey, Hold], cancelled: Callable[[], None] | None = None
     ) -> None:
-        """Takes the locks of several tables and holds keys of catalogs at the same moment; raises as `acquire`.
+        """Acquire the locks of several tables and hold catalog keys at the same moment. Raises as `acquire` does.
 
-        Who waits has none of them: he makes no circle with a transaction that has one and then needs another.
+        A waiting transaction holds none of them, so it cannot deadlock with one that has one lock and then needs another.
         """
 
         def blockers() -> set[int]:
@@ -210,7 +213,7 @@ class TableLocks:
                 self._hold(row, owner, hold)
 
     def _writers(self, key: Key, owner: int, *, beside_claims: bool = False) -> set[int]:
-        """Who else has a table's lock, or claims that its lock must wait for."""
+        """Return the transactions that a request for the table's lock must wait for: the other holder, or those with claims."""
         holder = self._owner.get(key)
         if holder is not None:
             return {holder} - {owner}
@@ -218,9 +221,9 @@ class TableLocks:
         return set() if beside_claims or owner in claims else set(claims)
 
     def claim(self, key: Key, owner: int, keys: Keys, cancelled: Callable[[], None] | None = None) -> bool:
-        """Claims keys of a table for `owner`, waiting for others that have claimed one of them; raises as `acquire`.
+        """Claim keys of a table for `owner`, waiting for others that have claimed one of them. Raises as `acquire` does.
 
-        False where `owner` has claimed one of them itself, or where somebody holds the table's lock or waits for it.
+        Return False if `owner` itself has claimed one of them, or if another transaction holds the table's lock or waits for it.
         """
 
         def blockers() -> set[int]:
@@ -238,7 +241,7 @@ class TableLocks:
             return True
 
     def claim_catalog(self, key: CatalogKey, owner: int, cancelled: Callable[[], None] | None = None, hold: Hold = Hold.ALONE) -> None:
-        """Holds a key of a catalog for `owner`, waiting for others whose holds conflict; raises as `acquire`."""
+        """Hold a catalog key for `owner`, waiting for others whose holds conflict. Raises as `acquire` does."""
 
         def blockers() -> set[int]:
             return self._others(key, owner, hold)
@@ -257,14 +260,14 @@ class TableLocks:
         most: int,
         cancelled: Callable[[], None] | None = None,
     ) -> bool:
-        """Takes an advisory lock once more for a session, waiting in its transaction `owner`; without one it gives False rather than wait.
+        """Acquire an advisory lock once for a session, waiting in its transaction `owner`. Return False instead of waiting if that is None.
 
-        53200 where `most` advisory locks are held; while waiting it raises as `acquire`.
+        Raise 53200 if `most` advisory locks are held. While waiting, it raises as `acquire` does.
         """
 
         def blockers() -> set[int]:
-            others = [(each, counts) for each, counts in self._advisory.get(key, {}).items() if each is not holder]
-            return {each.owner for each, counts in others if counts.exclusive or not shared}
+            others = [(other, counts) for other, counts in self._advisory.get(key, {}).items() if other is not holder]
+            return {other.owner for other, counts in others if counts.exclusive or not shared}
 
         with self._changed:
             if owner is not None:
@@ -281,7 +284,7 @@ class TableLocks:
             return True
 
     def release_advisory(self, key: AdvisoryKey, holder: AdvisoryHolder, *, shared: bool) -> None:
-        """Gives an advisory lock back that the session holds, once."""
+        """Release an advisory lock that the session holds, once."""
         with self._changed:
             counts = self._advisory[key][holder]
             if shared:
@@ -295,7 +298,7 @@ class TableLocks:
             self._changed.notify_all()
 
     def shown(self) -> list[ShownLock]:
-        """All locks as they are at this moment: those that are held, and those that are waited for."""
+        """Return all locks at this moment: held, and waited for."""
         with self._changed:
             return [*self._shown_held(), *self._shown_advisory(), *self._shown_waiting()]
 
@@ -334,18 +337,18 @@ class TableLocks:
                     yield ShownLock(Mode.CLAIM, pid, owner, xid=blocking, since=wait.since)
 
     def disown(self, owner: int) -> None:
-        """The transaction is prepared: it keeps its locks, and no backend has it any more."""
+        """Detach a prepared transaction from its backend. It keeps its locks."""
         with self._changed:
             self._pids.pop(owner, None)
 
     def blocking(self, pid: int) -> list[int]:
-        """The backends for which one waits, 0 for a prepared transaction (pg_blocking_pids)."""
+        """Return the backends that block a backend (pg_blocking_pids), 0 for a prepared transaction."""
         with self._changed:
             waits = [wait for owner, wait in self._waiting.items() if self._pids.get(owner) == pid]
-            return sorted({-each if each < 0 else self._pids.get(each, 0) for wait in waits for each in wait.blockers()})
+            return sorted({-owner if owner < 0 else self._pids.get(owner, 0) for wait in waits for owner in wait.blockers()})
 
     def _others(self, key: CatalogKey, owner: int, hold: Hold) -> set[int]:
-        """Who else holds a key so that it conflicts."""
+        """Return the other transactions whose holds of a key conflict."""
         holders = self._holders.get(key)
         return set() if holders is None else {xid for xid, has in holders.items() if xid != owner and hold.conflicts(has)}
 
@@ -357,18 +360,18 @@ class TableLocks:
     def _closed(self, key: Key, owner: int) -> bool:
         if key in self._owner:
             return True
-        return owner not in self._claims.get(key, {}) and any(each.key == key and each.mode is Mode.LOCK for each in self._waiting.values())
+        return owner not in self._claims.get(key, {}) and any(wait.key == key and wait.mode is Mode.LOCK for wait in self._waiting.values())
 
     def _wait(self, owner: int, wait: _Wait, cancelled: Callable[[], None] | None, lock_timeout: float | None) -> None:
         patience = cancelled if isinstance(cancelled, Patience) else Patience(cancelled or (lambda: None))
         if patience.pid is not None:
             self._pids[owner] = patience.pid
         limit = patience.timeout if lock_timeout is None else lock_timeout
-        give_up = None if limit is None else time.monotonic() + limit
+        deadline = None if limit is None else time.monotonic() + limit
         while wait.blockers():
             self._waiting[owner] = wait
             try:
-                left = 0.1 if give_up is None else min(give_up - time.monotonic(), 0.1)
+                left = 0.1 if deadline is None else min(deadline - time.monotonic(), 0.1)
                 if left <= 0:
                     raise PostgresError("55P03", "canceling statement due to lock timeout")
                 self._refuse_circle(owner)
@@ -380,7 +383,7 @@ class TableLocks:
                 patience.tell(None)
 
     def _refuse_circle(self, start: int) -> None:
-        """Raises if `start`, about to wait, waits for itself through others."""
+        """Raise 40P01 if `start`, which is about to wait, waits for itself through others."""
         chain = self._circle(start)
         if not chain:
             return
@@ -392,7 +395,7 @@ class TableLocks:
         raise PostgresError("40P01", "deadlock detected", detail="\n".join(lines), hint="See server log for query details.")
 
     def _circle(self, start: int) -> list[int]:
-        """Transactions, `start` first, each of which waits for the next and the last for `start`; none if there is no such circle."""
+        """Return the deadlocked transactions, `start` first: each waits for the next, the last for `start`. Empty if there is none."""
         chains = [[start]]
         seen = {start}
         while chains:
@@ -407,11 +410,11 @@ class TableLocks:
         return []
 
     def release(self, owner: int) -> None:
-        """Gives back all locks and claims of a transaction."""
+        """Release all locks and claims of a transaction."""
         with self._changed:
-            for key in [k for k, o in self._owner.items() if o == owner]:
+            for key in [key for key, holder in self._owner.items() if holder == owner]:
                 del self._owner[key]
-            for key in [k for k, claims in self._claims.items() if owner in claims]:
+            for key in [key for key, claims in self._claims.items() if owner in claims]:
                 del self._claims[key][owner]
                 if not self._claims[key]:
                     del self._claims[key]
@@ -424,5 +427,5 @@ class TableLocks:
 
 
 def _meet(keys: Keys, others: Keys) -> bool:
-    """Whether an index has one key in both."""
+    """Whether an index has a key in both."""
     return any(not keys[index].isdisjoint(others[index]) for index in keys.keys() & others.keys())

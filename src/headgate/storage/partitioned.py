@@ -1,11 +1,10 @@
-"""A partitioned table inside a transaction: its rows are those of its leaves, what is written goes to the leaf it belongs to.
+"""A partitioned table inside a transaction: its rows are those of its leaves, and each written row goes to the leaf it belongs to.
 
-`Transaction` gives one for a relation of kind 'p' and passes on what it is asked: so that whoever reads and writes tables (queries, the
-apply worker's merge) treats a partitioned table as any other. Rows have the columns of the partitioned table; leaves may have
-them in another order.
+`Transaction` delegates to it for a relation of kind 'p', so that code that reads and writes tables (queries, the apply worker's merge)
+treats a partitioned table like any other. Rows have the columns of the partitioned table; leaves may have them in another order.
 
-A changed row that belongs to another leaf than before is deleted there and inserted here, as PostgreSQL does it. All rows that
-leave are taken away before any row arrives, so a batch in which two rows change places can be applied row by row elsewhere.
+A changed row that moves to another leaf is deleted from the old one and inserted into the new one, as PostgreSQL does. All rows that leave
+are deleted before any row arrives, so that a subscriber can apply a batch in which two rows swap places row by row.
 """
 
 from __future__ import annotations
@@ -44,14 +43,14 @@ if TYPE_CHECKING:
 
 Places = npt.NDArray[np.int32]
 FROM, TO = own_name("_from"), own_name("_to")
-"""Columns of `Parts.tagged`: the numbers of the leaf in which a row is, and of that to which it goes."""
+"""Columns of `Parts.tagged`: the numbers of the leaf that holds a row, and of the leaf that it goes to."""
 
 _DIRECTORY = re.compile(r".*/\d+/(\d+)/")
 _DIRECTORY_SQL = r".*/\d+/(\d+)/"
 
 
 class LeafPlaces:
-    """In which leaf of a partitioned table rows are and belong; can be pickled. `leaves` are numbered by `router`."""
+    """Routing of a partitioned table's rows to leaves. It can be pickled. `leaves` are numbered by `router`."""
 
     def __init__(self, branch: Branch) -> None:
         self.router = Router(branch)
@@ -59,52 +58,52 @@ class LeafPlaces:
         self.numbers = {leaf.oid: number for number, leaf in enumerate(self.leaves)}
 
     def places(self, rows: pa.Table) -> Places:
-        """The leaf of each row; 23514 for a row that has none."""
-        named = {name: buffers.whole(rows[name]) for name in self.router.key_names()}
-        found, homeless = self.router.route(named, rows.num_rows)
+        """Return the leaf number of each row. Raise 23514 if a row belongs to no leaf."""
+        key_columns = {name: buffers.whole(rows[name]) for name in self.router.key_names()}
+        numbers, homeless = self.router.route(key_columns, rows.num_rows)
         if homeless is not None:
-            raise self.router.refused(homeless, named)
-        return found
+            raise self.router.refused(homeless, key_columns)
+        return numbers
 
     def sources(self, files: pa.ChunkedArray | pa.Array) -> Places:
-        """The leaf in which each row is, by the URI of its file; NOWHERE for NULL (a new row)."""
+        """Return the number of the leaf that holds each row, from the URI of its file; NOWHERE for NULL (a new row)."""
         whole = buffers.whole(files).dictionary_encode()
         numbers = [self._number_of(uri) for uri in whole.dictionary.to_pylist()]
         table = np.array([*numbers, NOWHERE], np.int32)
-        found: Places = table[np.asarray(pc.fill_null(whole.indices.cast(pa.int64()), len(numbers)))]
-        return found
+        places: Places = table[np.asarray(pc.fill_null(whole.indices.cast(pa.int64()), len(numbers)))]
+        return places
 
     def _number_of(self, uri: str) -> int:
-        found = _DIRECTORY.match(uri)
-        return self.numbers[int(found[1])] if found else NOWHERE
+        match = _DIRECTORY.match(uri)
+        return self.numbers[int(match[1])] if match else NOWHERE
 
     def flows(self, changed: pa.Table) -> tuple[list[tuple[int, pa.Table]], list[tuple[int, pa.Table]]]:
-        """Changed rows (as for `Transaction.rewrite`) by leaf: changes to the rows of each, and the rows that are new in each.
+        """Split changed rows (as for `Transaction.rewrite`) by leaf. Return the changes to each leaf's rows, and the new rows of each leaf.
 
-        A row that goes to another leaf is deleted from its own.
+        A row that moves to another leaf is deleted from its own.
         """
         new, here = buffers.whole(changed["new"]), self.sources(changed["file"])
         there = np.full(len(here), NOWHERE, np.int32)
         if len(alive := np.flatnonzero(np.asarray(new.is_valid()))):
             there[alive] = self.places(_rows(new.take(pa.array(alive))))
-        changing = []
+        changes = []
         for leaf, at in self.parts(here):
             mine, number = changed.take(at), self.numbers[leaf.oid]
             stays = pa.array(there[at.to_numpy()] == number)
-            kept = pc.if_else(stays, buffers.whole(mine["new"]), pa.scalar(None, new.type))
-            changing.append((number, mine.set_column(mine.column_names.index("new"), "new", kept)))
+            new_rows = pc.if_else(stays, buffers.whole(mine["new"]), pa.scalar(None, new.type))
+            changes.append((number, mine.set_column(mine.column_names.index("new"), "new", new_rows)))
         arriving = self.parts(np.where(there == here, NOWHERE, there))
-        return changing, [(self.numbers[leaf.oid], of_leaf(leaf, _rows(new.take(at)))) for leaf, at in arriving]
+        return changes, [(self.numbers[leaf.oid], of_leaf(leaf, _rows(new.take(at)))) for leaf, at in arriving]
 
     def parts(self, places: Places) -> Iterator[tuple[Relation, pa.Array]]:
-        """Each leaf that gets rows, and which."""
+        """Yield each leaf that gets rows, with their indexes."""
         for number in np.unique(places):
             if number != NOWHERE:
                 yield self.leaves[number], pa.array(np.flatnonzero(places == number))
 
 
 class PartitionedTable(LeafPlaces):
-    """See the module."""
+    """A partitioned table as a transaction reads and writes it (see the module)."""
 
     def __init__(self, transaction: Transaction, root: Relation) -> None:
         self.transaction = transaction
@@ -114,21 +113,19 @@ class PartitionedTable(LeafPlaces):
 
     @property
     def leaf_places(self) -> LeafPlaces:
-        """The same without what only the driver has."""
+        """Return a copy without the driver's objects, for Spark's tasks."""
         return LeafPlaces(self.branch)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def frame(self, leaves: Sequence[Relation] | None = None, *, leaf: str | None = None) -> DataFrame:
-        """The rows of all leaves, or of these; `leaf`: the name of a column more, the oid of the leaf of each."""
+        """Return the rows of all leaves or of the given ones. `leaf`: the name of an extra column with the oid of each row's leaf."""
         chosen = self.leaves if leaves is None else leaves
         tag = [] if leaf is None else [leaf]
 
         def held(of: Relation) -> pa.Table | None:
-            found = self.transaction.held(of)
-            return (
-                found if found is None or leaf is None else found.append_column(leaf, pa.array(np.full(found.num_rows, of.oid, np.int64)))
-            )
+            rows = self.transaction.held(of)
+            return rows if rows is None or leaf is None else rows.append_column(leaf, pa.array(np.full(rows.num_rows, of.oid, np.int64)))
 
         def frame(of: Relation) -> DataFrame:
             return self.transaction.frame(of).select("*", *[F.lit(of.oid).cast("bigint").alias(name) for name in tag])
@@ -136,7 +133,7 @@ class PartitionedTable(LeafPlaces):
         return self._union(chosen, held, frame, [StructField(name, LongType()) for name in tag])
 
     def positions(self, leaves: Sequence[Relation] | None = None, *, keeps_keys: bool = False) -> DataFrame:
-        """The same with their positions, of some leaves if these are given; takes the leaves' write locks (`Transaction.positions`)."""
+        """Return the rows with their positions. Acquires the leaves' write locks (`Transaction.positions`)."""
         chosen = self.leaves if leaves is None else leaves
         held = functools.partial(self.transaction.held_positions, keeps_keys=keeps_keys)
         placed = functools.partial(self.transaction.positions, keeps_keys=keeps_keys)
@@ -146,37 +143,37 @@ class PartitionedTable(LeafPlaces):
         self, leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None] | None, frame: Callable[[Relation], DataFrame],
         more: Sequence[StructField],
     ) -> DataFrame:  # fmt: skip
-        """The rows of leaves with the root's columns and some more: as one small table where they are that together (`held`)."""
+        """Combine the rows of leaves, with the root's columns and `more`. The result is local if the tables are small together (`held`)."""
         spark, row = self.transaction.engine.spark, StructType([*columns(self.root).fields, *more])
         whole = None if held is None else _together(leaves, held, row.fieldNames())
         if whole is not None or not leaves:
             return in_one_piece(spark, to_arrow_schema(row).empty_table() if whole is None else whole, row)
         names = [F.col(quoted(name)) for name in row.fieldNames()]
-        return functools.reduce(DataFrame.unionAll, [frame(each).select(*names) for each in leaves])
+        return functools.reduce(DataFrame.unionAll, [frame(leaf).select(*names) for leaf in leaves])
 
     # ---- where rows belong -----------------------------------------------------------------------------------------
 
     def place_column(self, prefix: str = "") -> Column:
-        """The leaf of each row of a frame as a column, NOWHERE for one that has none; `prefix`: of the struct that holds the row."""
+        """Return a column with the leaf number of each row, or NOWHERE. `prefix`: that of the struct that holds the row."""
         router = self.router
         return _computed(self.root, router.key_names(), lambda rows, count: pa.array(router.route(rows, count)[0]), "int", prefix)
 
     def place_oid(self) -> Column:
-        """The oid of the leaf to which each row of a frame belongs."""
+        """Return a column with the oid of the leaf that each row of a frame belongs to."""
         oids = np.array([*(leaf.oid for leaf in self.leaves), 0], np.int64)
         router = self.router
         return _computed(self.root, router.key_names(), lambda rows, count: pa.array(oids[router.route(rows, count)[0]]), "bigint", "")
 
     def refuse_homeless(self, frame: DataFrame, place: str, prefix: str = "") -> None:
-        """23514 if the column `place` of a frame says that a row has no leaf."""
+        """Raise 23514 if the column `place` of a frame has NOWHERE: a row without a leaf."""
         names = [F.col(prefix + quoted(name)).alias(name) for name in self.router.key_names()]
-        lost = frame.where(F.col(place) == NOWHERE).select(*names).limit(1).toArrow()
-        if lost.num_rows:
+        homeless = frame.where(F.col(place) == NOWHERE).select(*names).limit(1).toArrow()
+        if homeless.num_rows:
             kinds = {column.name: arrow_type(column.type_oid, column.typmod) for column in self.root.columns}
-            self.places(pa.table({name: lost[name].cast(kinds[name]) for name in lost.column_names}))
+            self.places(pa.table({name: homeless[name].cast(kinds[name]) for name in homeless.column_names}))
 
     def source_column(self) -> Column:
-        """The same as a column over `file`."""
+        """Return a column with the number of the leaf that holds each row, computed from the column `file`."""
         oid = F.regexp_extract("file", _DIRECTORY_SQL, 1)
         numbers = F.lit(None).cast("int")
         for leaf, number in self.numbers.items():
@@ -184,20 +181,20 @@ class PartitionedTable(LeafPlaces):
         return F.coalesce(F.when(F.col("file").isNotNull(), numbers), F.lit(NOWHERE))
 
     def leaf_column(self, file: str) -> Column:
-        """The oid of the leaf of each row of a frame with positions."""
+        """Return a column with the oid of each row's leaf, for a frame with positions."""
         return F.regexp_extract(file, _DIRECTORY_SQL, 1).try_cast("bigint")
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     def number(self, leaf: Relation) -> int:
-        """The number of a leaf."""
+        """Return the number of a leaf."""
         return self.numbers[leaf.oid]
 
     def append(self, rows: DataFrame | pa.Table) -> int:
-        """`Transaction.append`."""
+        """Append rows to their leaves, as `Transaction.append`. Return the number of rows."""
         if isinstance(rows, pa.Table):
-            found = [(leaf, of_leaf(leaf, rows.take(at))) for leaf, at in self.parts(self.places(rows))]
-            return sum(self.transaction.append(leaf, part) for leaf, part in found)
+            parts = [(leaf, of_leaf(leaf, rows.take(at))) for leaf, at in self.parts(self.places(rows))]
+            return sum(self.transaction.append(leaf, part) for leaf, part in parts)
         with persisted(rows.withColumn(TO, self.place_column())) as held:
             numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
             if NOWHERE in numbers:
@@ -205,7 +202,7 @@ class PartitionedTable(LeafPlaces):
             return sum(self.transaction.append(self.leaves[number], held.where(F.col(TO) == number).drop(TO)) for number in numbers)
 
     def rewrite(self, changed: DataFrame | pa.Table) -> int:
-        """`Transaction.rewrite`."""
+        """Apply changed rows to their leaves, as `Transaction.rewrite`. Return the number of changes."""
         return self._rewrite_small(changed) if isinstance(changed, pa.Table) else self._rewrite_large(changed)
 
     def _rewrite_small(self, changed: pa.Table) -> int:
@@ -217,9 +214,9 @@ class PartitionedTable(LeafPlaces):
         return int(changed.num_rows)
 
     def tagged(self, changed: DataFrame, *, moves: bool = True) -> DataFrame:
-        """A changed frame with the leaves from which and to which each row goes (columns FROM and TO, NOWHERE: none).
+        """Add to a changed frame the leaf numbers that each row comes from and goes to (columns FROM and TO; NOWHERE: none).
 
-        `moves`: False if no new row can belong elsewhere than the old one.
+        `moves`: False if every new row stays in the leaf of the old one.
         """
         placed = changed.withColumn(FROM, self.source_column())
         there = self.place_column("new.") if moves else F.col(FROM)
@@ -228,20 +225,22 @@ class PartitionedTable(LeafPlaces):
     def _rewrite_large(self, changed: DataFrame) -> int:
         with persisted(self.tagged(changed)) as held:
             flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
-            if any(each[TO] == NOWHERE for each in flows):
+            if any(flow[TO] == NOWHERE for flow in flows):
                 self.refuse_homeless(held.where("new IS NOT NULL"), TO, "new.")
-            for number in sorted({each[FROM] for each in flows} - {NOWHERE}):
+            for number in sorted({flow[FROM] for flow in flows} - {NOWHERE}):
                 self.transaction.rewrite(self.leaves[number], self.leaving(held, number), is_kept=True)
-            for number in sorted({each[TO] for each in flows if each[FROM] != each[TO]} - {NOWHERE}):
+            for number in sorted({flow[TO] for flow in flows if flow[FROM] != flow[TO]} - {NOWHERE}):
                 self.transaction.append(self.leaves[number], self.arriving(held, number))
-            return sum(each["n"] for each in flows)
+            return sum(flow["n"] for flow in flows)
 
     def leaving(self, tagged: DataFrame, number: int) -> DataFrame:
-        """The changes to the rows of one leaf, and what else is beside them: those that go to another are deleted."""
+        """Return the changes to the rows of one leaf, with extra columns. Rows that move to another leaf are deleted."""
         row = columns(self.leaves[number])
 
         def side(name: str, when: Column) -> Column:
-            return F.when(when, F.struct(*[F.col(f"{name}.{quoted(each)}").alias(each) for each in row.fieldNames()])).cast(row).alias(name)
+            return (
+                F.when(when, F.struct(*[F.col(f"{name}.{quoted(field)}").alias(field) for field in row.fieldNames()])).cast(row).alias(name)
+            )
 
         stays = (F.col(TO) == number) & F.col("new").isNotNull()
         return tagged.where(F.col(FROM) == number).select(
@@ -249,20 +248,20 @@ class PartitionedTable(LeafPlaces):
         )
 
     def arriving(self, tagged: DataFrame, number: int) -> DataFrame:
-        """The rows that come to one leaf from others, or are new, and what else is beside them."""
-        names = [F.col(f"new.{quoted(each.name)}").alias(each.name) for each in self.leaves[number].columns]
+        """Return the rows that are new in one leaf or come from others, with extra columns."""
+        names = [F.col(f"new.{quoted(column.name)}").alias(column.name) for column in self.leaves[number].columns]
         return tagged.where((F.col(TO) == number) & (F.col(FROM) != number)).select(*names, *_beside(tagged))
 
 
 def _beside(tagged: DataFrame) -> list[Column]:
-    """What tagged changes carry beside what a change is."""
+    """Return the columns of tagged changes that do not describe the change itself."""
     return [F.col(name) for name in tagged.columns if name not in ("old", "new", "file", "row", FROM, TO)]
 
 
 def _together(leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | None], names: Sequence[str]) -> pa.Table | None:
     parts, count = [], 0
-    for each in leaves:
-        part = held(each)
+    for leaf in leaves:
+        part = held(leaf)
         if part is None or (count := count + part.num_rows) > RESIDENT_ROWS:
             return None
         parts.append(part.select(names))
@@ -270,9 +269,9 @@ def _together(leaves: Sequence[Relation], held: Callable[[Relation], pa.Table | 
 
 
 class Fence:
-    """The bounds within which the rows of a partition must lie: its own and those of the partitions above it.
+    """The bounds of a partition: its own and those of the partitions above it. Empty for a table that is not a partition.
 
-    Empty for a table that is no partition. For rows that are written to the partition itself, not routed there.
+    For rows that are written to the partition itself, which no routing checks.
     """
 
     def __init__(self, cursor: Cursor, relation: Relation) -> None:
@@ -281,13 +280,13 @@ class Fence:
         self.names = list(dict.fromkeys(column.name for table in self.above for column in table.key))
 
     def first_outside(self, rows: pa.Table) -> int | None:
-        """The first row that lies outside."""
+        """Return the index of the first row outside the bounds, None if there is none."""
         if not self.above:
             return None
         return outside(self.relation.oid, self.above, {name: buffers.whole(rows[name]) for name in self.names}, rows.num_rows)
 
     def column(self) -> Column:
-        """Whether a row of a frame lies outside."""
+        """Return a boolean column: whether a row lies outside the bounds."""
         below, above = self.relation.oid, self.above
 
         def judge(rows: dict[str, pa.Array], count: int) -> pa.Array:
@@ -296,37 +295,37 @@ class Fence:
         return _computed(self.relation, self.names, judge, "boolean", "")
 
     def crossed(self, frame: DataFrame) -> bool:
-        """Whether a row of a frame lies outside."""
+        """Whether any row of a frame lies outside the bounds."""
         return bool(self.above) and not frame.where(self.column()).limit(1).isEmpty()
 
 
 def _computed(
-    relation: Relation, names: Sequence[str], made: Callable[[dict[str, pa.Array], int], pa.Array], kind: str, prefix: str
+    relation: Relation, names: Sequence[str], function: Callable[[dict[str, pa.Array], int], pa.Array], kind: str, prefix: str
 ) -> Column:
-    """A column that a function over the stored forms of other columns gives, in Spark's tasks."""
+    """Return a column that applies a function to other columns in their storage types, in Spark's tasks."""
     kinds = {column.name: arrow_type(column.type_oid, column.typmod) for column in relation.columns}
 
     def compute(*values: pa.Array) -> pa.Array:
-        return made({name: each.cast(kinds[name]) for name, each in zip(names, values, strict=True)}, len(values[0]))
+        return function({name: value.cast(kinds[name]) for name, value in zip(names, values, strict=True)}, len(values[0]))
 
-    found: Column = arrow_udf(failure.marking(compute), kind, ArrowUDFType.SCALAR)(*[F.col(prefix + quoted(name)) for name in names])
-    return found
+    column: Column = arrow_udf(failure.marking(compute), kind, ArrowUDFType.SCALAR)(*[F.col(prefix + quoted(name)) for name in names])
+    return column
 
 
 def of_leaf(leaf: Relation, rows: pa.Table) -> pa.Table:
-    """Rows with the leaf's columns in the leaf's order."""
-    return rows.select([each.name for each in leaf.columns])
+    """Return rows with the leaf's columns in the leaf's order."""
+    return rows.select([column.name for column in leaf.columns])
 
 
 def of_root(root: Relation, rows: pa.Table) -> pa.Table:
-    """Rows of a leaf in the order of the columns of a table above it."""
-    return rows.select([each.name for each in root.columns]).cast(arrow_row(root))
+    """Return a leaf's rows in the column order of a table above it."""
+    return rows.select([column.name for column in root.columns]).cast(arrow_row(root))
 
 
-def ordered(relation: Relation, found: pa.StructArray) -> pa.StructArray:
-    """Rows as structs with the columns of a table in its order; they come from a table above or below it."""
+def ordered(relation: Relation, structs: pa.StructArray) -> pa.StructArray:
+    """Return structs of rows from a table above or below with the relation's columns, in its order."""
     row = arrow_row(relation)
-    return pa.StructArray.from_arrays([found.field(field.name) for field in row], fields=list(row), mask=found.is_null())
+    return pa.StructArray.from_arrays([structs.field(field.name) for field in row], fields=list(row), mask=structs.is_null())
 
 
 def _rows(structs: pa.StructArray) -> pa.Table:

@@ -1,9 +1,8 @@
-"""When keys of the catalog were committed, and how they were held: whether what another did with one was there when a transaction looked.
+"""The times at which catalog keys were committed, and in which hold, to decide whether a transaction's snapshot includes those commits.
 
-The engine has one; commits note what they held (`catalog.hold`), under the commit lock, with the number of the catalog's state that they
-make (`Engine.definitions`). A transaction whose catalog is of an earlier state cannot see what they did. What all running transactions
-can see is forgotten, and of each key and way to hold it only the last commit is kept: thousands of tables that are made in one schema are
-one use of it.
+The engine has one. Commits note their holds (`catalog.hold`) under the commit lock, with the number of the catalog state that they create
+(`Engine.definitions`). A transaction whose catalog has an earlier state cannot see their changes. Entries that all running transactions see
+are removed. For each key and hold only the last commit is kept: creating thousands of tables in one schema is one use of the schema.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from headgate.catalog.unique import CatalogKey
 
 
 class CommittedKeys:
-    """Holds of keys by the number of the state that they were committed with, the oldest first."""
+    """The state number with which each hold of a key was last committed, the oldest first."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[CatalogKey, Hold], int] = {}
 
     def note(self, held: Mapping[CatalogKey, Hold], number: int, oldest: int) -> None:
-        """Who held the keys has committed; every running transaction sees the state `oldest`, or a later one."""
-        for each in held.items():
-            self._made.pop(each, None)  # it goes to the end
-            self._made[each] = number
-        for each in [*_until(self._made, oldest)]:
-            del self._made[each]
+        """Note a commit's holds under its state number. Every running transaction sees the state `oldest` or a later one."""
+        for hold in held.items():
+            self._made.pop(hold, None)  # moves it to the end
+            self._made[hold] = number
+        for hold in [*_until(self._made, oldest)]:
+            del self._made[hold]
 
     def since(self, key: CatalogKey, number: int, hold: Hold = Hold.ALONE) -> bool:
-        """Whether a hold that conflicts with this one was committed after a state that a running transaction sees."""
-        return any(self._made.get((key, other), 0) > number for other in CONFLICTING[hold])
+        """Whether a conflicting hold was committed after the state `number` that a running transaction sees."""
+        return any(self._made.get((key, conflicting), 0) > number for conflicting in CONFLICTING[hold])
 
 
-def _until(made: dict[tuple[CatalogKey, Hold], int], oldest: int) -> Iterable[tuple[CatalogKey, Hold]]:
-    for each, number in made.items():
+def _until(states: dict[tuple[CatalogKey, Hold], int], oldest: int) -> Iterable[tuple[CatalogKey, Hold]]:
+    for hold, number in states.items():
         if number > oldest:
             return
-        yield each
+        yield hold

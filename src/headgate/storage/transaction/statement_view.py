@@ -1,7 +1,7 @@
-"""What a statement has seen of all tables, for who asks later: what a cursor was opened on (`commands.dml.current_row`).
+"""The state of all tables that a statement saw, kept for later: for a cursor, when it was opened (`commands.dml.current_row`).
 
-Taken by `Transaction.statement_view`; it costs a few references, no table is looked at. The files that it names stay as long as its
-transaction runs (`cleaning`), those that the transaction itself has made too.
+Made by `Transaction.statement_view`. It costs a few references and reads no table. The files that it names stay until its transaction ends
+(`cleaning`), including those that the transaction itself has written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StatementView:
-    """`view`, `visible`: what was committed; `tables`, `seen`, `pending`: what the transaction had written, in `writes` writes."""
+    """`view`, `visible`: the committed states. `tables`, `seen`, `pending`: the transaction's own writes, of which there were `writes`."""
 
     view: Mapping[Key, Visible]
     visible: Mapping[Key, Visible]
@@ -33,7 +33,7 @@ class StatementView:
     writes: int
 
     def state(self, key: Key) -> TableState | None:
-        """A table without the rows that were pending; None where there was none."""
+        """Return a table without its pending rows, None if it did not exist."""
         if key in self.seen:
             return self.seen[key]
         if key in self.tables:
@@ -42,5 +42,5 @@ class StatementView:
         return None if shown is None else shown.state
 
     def pending_rows(self, key: Key) -> list[pa.Table]:
-        """The rows of a table that were pending."""
-        return [each.rows for each in self.pending if each.key == key]
+        """Return the pending rows of a table."""
+        return [insert.rows for insert in self.pending if insert.key == key]

@@ -1,16 +1,17 @@
 """A transaction of a node: writes to several tables and to the catalog that become visible together, or not at all.
 
-A session, an apply worker or a table sync begins one with `Engine.begin` and uses it from one thread at a time.
+A session, an apply worker or a table sync begins a transaction with `Engine.begin` and uses it from one thread at a time.
 
-    open       each write is staged (`staged`): files that nothing names; only this transaction reads them
-    intended   `commit` has made what will be written durable (`intent`), then each table gets one Delta version
-    committed  one DuckDB commit has written the log entry, under its LSN, and the catalog's rows: all is visible at once
-    prepared   `hand_over` gave what is staged to `prepared`, which commits it or rolls it back
-    aborted    `rollback` has forgotten what was staged and removed its files, and the folders of new tables
+    open       each write is staged (`staged`): its files are in no Delta version, and only this transaction reads them
+    intended   `commit` has made the intent durable (`intent`), then each table gets one Delta version
+    committed  one DuckDB commit has written the log entry, with its LSN, and the catalog rows: everything is visible at once
+    prepared   `hand_over` gave the staged writes to `prepared`, which commits them or rolls them back
+    aborted    `rollback` has discarded the staged writes and removed their files, and the folders of new tables
 
-Traced: BEGIN; INSERT INTO a (a file); UPDATE b (a file, a change file, a vector); COMMIT stores the intent, commits version 8 of a and
-3 of b, takes the node's commit lock, places the entry at 0/1000008…, inserts it with versions (a, 8), (b, 3) in one DuckDB transaction,
-and publishes both states at once. After a crash before the intent nothing names the files; after it recovery completes the transaction.
+Traced: BEGIN; INSERT INTO a (a file); UPDATE b (a file, a change file, a deletion vector). COMMIT stores the intent, commits version 8
+of a and 3 of b, and acquires the node's commit lock. It assigns the LSN 0/1000008… to the entry, inserts it with versions (a, 8), (b, 3)
+in one DuckDB transaction, and publishes both states at once. After a crash before the intent was stored, no version names the files.
+After a crash later on, recovery completes the transaction.
 """
 
 from __future__ import annotations
@@ -63,21 +64,21 @@ if TYPE_CHECKING:
 
 CASCADE, RESTART_IDENTITY = 1, 2
 NOTHING = (0, 0, 0)
-"""`Transaction.place` of a transaction that has written nothing."""
+"""`Transaction.place` of a transaction that has not written anything."""
 
 _log = logging.getLogger("headgate.storage")
 
 
 class Transaction(Uncommitted):
-    """See the module. All writing methods take the table's write lock until the transaction ends."""
+    """A transaction in progress (see the module). All writing methods acquire the table's write lock until the transaction ends."""
 
     # reading
 
     def statement(self, *, replay: bool = False) -> None:
         """Begin a statement: its frames and the catalog show what is committed now, all as of one LSN (READ COMMITTED).
 
-        A transaction that has made many changes of the catalog replays them to see those of others, but not more often than its time
-        allows (`RecordedCatalog.may_replay`), or its cost would grow with the square of its changes. Until then `shows_old_catalog`.
+        A transaction that has made many catalog changes replays them to see those of other transactions. It does so no more often than
+        `RecordedCatalog.may_replay` allows, or the cost would grow with the square of its changes. Until then `shows_old_catalog` is set.
         """
         if self._fixed:
             return
@@ -97,23 +98,23 @@ class Transaction(Uncommitted):
 
     @property
     def seen(self) -> Lsn:
-        """The LSN as of which the statement reads."""
+        """Return the LSN as of which the statement reads."""
         return self.engine.log.end if self._view_lsn is None else self._view_lsn
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Changes with each thing that a statement writes; not where rows of an earlier one, that were pending, are written for it."""
+        """Return counters that change with each write of a statement, but not when pending rows of an earlier statement are written."""
         return (0 if self._catalog is None else self._catalog.place, self._noted, self._pending.added)
 
     def plan_again(self) -> bool:
-        """Begins a statement anew that has written nothing; False where the transaction reads as of its begin."""
+        """Begin the statement again after it has written nothing. Return False if the transaction reads as of its begin."""
         if self._fixed:
             return False
         self.statement(replay=True)
         return True
 
     def look_again(self) -> bool:
-        """Goes over to another look at the catalog after one that failed; False where the transaction reads as of its begin."""
+        """Replace the catalog transaction after a query of it failed. Return False if the transaction reads as of its begin."""
         if self._fixed or self._catalog is None:
             return False
         self._catalog.rollback_to(self._catalog.place)
@@ -121,12 +122,12 @@ class Transaction(Uncommitted):
         return True
 
     def forget_snapshot(self) -> None:
-        """The statement that called `isolate` has read and written nothing, and begins anew."""
+        """Discard the snapshot: the statement that called `isolate` has read and written nothing, and begins again."""
         self._fixed = self._serializable = False
         self.engine.isolation.ended(self)
 
     def isolate(self, imported: Lsn | None, *, serializable: bool) -> None:
-        """From here on everything is seen as it is now, or at an imported snapshot's LSN: REPEATABLE READ, SERIALIZABLE."""
+        """Read as of now, or as of an imported snapshot's LSN, until the transaction ends (REPEATABLE READ, SERIALIZABLE)."""
         if self._fixed:
             return
         if imported is None:
@@ -137,9 +138,9 @@ class Transaction(Uncommitted):
 
     @contextlib.contextmanager
     def seeing_newest(self) -> Iterator[None]:
-        """Meanwhile tables are read with all that is committed now, and with own writes, whatever the snapshot shows.
+        """Within the context, read tables with all committed rows and the transaction's own writes, ignoring the snapshot.
 
-        For what must hold for all rows: unique keys, foreign keys, types. The tables' locks are held, or taken inside.
+        For rules that must hold for all rows: unique keys, foreign keys, types. The caller holds the tables' locks or acquires them inside.
         """
         before, self._seeing_newest = self._seeing_newest, True
         try:
@@ -148,7 +149,7 @@ class Transaction(Uncommitted):
             self._seeing_newest = before
 
     def state(self, relation: Relation) -> TableState:
-        """The table's state as this transaction sees it."""
+        """Return the table's state as this transaction sees it. Raise 42P01 if the table does not exist in its snapshot."""
         self._check_seen(relation)
         key = (relation.database, relation.oid)
         if not self._looking_up and self._pending.has(key):
@@ -169,7 +170,7 @@ class Transaction(Uncommitted):
         return shown.state
 
     def newest(self, relation: Relation) -> TableState:
-        """The table with all that is committed now, and with own writes: where keys are looked for; the lock or a claim is held."""
+        """Return the table with all committed rows and own writes, for key lookups. The caller holds the lock or a claim."""
         key = (relation.database, relation.oid)
         if not self._looking_up and self._pending.has(key):
             self._lock(relation)
@@ -177,67 +178,67 @@ class Transaction(Uncommitted):
         return self._base(key)
 
     def states(self, relation: Relation) -> list[TableState]:
-        """The state of a table, of a partitioned one those of its leaves."""
-        return [self.state(each) for each in (self.partitioned(relation).leaves if relation.is_partitioned else (relation,))]
+        """Return the state of a table, or the states of a partitioned table's leaves."""
+        return [self.state(leaf) for leaf in (self.partitioned(relation).leaves if relation.is_partitioned else (relation,))]
 
     def newest_files(self, relation: Relation) -> list[TableState]:
-        """As `states`, of the newest version: for how large a table's rows are, which is no look at them."""
-        keys = [(each.database, each.oid) for each in (self.partitioned(relation).leaves if relation.is_partitioned else (relation,))]
+        """Return the newest states, as `states` does, to estimate the size of a table. This does not count as a read of its rows."""
+        keys = [(leaf.database, leaf.oid) for leaf in (self.partitioned(relation).leaves if relation.is_partitioned else (relation,))]
         return [self._base(key) for key in keys if key in self._open.tables or key in self.engine.visible]
 
     def partitioned(self, relation: Relation) -> PartitionedTable:
-        """A partitioned table as the catalog of this transaction has it."""
-        found: PartitionedTable | None = self._partitioned.get(relation.oid)
-        if found is None or found.root != relation:
-            found = self._partitioned[relation.oid] = PartitionedTable(self, relation)
-        return found
+        """Return a partitioned table as this transaction's catalog defines it."""
+        table: PartitionedTable | None = self._partitioned.get(relation.oid)
+        if table is None or table.root != relation:
+            table = self._partitioned[relation.oid] = PartitionedTable(self, relation)
+        return table
 
     def lock(self, relation: Relation, *, wait: bool = True) -> None:
-        """Takes the write lock of a table, of a partitioned one those of its leaves, until the transaction ends; 55P03 if not `wait`."""
-        for each in self.partitioned(relation).leaves if relation.is_partitioned else (relation,):
-            super().lock(each, wait=wait)
+        """Acquire the write lock of a table, or of each leaf of a partitioned table, until the end. Raise 55P03 if held and not `wait`."""
+        for leaf in self.partitioned(relation).leaves if relation.is_partitioned else (relation,):
+            super().lock(leaf, wait=wait)
 
     def refuse_changed(self, relation: Relation) -> None:
-        """40001 where others have changed rows of a table, whichever, since the snapshot of REPEATABLE READ; the lock is held."""
+        """Raise 40001 if any row of the table has changed since the REPEATABLE READ snapshot. The caller holds the lock."""
         key = (relation.database, relation.oid)
         shown, base = self._view.get(key) if self._fixed else None, self._staged(key).base
         if shown is None or shown.state is base:
             return
-        now = base.files
+        current = base.files
         for path, file in shown.state.files.items():
-            if path not in now or now[path].get("deletionVector") != file.get("deletionVector"):
+            if path not in current or current[path].get("deletionVector") != file.get("deletionVector"):
                 raise PostgresError("40001", "could not serialize access due to concurrent update")
 
     def refuse_unseen(self, relation: Relation, files: pa.ChunkedArray) -> None:
-        """40001 where rows in these files (URIs) are not shown by the snapshot of REPEATABLE READ; the lock is held."""
+        """Raise 40001 if the REPEATABLE READ snapshot does not show rows in these files (URIs). The caller holds the lock."""
         key = (relation.database, relation.oid)
         write.refuse_unseen(self.engine.table(key), self._seen(key), files)
 
     def has_added(self, relation: Relation, before: Mapping[str, Action], files: pa.ChunkedArray) -> NDArray[np.bool_]:
-        """Which of these files (URIs) have rows that this transaction has written since a table had the files `before`."""
-        table, now = self.engine.table((relation.database, relation.oid)), self.newest(relation).files
+        """Return a mask of the files (URIs) whose rows this transaction has written since the table had the files `before`."""
+        table, current = self.engine.table((relation.database, relation.oid)), self.newest(relation).files
         names = {uri: table.name(uri) for uri in pc.unique(files).to_pylist()}
-        added = [uri for uri, name in names.items() if name not in before and not file_action.is_kept(now[name])]
+        added = [uri for uri, name in names.items() if name not in before and not file_action.is_kept(current[name])]
         return np.asarray(pc.is_in(files, pa.array(added, pa.string())))
 
     def _seen(self, key: Key) -> TableState | None:
-        """What the snapshot shows of a table, with own writes, where others have changed it since; None elsewhere."""
+        """Return the snapshot's state with own writes if other transactions have changed the table since, otherwise None."""
         return self._view[key].state if self._is_behind(key, self._staged(key)) else self._open.seen.get(key)
 
     def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
-        """As `Uncommitted.own`, of a partitioned table with all that is below it; 42501 for the system's own tables."""
+        """Own a table as `Uncommitted.own` does, with all partitions of a partitioned table. Raise 42501 for a system catalog."""
         if relation.kind == RelationKind.TABLE and relation.oid < FIRST_USER_OID:
             raise PostgresError("42501", f'permission denied: "{relation.name}" is a system catalog')
         owned = [below.relation for below in self.partitioned(relation).branch.walk()] if relation.is_partitioned else [relation]
         if len(owned) > 1:
             self._lock_together(owned, hold)
-        for each in owned:
-            super().own(each, hold)
+        for member in owned:
+            super().own(member, hold)
 
     def frame(self, relation: Relation, *, in_order: bool = False) -> DataFrame:
-        """The rows of a relation: live columns in order, storage types; committed at statement start, and own writes.
+        """Return the rows of a relation: live columns in order, in storage types; committed at statement start, and own writes.
 
-        `in_order`: those of a small table in the order in which they were written (`DeltaTable.frame`).
+        `in_order`: return the rows of a small table in the order in which they were written (`DeltaTable.frame`).
         """
         if relation.is_partitioned:
             return self.partitioned(relation).frame()
@@ -253,53 +254,53 @@ class Transaction(Uncommitted):
         return frame.unionAll(local_frame(self.engine.spark, pa.concat_tables(pending), columns(relation)))
 
     def held(self, relation: Relation) -> pa.Table | None:
-        """The same of a small table with columns, as an Arrow table in the order in which the rows were written; None otherwise."""
+        """Return a small table that has columns as an Arrow table, in the order in which the rows were written, otherwise None."""
         if not relation.columns:
             return None
         with self.looking_up():
-            found = self._table(relation).held(self.state(relation))
-        if found is None:
+            rows = self._table(relation).held(self.state(relation))
+        if rows is None:
             return None
         pending = self._pending.of((relation.database, relation.oid))
-        return pa.concat_tables([found.select([c.name for c in relation.columns]), *pending])
+        return pa.concat_tables([rows.select([c.name for c in relation.columns]), *pending])
 
     def shown(self, relation: Relation) -> tuple[TableState, list[pa.Table]]:
-        """A table as this statement sees it, for who looks up rows there by himself: its files, and its rows that are pending."""
+        """Return the table's state and its pending rows as this statement sees them, for callers that look up rows themselves."""
         with self.looking_up():
             return self.state(relation), self._pending.of((relation.database, relation.oid))
 
     def statement_view(self) -> StatementView:
-        """What this statement sees of all tables."""
+        """Return what this statement sees of all tables."""
         opened, visible = self._open, self.engine.visible
         view = visible if self._view is None else self._view
         return StatementView(view, visible, dict(opened.tables), dict(opened.seen), self._pending.saved()[0], len(opened.writes))
 
     def own_writes(self, relation: Relation, since: int) -> list[tuple[TableWrite, pa.Table | None]]:
-        """What this transaction has written to a table from its write `since` on, and the change rows of a write that has no files yet."""
-        found = [write for write in self._open.writes[since:] if write.relation == relation.oid]
-        return [(write, self._open.held.rows(write.seq)) for write in found]
+        """Return the transaction's writes to a table from write `since` on, each with its change rows if it has no files yet."""
+        writes = [write for write in self._open.writes[since:] if write.relation == relation.oid]
+        return [(write, self._open.held.rows(write.seq)) for write in writes]
 
     def changing(self, relation: Relation, *, keeps_keys: bool = False) -> TableState:
-        """As `positions`, for who looks up there the rows that he will `rewrite`: takes the table's write lock."""
+        """Acquire the table's write lock and return its state, for callers that look up the rows that they then `rewrite`."""
         self._lock(relation, beside_claims=keeps_keys)
         return self.state(relation)
 
     def first_rows(self, relation: Relation, most: int) -> pa.Table:
-        """At least `most` rows of a table with columns, or all: those that were written first, as far as the order is kept."""
+        """Return at least `most` rows of a table with columns, or all rows if it has fewer: the first written, as far as order is kept."""
         state, pending = self.shown(relation)
-        found = self._table(relation).first_rows(state, most).select([c.name for c in relation.columns])
-        return found if found.num_rows >= most else pa.concat_tables([found, *pending])
+        rows = self._table(relation).first_rows(state, most).select([c.name for c in relation.columns])
+        return rows if rows.num_rows >= most else pa.concat_tables([rows, *pending])
 
     def pieces(self, relation: Relation, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows, in the order in which they were written, piece by piece; not of a partitioned table."""
+        """Yield batches of some columns of all rows, in the order in which they were written. Not for a partitioned table."""
         state, pending = self.shown(relation)
         added = [batch for table in pending for batch in table.select(names).to_batches()]
         return itertools.chain(self._table(relation).pieces(state, names), added)
 
     def positions(self, relation: Relation, *, keeps_keys: bool = False) -> DataFrame:
-        """As `frame`, and where each row is: FILE string (URI), ROW bigint. For `rewrite`; takes the table's write lock.
+        """Return the frame with the position of each row for `rewrite`: FILE string (URI), ROW bigint. Acquires the table's write lock.
 
-        `keeps_keys`: no row will get another unique key, so that those who are about to add rows need not be waited for.
+        `keeps_keys`: no row will get another unique key, so this does not wait for transactions that are about to add rows.
         """
         if relation.is_partitioned:
             return self.partitioned(relation).positions(keeps_keys=keeps_keys)
@@ -309,25 +310,25 @@ class Transaction(Uncommitted):
         return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
 
     def held_positions(self, relation: Relation, *, keeps_keys: bool = False) -> pa.Table | None:
-        """The same of a small table as an Arrow table; None otherwise. Takes the table's write lock in either case."""
+        """Acquire the table's write lock. Return a small table with its positions as an Arrow table, None if the table is large."""
         self._lock(relation, beside_claims=keeps_keys)
-        found = self._table(relation).held(self.state(relation), positions=True)
-        return None if found is None else found.select([*[c.name for c in relation.columns], FILE, ROW])
+        rows = self._table(relation).held(self.state(relation), positions=True)
+        return None if rows is None else rows.select([*[c.name for c in relation.columns], FILE, ROW])
 
     # writing
 
     def create_table(self, relation: Relation) -> None:
-        """Makes the Delta table of a new relation; 0A000 where a name needs column mapping and that is off."""
+        """Create the Delta table of a new relation. Raise 0A000 if a name needs column mapping and that is disabled."""
         if not self._may_map(relation) and any(delta_log.needs_mapping(column.name) for column in relation.columns):
             raise alteration.mapping_is_off(relation)
-        self._locked.add((relation.database, relation.oid))  # nobody else knows it: there is no definition to look at again
+        self._locked.add((relation.database, relation.oid))  # no other transaction sees it: its definition cannot have changed
         key = self._lock(relation)
         path = self.engine.path(key)
         if delta_log.newest_version(path):
             self.engine.set_aside(key)
         elif data_location.has_any(path):
             self.engine.forget(key)
-        self._open.created.add(key)  # also where the folder is only half made
+        self._open.created.add(key)  # before the folder is made, so that a half-made one is removed too
         vectors = relation.is_on("deletion_vectors", self.engine.deletion_vectors)
         delta_log.create(
             path, stored(relation, as_lists=self._as_lists(relation)), description=f"{relation.schema}.{relation.name}", vectors=vectors
@@ -339,7 +340,7 @@ class Transaction(Uncommitted):
         self._open.dropped.add(self._lock(relation, damaged=True))
 
     def alter_table(self, old: Relation, new: Relation) -> None:
-        """Makes the Delta table of relation `old` that of `new`: columns added (NULL in existing rows), dropped, renamed. No change row."""
+        """Alter the Delta table of `old` to match `new`: columns added (NULL in existing rows), dropped, renamed. Logs no change rows."""
         key = self._lock(old)
         self._record_history()
         self._stage(key, self._altered(key, old, new))
@@ -355,9 +356,9 @@ class Transaction(Uncommitted):
         return bool(relation.is_on("column_mapping", self.engine.column_mapping))
 
     def alter_settings(self, relation: Relation) -> None:
-        """Makes a table what its options say now: its rows stay, also where the files that hold deleted ones are written anew.
+        """Apply a table's current options. Its rows stay the same, although files with deleted rows may be rewritten.
 
-        0A000 where it has column mapping, which cannot be taken from it, and that is off.
+        Raise 0A000 if the table has column mapping, which cannot be removed, and its option is off.
         """
         key = self._lock(relation)
         before, vectors = self._base(key), relation.is_on("deletion_vectors", self.engine.deletion_vectors)
@@ -369,7 +370,7 @@ class Transaction(Uncommitted):
                 self._stage(key, actions)
 
     def change_type(self, old: Relation, new: Relation, name: str, value: Column) -> None:
-        """Gives a column another type: `value` is the new value, over the columns of `old`. The log does not name the rewritten rows."""
+        """Change a column's type: `value` computes the new value from the columns of `old`. The log does not name the rewritten rows."""
         key = self._lock(old)
         self._record_history()
         table, before = self.engine.table(key), self._base(key)
@@ -382,7 +383,7 @@ class Transaction(Uncommitted):
             self._stage(key, removed + added)
 
     def append(self, relation: Relation, rows: DataFrame | pa.Table) -> int:
-        """Adds rows (the relation's columns, in storage types); the number of rows."""
+        """Append rows (the relation's columns, in storage types). Return the number of rows."""
         if relation.is_partitioned:
             return self.partitioned(relation).append(rows)
         key = self._lock(relation)
@@ -390,7 +391,10 @@ class Transaction(Uncommitted):
         return self._stage_written(key, written)
 
     def claim(self, relation: Relation, keys: Keys) -> bool:
-        """Whether rows with these keys may be added by `add_later`, without the table's lock; waits for others that add one of them."""
+        """Claim the keys of rows for `add_later`, waiting for other transactions that add one of them.
+
+        Return False if the rows cannot be added without the table's lock.
+        """
         key = (relation.database, relation.oid)
         if (
             key in self._open.tables
@@ -405,38 +409,38 @@ class Transaction(Uncommitted):
 
     @contextlib.contextmanager
     def looking_up(self) -> Iterator[None]:
-        """Meanwhile a table's `state` is that without this transaction's pending rows, which are not written for it."""
-        before, self._looking_up = self._looking_up, True
+        """Within the context, a table's `state` omits this transaction's pending rows, and does not write them to the table."""
+        previous, self._looking_up = self._looking_up, True
         try:
             yield
         finally:
-            self._looking_up = before
+            self._looking_up = previous
 
     def add_later(self, relation: Relation, rows: pa.Table, check: Check) -> None:
-        """Adds rows whose keys are claimed when the lock is taken (`pending`); `check` raises if a key is in the table."""
+        """Add rows whose keys are claimed. They are written when the lock is acquired (`pending`); `check` raises if a key exists."""
         made = self.engine.log.end, self._subtransaction()
         with self.looking_up():
             state = self.state(relation)
-            array_column.to_file(rows, state.lists)  # what files cannot hold is refused by this statement and not by COMMIT
+            array_column.to_file(rows, state.lists)  # this statement, not COMMIT, rejects values that files cannot hold
             self._pending.add(PendingInsert(relation, rows, state, check, *made))
 
     def data_path(self, relation: Relation) -> DataPath:
-        """Where the files of a relation go: for those who write them themselves and then call `add_files`."""
+        """Return the folder of a relation's files, for callers that write them themselves and then call `add_files`."""
         return self.engine.path((relation.database, relation.oid))
 
     def add_files(self, relation: Relation, actions: Sequence[Action]) -> int:
-        """Adds files of new rows that were written into `data_path` (their `add` actions, with statistics); the number of rows."""
+        """Add files of new rows that were written into `data_path` (`add` actions with statistics). Return the number of rows."""
         key = self._lock(relation)
         rows = sum(file_action.records(action["add"]) for action in actions)
         return self._stage_written(key, write.Written(list(actions), rows))
 
     def add_changed(self, relation: Relation, actions: Sequence[Action], gone: write.Positions, changes: int) -> int:
-        """Adds the files of changed rows that tasks have written into `data_path`, and deletes the rows whose place they take."""
+        """Add files of changed rows that tasks wrote into `data_path`, delete the rows that they replace. Return the number of changes."""
         key = self._lock(relation)
         return self._stage_written(key, write.with_deletions(self.engine.table(key), self._base(key), actions, gone, changes))
 
     def replace_rows(self, relation: Relation, changed: DataFrame | pa.Table) -> int:
-        """As `rewrite`, but no stream sees it: ALTER TABLE gives the rows of an added column its default."""
+        """Rewrite rows as `rewrite` does, but without change rows: ALTER TABLE fills an added column with its default."""
         key = self._lock(relation)
         written = write.rewrite(self.engine.table(key), relation, self._base(key), changed)
         if written.changes:
@@ -444,14 +448,14 @@ class Transaction(Uncommitted):
         return written.changes
 
     def replace_files(self, key: Key, actions: Sequence[Action]) -> None:
-        """Stages file actions that change no row (`compaction`); the table's lock is held."""
+        """Stage file actions that change no rows (`compaction`). The caller holds the table's lock."""
         self._stage(key, actions)
 
     def rewrite(self, relation: Relation, changed: DataFrame | pa.Table, *, is_kept: bool = False) -> int:
-        """Updates, deletes and inserts rows; the number of changes.
+        """Update, delete and insert rows. Return the number of changes.
 
-        `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint: the position of the old row
-        as `positions` gave it, each at most once. Order of the changes: the order of the frame. `is_kept`: as for `write.rewrite`.
+        `changed`: `old` struct (NULL: insert), `new` struct (NULL: delete), `file` string and `row` bigint. The last two are the position
+        of the old row from `positions`, each at most once. The changes have the order of the frame. `is_kept`: as for `write.rewrite`.
         """
         if relation.is_partitioned:
             return self.partitioned(relation).rewrite(changed)
@@ -468,17 +472,17 @@ class Transaction(Uncommitted):
         return written.changes
 
     def has_left_files(self, relation: Relation) -> None:
-        """Files that are not staged may lie in the table's folder: cleaning looks for them."""
+        """Record that files that are not staged may be in the table's folder, so that cleaning looks for them."""
         self.engine.table((self.database, relation.oid)).has_failed = True
 
     def truncate(self, relations: Sequence[Relation], restart_identity: bool = False, cascade: bool = False) -> None:
-        """Empties tables, of a partitioned one all its leaves; one statement in the log, which names the partitioned table too."""
+        """Truncate tables, and all leaves of partitioned ones, as one statement in the log. The entry names the partitioned table too."""
         statement = len(self._open.writes)
         options = (CASCADE if cascade else 0) | (RESTART_IDENTITY if restart_identity else 0)
         emptied: dict[int, Relation] = {}
         for relation in relations:
-            below = [each.relation for each in self.partitioned(relation).branch.walk()] if relation.is_partitioned else [relation]
-            emptied |= {each.oid: each for each in below if each.oid not in emptied}
+            below = [member.relation for member in self.partitioned(relation).branch.walk()] if relation.is_partitioned else [relation]
+            emptied |= {member.oid: member for member in below if member.oid not in emptied}
         for relation in emptied.values():
             if relation.is_partitioned:
                 self._name_truncated(relation.oid, statement, options)
@@ -489,13 +493,13 @@ class Transaction(Uncommitted):
 
     @property
     def has_writes(self) -> bool:
-        """Whether rows have been written."""
+        """Whether the transaction has written rows."""
         return bool(self._open.writes or self._pending)
 
     # ending
 
     def commit(self, origin: OriginProgress | None = None) -> Lsn | None:
-        """Makes all writes visible at once; the end LSN of the entry, None where there was nothing to log."""
+        """Make all writes visible at once. Return the end LSN of the log entry, None if there was nothing to log."""
         try:
             self._pending.settle()
             end = self._commit_all(origin)
@@ -534,20 +538,20 @@ class Transaction(Uncommitted):
         return end
 
     def _table_counts(self) -> dict[Key, TableCounts]:
-        """What the transaction does to the rows of each table, for the statistics."""
+        """Count the changes to the rows of each table, for the statistics."""
         writes: dict[int, list[TableWrite]] = {}
-        for each in self._open.writes:
-            if each.kind == "write":
-                writes.setdefault(each.relation, []).append(each)
+        for table_write in self._open.writes:
+            if table_write.kind == "write":
+                writes.setdefault(table_write.relation, []).append(table_write)
         return {key: table_counts(staged, writes[key[1]]) for key, staged in self._kept().items() if key[1] in writes}
 
     @contextlib.contextmanager
     def in_series(self, *, prepares: bool = False) -> Iterator[None]:
-        """Serializable transactions that write commit one after the other, as long as nobody has changed what they have read.
+        """Commit serializable transactions that write one after another. Raise 40001 if a table that this one has read has changed.
 
-        So each has read what it would have read at its commit, and they are equal to running in that order. Tables are what is compared:
-        PostgreSQL, which compares rows, refuses less. What one that is prepared has read stays as it is until its end; one that
-        `prepares` must not have read what another that is prepared will change.
+        So each has read what it would have read at its commit, and the result equals running them in that order. Whole tables are
+        compared: PostgreSQL compares rows, and rejects fewer transactions. Tables that a prepared transaction has read stay unchanged until
+        it ends. A transaction that `prepares` must not have read a table that another prepared transaction will change.
         """
         if not (self._serializable and self._open.writes):
             yield
@@ -558,8 +562,8 @@ class Transaction(Uncommitted):
                 if shown is not None and self.engine.visible.get(key) is not shown:
                     raise _not_in_series()
             written = {*self._kept(), *self._open.dropped}
-            for one in self.engine.prepared.all():
-                if one.read & written or (prepares and one.read and one.keys & self._read):
+            for prepared in self.engine.prepared.all():
+                if prepared.read & written or (prepares and prepared.read and prepared.keys & self._read):
                     raise _not_in_series()
             yield
 
@@ -589,7 +593,7 @@ class Transaction(Uncommitted):
         return entry.end_lsn
 
     def _kept(self) -> dict[Key, StagedTable]:
-        """What is staged for the tables that stay."""
+        """Return the staged tables that this transaction does not drop."""
         return {key: staged for key, staged in self._open.tables.items() if key not in self._open.dropped}
 
     def _intent(self, changed: Mapping[Key, StagedTable], origin: OriginProgress | None) -> Intent:
@@ -603,7 +607,7 @@ class Transaction(Uncommitted):
         )  # fmt: skip
 
     def _committed(self, intent: Intent) -> None:
-        """Behind the commit: nothing that fails here is an error of the transaction."""
+        """Clean up after the commit. A failure here is logged and is not an error of the transaction."""
         opened, engine = self._open, self.engine
         kept = {key: self._files_kept(key, intent) for key in opened.files}
         self._remove_files(kept)
@@ -622,24 +626,24 @@ class Transaction(Uncommitted):
         path = self.engine.path(key)
         _, actions = intent.tables.get(key[1], (0, []))
         return set(file_action.files_of(path, actions)) | {
-            path / unquote(file.path) for each in intent.writes if each.relation == key[1] for file in each.files or ()
+            path / unquote(file.path) for write in intent.writes if write.relation == key[1] for file in write.files or ()
         }
 
     def logged_writes(self) -> list[TableWrite]:
-        """The writes that the log will name."""
+        """Return the writes that the log will name: all but those to tables that were created and dropped here."""
         gone = self._open.created & self._open.dropped
         return [write for write in self._open.writes if (self.database, write.relation) not in gone]
 
     @step(Step.SYNC)
     def _sync(self, intent: Intent) -> None:
-        """What this transaction has staged reaches the disk."""
+        """Fsync the staged files and version 0 of new tables."""
         for relation, (_, actions) in intent.tables.items():
             fsync.sync_files(self.engine.path((self.database, relation)), actions)
         for key in self._open.created - self._open.dropped:
             fsync.sync_version(self.engine.path(key), 0)
 
     def rollback(self) -> None:
-        """Forgets everything; does nothing after the end."""
+        """Discard all writes. Do nothing after the transaction has ended."""
         if self._ended:
             return
         try:
@@ -647,7 +651,7 @@ class Transaction(Uncommitted):
                 self._catalog.rollback()
         finally:
             try:
-                # what a version names, or recovery may need, is left to cleaning
+                # cleaning removes files that a version names or that recovery may need
                 for key in self._open.created - self._named:
                     self.engine.forget(key)
                 self._remove_files({key: self._open.files[key] for key in self._named & self._open.files.keys()})
@@ -655,15 +659,15 @@ class Transaction(Uncommitted):
                 self._end()
 
     def emit(self, prefix: str, content: bytes) -> None:
-        """A transactional logical decoding message at this place."""
+        """Write a transactional logical decoding message at this place in the log."""
         self._pending.settle()
         self._record_history()
         seq, size, xid = len(self._open.writes), len(content), self._subtransaction()
-        said = Emitted(prefix, content)
-        self._open.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self.engine.log.end, xid=xid, emitted=said))
+        message = Emitted(prefix, content)
+        self._open.writes.append(TableWrite(seq, 0, "message", 0, 1, seq, bytes=size, seen=self.engine.log.end, xid=xid, emitted=message))
 
     def hand_over(self) -> Handed:
-        """PREPARE TRANSACTION: gives away what is staged, and ends without releasing the locks (`prepared`); 0A000 if `unpreparable`."""
+        """Hand over what is staged for PREPARE TRANSACTION, without releasing the locks (`prepared`). Raise 0A000 if `unpreparable`."""
         if self.unpreparable is not None:
             raise PostgresError("0A000", self.unpreparable)
         self._pending.settle()
@@ -680,7 +684,7 @@ class Transaction(Uncommitted):
         return Handed(self.xid, self.database, self.logged_writes(), kept, opened.created, opened.dropped, catalog, held, recorded, read)
 
     def handed_over(self) -> None:
-        """What `hand_over` gave is kept elsewhere now."""
+        """End the transaction after the caller has stored what `hand_over` returned."""
         if self._catalog is not None:
             self._catalog.rollback()
         self._ended = True

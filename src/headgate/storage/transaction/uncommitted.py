@@ -1,7 +1,7 @@
-"""What a transaction has written and not committed: what is staged for each table, writes of the log, savepoints.
+"""The uncommitted writes of a transaction: the files staged for each table, the writes for the log, savepoints.
 
-The base of `transaction.Transaction`, used by nothing else. What must hold: nothing of it is in a Delta log, so that forgetting it undoes
-it; only the folder of a table that the transaction has made is there, with its empty version 0.
+This is the base class of `transaction.Transaction` and has no other users. What must hold: a Delta log contains none of it, so discarding
+it undoes it. The only trace is the folder of a table that the transaction has created, with its empty version 0.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 MOST_SUBTRANSACTIONS = 64
-"""Subtransactions with an xid of their own (as many as PostgreSQL keeps in memory of a session, PGPROC_MAX_CACHED_SUBXIDS).
+"""Number of subtransactions that get their own xid, as many as PostgreSQL caches for a session (PGPROC_MAX_CACHED_SUBXIDS).
 
-Writes of different subtransactions go into different files. Later ones have the transaction's xid, so that the files do not become more.
+Writes of different subtransactions go into different files. Later ones use the transaction's xid, which limits the number of files.
 """
 
 
 class StaleDefinitionError(PostgresError):
-    """The table that a statement was planned for has changed while it waited: it has written nothing to it and may be planned again."""
+    """The table of a statement's plan changed while it waited. The statement has not written to it and may be planned again."""
 
 
 @dataclass
@@ -70,24 +70,24 @@ class _Savepoint:
 
 @dataclass
 class _Open:
-    """What a transaction has written so far."""
+    """The writes of a transaction so far."""
 
     tables: dict[Key, StagedTable] = field(default_factory=dict)
     writes: list[TableWrite] = field(default_factory=list)
     created: set[Key] = field(default_factory=set)
     dropped: set[Key] = field(default_factory=set)
     seen: dict[Key, TableState] = field(default_factory=dict)
-    """Of a transaction that reads as of its begin: tables that others had changed when it wrote to them, as then, with its own writes."""
+    """Snapshot states with own writes, for tables that others had changed when a transaction that reads as of its begin wrote to them."""
     files: dict[Key, set[DataPath]] = field(default_factory=dict)
-    """All files that were made, those of statements that were undone too."""
+    """All files that were written, including those of statements that were undone."""
     held: HeldChanges = field(default_factory=HeldChanges)
 
 
 @dataclass(frozen=True)
 class Handed:
-    """What a prepared transaction has written: to tables, to the catalog (statements, held keys), to its history (rows).
+    """The writes of a prepared transaction: to tables, to the catalog (statements, held keys) and to the catalog's history (rows).
 
-    `read`: the tables that a serializable one has read.
+    `read`: the tables that a serializable transaction has read.
     """
 
     xid: int
@@ -103,61 +103,61 @@ class Handed:
 
 
 class Uncommitted:
-    """See the module."""
+    """A transaction that has not committed (see the module)."""
 
     def __init__(self, engine: Engine, database: int) -> None:
         self.engine = engine
         self.database = database
         self.cancelled: Callable[[], None] | None = None
-        """Called while waiting for a lock; raises to end the wait."""
+        """Called while waiting for a lock. It raises to end the wait."""
         self._catalog: Any = None
         self._open = _Open()
         self._pending = PendingRows(self)
         self._noted = 0
-        """How many writes were noted for the log, those of pending rows left out."""
+        """Number of writes noted for the log, without those of pending rows."""
         self._looking_up = False
         self._seeing_newest = False
         self._view: Any = None
         self._view_lsn: Lsn | None = None
         self._fixed = False
-        """Whether the view is that of the whole transaction, not of a statement."""
+        """Whether the view belongs to the whole transaction and not to one statement."""
         self._serializable = False
         self._read: set[Key] = set()
-        """Tables that a serializable transaction has looked at."""
+        """Tables that a serializable transaction has read."""
         self._definitions = engine.definitions
         """The state of the catalog (`Engine.definitions`) that belongs to the snapshot of the tables' rows."""
         self._renewed = engine.definitions
-        """The state of the catalog that the catalog transaction shows: newer after `_newest_catalog` has replayed it."""
+        """The state of the catalog that the catalog transaction shows. It is newer after `_newest_catalog` has replayed the changes."""
         self.shows_old_catalog = False
-        """Whether others have committed changes of the catalog that the statement does not see: if it fails, it is to run again."""
+        """Whether the statement misses catalog changes that others have committed. If it fails, it must be run again."""
         self.shows_types = 0
-        """Up to which change of types (`Catalog.type_changes`) the catalog transaction shows them."""
+        """The last change of types (`Catalog.type_changes`) that the catalog transaction shows."""
         self._locked: set[Key] = set()
         self._catalog_keys: dict[CatalogKey, Hold] = {}
-        """Keys of catalogs that this holds until it ends; also those that a savepoint has taken back."""
+        """Catalog keys that the transaction holds until it ends, including those that a savepoint has rolled back."""
         self._savepoints: list[_Savepoint] = []
         self._subtransactions = 0
-        """How many savepoints have got an xid."""
+        """Number of savepoints that have an xid."""
         self._history_due = False
         self._history_among: AbstractSet[int] | None = frozenset()
-        """Relations (oids) that may have changed where history is due; None: any."""
+        """Relations (oids) that may have changed if history is due. None: any relation."""
         self._history_recorded = False
         self._partitioned: dict[int, Any] = {}
-        """Partitioned tables as the catalog of this transaction has them."""
+        """Partitioned tables as this transaction's catalog defines them."""
         self.unpreparable: str | None = None
-        """Why the transaction cannot be prepared."""
+        """The reason why the transaction cannot be prepared."""
         self._ended = False
         self._named: set[Key] = set()
-        """Tables in which a version may name what is staged, as the commit has begun."""
+        """Tables of which a Delta version may name the staged files, because the commit has begun."""
 
     @functools.cached_property
     def xid(self) -> int:
-        """The transaction id, given when first asked for (a transaction that only reads needs none)."""
+        """Return the transaction id, assigned at the first call (a transaction that only reads needs none)."""
         return self.engine.log.next_xid()
 
     @property
     def catalog(self) -> Any:
-        """The catalog transaction that commits with this one; begun when first asked for."""
+        """Return the catalog transaction that commits with this one. It begins at the first call."""
         if self._catalog is None:
             with self.engine.commit_lock:
                 self._definitions, self.shows_types = self.engine.definitions, self.engine.catalog.type_changes
@@ -166,7 +166,7 @@ class Uncommitted:
         return self._catalog
 
     def _newest_catalog(self, sql: str) -> CatalogCursor:
-        """Return a cursor that answers a query by all committed catalog changes and this transaction's own, also under REPEATABLE READ.
+        """Return a cursor whose query sees all committed catalog changes and this transaction's own, also under REPEATABLE READ.
 
             others have committed changes of the tables it reads    this one has written them    answered by
             no                                                      yes or no                    the transaction's cursor
@@ -197,40 +197,40 @@ class Uncommitted:
 
     @property
     def cursor(self) -> Any:
-        """The DuckDB cursor of the catalog transaction."""
+        """Return the DuckDB cursor of the catalog transaction."""
         return self.catalog.cursor
 
     def claim_catalog(self, key: CatalogKey) -> None:
-        """Nobody else gets a key of a catalog until the end; waits for another that has claimed it. 23505 where it has been committed.
+        """Hold a catalog key until the end, waiting for others that have claimed it. Raise 23505 if it has been committed.
 
-        That the key is not in the catalog as this transaction sees it has been checked by who writes it.
+        The caller has checked that the key is not in the catalog as this transaction sees it.
         """
         if not self._claim_catalog(key):
             return
         cursor = self.engine.catalog.cursor()
         try:
-            taken = unique.is_committed(cursor, key)
+            is_committed = unique.is_committed(cursor, key)
         finally:
             cursor.close()
-        if taken:
+        if is_committed:
             raise unique.violation(key)
 
     def use_object(self, catalog: str, oid: int) -> None:
-        """Nobody drops or renames an object until the end; the first that a command does that is about to name it in what it makes.
+        """Keep other transactions from dropping or renaming an object until the end. Call this before naming it in a new object.
 
-        Those who use it do not wait for each other. Raises as `lock_object`.
+        Transactions that use an object do not wait for each other. Raises as `lock_object` does.
         """
         if not is_pinned(catalog, oid):
             self._hold_object(catalog, oid, Hold.USE)
 
     def change_object(self, catalog: str, oid: int) -> None:
-        """Nobody else changes or drops an object until the end, but others may use it; raises as `lock_object`."""
+        """Keep other transactions from changing or dropping an object until the end, though not from using it. Raises as `lock_object`."""
         self._hold_object(catalog, oid, Hold.CHANGE)
 
     def lock_object(self, catalog: str, oid: int) -> None:
-        """Nobody else uses, changes or drops an object until the end; the first that a command does that reads it in order to change it.
+        """Keep other transactions from using an object until the end. Call this before reading the object in order to change it.
 
-        Raises `StaleDefinitionError` where another has done so since the statement began.
+        Raise `StaleDefinitionError` if another transaction has committed a conflicting hold since the statement began.
         """
         self._hold_object(catalog, oid, Hold.ALONE)
 
@@ -242,7 +242,7 @@ class Uncommitted:
         return unique.row_key(0 if physical.tables()[catalog].shared else self.database, catalog, oid)
 
     def _claim_catalog(self, key: CatalogKey, hold: Hold = Hold.ALONE) -> bool:
-        """Whether another has committed a hold of the key that conflicts since this transaction looked at the catalog."""
+        """Hold a key. Return whether another transaction has committed a conflicting hold since this one read the catalog."""
         self.engine.locks.claim_catalog(key, self.xid, self.cancelled, hold)
         return self._holds(key, hold)
 
@@ -253,20 +253,20 @@ class Uncommitted:
     # savepoints
 
     def savepoint(self, name: str) -> None:
-        """Marks a place to return to; a name may be used again and then hides the earlier one."""
+        """Define a savepoint. A name may be used again and then hides the earlier savepoint."""
         opened = self._open
         place = self._catalog.place if self._catalog is not None else 0
         recorded = (self._history_due, self._history_among, self._history_recorded)
-        made, gone = set(opened.created), set(opened.dropped)
+        created, dropped = set(opened.created), set(opened.dropped)
         saved = _Savepoint(
-            name, dict(opened.tables), dict(opened.seen), len(opened.writes), made, gone, place, recorded, self._pending.saved()
+            name, dict(opened.tables), dict(opened.seen), len(opened.writes), created, dropped, place, recorded, self._pending.saved()
         )
         self._savepoints.append(saved)
 
     def rollback_to(self, name: str) -> None:
-        """Undoes what was written after the savepoint; the savepoint stays."""
-        at = self._find(name)
-        saved = self._savepoints[at]
+        """Undo the writes after a savepoint, which stays defined."""
+        index = self._find(name)
+        saved = self._savepoints[index]
         opened = self._open
         for key in opened.created - saved.created:
             self.engine.forget(key)
@@ -283,25 +283,25 @@ class Uncommitted:
         del opened.writes[saved.writes :]
         opened.held.forget_from(saved.writes)
         opened.created, opened.dropped = set(saved.created), set(saved.dropped)
-        del self._savepoints[at + 1 :]
+        del self._savepoints[index + 1 :]
         saved.xid = 0
 
     def release(self, name: str) -> None:
-        """Forgets a savepoint and those after it."""
+        """Release a savepoint and those after it."""
         del self._savepoints[self._find(name) :]
 
     def _find(self, name: str) -> int:
-        for at in range(len(self._savepoints) - 1, -1, -1):
-            if self._savepoints[at].name == name:
-                return at
+        for index in range(len(self._savepoints) - 1, -1, -1):
+            if self._savepoints[index].name == name:
+                return index
         raise PostgresError("3B001", f'savepoint "{name}" does not exist')
 
     def lock(self, relation: Relation, *, wait: bool = True) -> None:
-        """Takes the relation's write lock until the transaction ends, before it writes: what it then reads stays the newest."""
+        """Acquire the relation's write lock until the end. Called before the table is read and written, so that the read stays current."""
         self._lock(relation, wait=wait)
 
     def own(self, relation: Relation, hold: Hold = Hold.ALONE) -> None:
-        """Nobody else writes to a relation, uses or changes it until the end: the first that ALTER and DROP do; raises as `lock_object`.
+        """Keep others from writing to, using or changing a relation until the end. ALTER and DROP call it first. Raises as `lock_object`.
 
         With `Hold.CHANGE` others may use it.
         """
@@ -315,13 +315,13 @@ class Uncommitted:
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
         if self._fixed and self._is_behind(key, self._staged(key)):  # its rows would be altered as the snapshot shows them
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
-        self._lock(relation, damaged=True)  # DROP takes a table that cannot be read; whoever reads it is told
+        self._lock(relation, damaged=True)  # DROP accepts a table that cannot be read; a later read raises the error
 
     def _lock_together(self, owned: Sequence[Any], hold: Hold) -> None:
-        """Waits until nobody writes to any of these relations or uses it, without keeping one from others meanwhile; `own` follows."""
+        """Wait until no other transaction writes to or uses these relations, without locking any while it waits; `own` must follow."""
         self._pending.settle()
-        rows = {self._row_key("pg_class", each.oid): hold for each in owned}
-        keys = [(each.database, each.oid) for each in owned if each.kind == "r"]
+        rows = {self._row_key("pg_class", member.oid): hold for member in owned}
+        keys = [(member.database, member.oid) for member in owned if member.kind == "r"]
         if keys:
             self.engine.locks.acquire_all(keys, self.xid, rows, self.cancelled)
 
@@ -331,9 +331,9 @@ class Uncommitted:
         return key in self._open.tables or self._pending.has(key)
 
     def catalog_changed(self, among: AbstractSet[int] | None = None) -> None:
-        """The catalog changed in a way that streams must know: its state is recorded at this place, before the next write.
+        """Note a catalog change that streams must know. The catalog's state is recorded at this place, before the next write.
 
-        `among`: no relation but one of these (oids) has changed (`history.touched`).
+        `among`: the oids of the relations that may have changed (`history.touched`); None: any.
         """
         self._pending.settle()
         self._history_due = True
@@ -341,7 +341,7 @@ class Uncommitted:
         self._partitioned.clear()
 
     def _record_history(self) -> None:
-        """Records the catalog's state under a provisional LSN above all others; `commit` puts the entry's in its place."""
+        """Record the catalog's state under a provisional LSN above all others. `commit` replaces it with the entry's LSN."""
         if self._history_due:
             place = PROVISIONAL + self.xid, len(self._open.writes)
             if history.record(self.cursor, self.database, *place, self._history_among):
@@ -355,7 +355,7 @@ class Uncommitted:
         return self.engine.table((relation.database, relation.oid))
 
     def _lock(self, relation: Relation, *, beside_claims: bool = False, wait: bool = True, damaged: bool = False) -> Key:
-        """Takes the table's lock; the newest that is committed is what the transaction then writes on. `damaged`: it may be unreadable."""
+        """Acquire the table's lock and move the view to its newest committed state. `damaged`: the table may be unreadable."""
         self._pending.settle()
         key = (relation.database, relation.oid)
         self.engine.locks.acquire(key, self.xid, self.cancelled, None if wait else 0, beside_claims=beside_claims)
@@ -371,23 +371,23 @@ class Uncommitted:
         return key
 
     def _check_definition(self, relation: Relation) -> None:
-        """Refuses to write by a definition that another transaction has changed since the statement began (`StaleDefinitionError`)."""
+        """Raise `StaleDefinitionError` if another transaction has changed the relation's definition since the statement began."""
         if self.engine.definitions == self._definitions or relation.oid in {created[1] for created in self._open.created}:
             return
         cursor = self.engine.catalog.cursor()
         try:
-            now = relations.find(cursor, relation.database, relation.oid)
-            above = partition.above(cursor, relation) if now == relation else []
+            current = relations.find(cursor, relation.database, relation.oid)
+            above = partition.above(cursor, relation) if current == relation else []
         finally:
             cursor.close()
-        if now is None:  # its name may be another's by now, and rows for a partition may belong elsewhere
+        if current is None:  # another relation may have its name by now, and rows of a partition may belong elsewhere
             raise StaleDefinitionError("42P01", f'relation "{relation.name}" does not exist')
-        # what a default partition takes depends on the others
-        if now != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
+        # the bounds of a default partition depend on the others
+        if current != relation or (above and above != partition.above(self.cursor, relation)) or self._has_other_types(relation):
             raise StaleDefinitionError("40001", "could not serialize access due to concurrent update")
 
     def _has_other_types(self, relation: Relation) -> bool:
-        """Whether another has changed what values of the columns' types may be: a domain's constraints, an enum's labels."""
+        """Whether another transaction has changed a domain's constraints or an enum's labels among the columns' types."""
         of_users = {oid for column in relation.columns for oid in registry.known().of_users(column.type_oid)}
         return any(self.engine.committed_keys.since(self._row_key("pg_type", oid), self._definitions, Hold.USE) for oid in of_users)
 
@@ -395,28 +395,28 @@ class Uncommitted:
         shown = self.engine.visible.get(key)
         if self._fixed or self._view is None or shown is None or self._view.get(key) is shown:
             return
-        self._view = {**self._view, key: shown}  # what was committed while this waited is what the statement changes
+        self._view = {**self._view, key: shown}  # the statement changes the rows as committed while it waited
 
     def append_pending(self, relation: Relation, rows: pa.Table, made: tuple[Lsn, int]) -> None:
-        """Writes rows that were pending (for `PendingRows`); `made`: `seen` and `xid` of the write."""
+        """Write rows that were pending (for `PendingRows`). `made`: `seen` and `xid` of the INSERT."""
         key = self._lock(relation)
         written = write.append(self.engine.table(key), relation, self._base(key), rows, kept=self._open.held.room)
         self._stage_write(key, written.actions, written.changes, made=made, rows=written.rows)
 
     def _staged(self, key: Key) -> StagedTable:
-        """What a write goes on: the lock is held, so it is ours or the visible state."""
+        """Return the state to write on: the transaction's own, or the visible one, as the lock is held."""
         return self._open.tables.get(key) or StagedTable.of(self.engine.visible[key].state)
 
     def _base(self, key: Key) -> TableState:
         return self._staged(key).state
 
     def _is_behind(self, key: Key, staged: StagedTable) -> bool:
-        """Whether a transaction that reads as of its begin writes to a table that has changed since."""
+        """Whether a transaction that reads as of its begin is about to write to a table that has changed since."""
         shown = self._view.get(key) if self._fixed else None
         return shown is not None and not staged.is_changed and shown.state is not staged.base
 
     def _stage(self, key: Key, actions: Sequence[Action]) -> None:
-        """Stages actions that change no row."""
+        """Stage actions that change no rows."""
         staged, table = self._staged(key), self.engine.table(key)
         seen = self._open.seen.get(key)
         if seen is None and self._is_behind(key, staged):
@@ -424,18 +424,18 @@ class Uncommitted:
         files = self._open.files.setdefault(key, set())
         files.update(file for file in file_action.files_made(table.path, actions) if not parquet.is_unwritten(file.name))
         if seen is not None:
-            others = write.on_other_state(table, staged.state, seen, actions)
-            files.update(file_action.vectors_of(table.path, others))
-            self._open.seen[key] = table.stage(seen, others)
+            on_snapshot = write.on_other_state(table, staged.state, seen, actions)
+            files.update(file_action.vectors_of(table.path, on_snapshot))
+            self._open.seen[key] = table.stage(seen, on_snapshot)
         self._open.tables[key] = staged.with_actions(table.stage(staged.state, actions), actions)
 
     def _stage_write(
         self, key: Key, actions: list[Action], changes: int, *, kind: WriteKind = "write", statement: int | None = None, options: int = 0,
         made: tuple[Lsn, int] | None = None, rows: pa.Table | None = None,
     ) -> None:  # fmt: skip
-        """Stages a write and notes it for the log. `made`: log's end and subtransaction when its statement ran, if that was earlier.
+        """Stage a write and note it for the log. `made`: the log's end and the subtransaction at its statement, if that ran earlier.
 
-        `rows`: its change rows, that are kept until the end.
+        `rows`: its change rows, which are kept in memory until the end.
         """
         self._record_history()
         self._stage(key, actions)
@@ -463,56 +463,58 @@ class Uncommitted:
         )
 
     def _name_truncated(self, relation: int, statement: int, options: int) -> None:
-        """Notes that a partitioned table was truncated: it has no rows of its own, but may be what is published."""
+        """Note that a partitioned table was truncated. It has no rows of its own, but the publication may name it."""
         self._record_history()
         self._note(relation, "truncate", 0, 0, statement, options)
 
     def adopt(self, key: Key, state: TableState, version: int, kind: Any, changes: int, size: int) -> None:
-        """Takes over what another writer has committed (`foreign`, which holds the lock): `kind` None changes no row."""
+        """Adopt a commit of a foreign writer (`foreign`, which holds the lock). `kind` None: it changed no rows."""
         self._open.tables[key] = StagedTable.of(state)
         if kind is not None:
             self._note(key[1], kind, version, changes, size=size)
 
     def _subtransaction(self) -> int:
-        """The xid of the innermost savepoint, 0 outside of savepoints and after MOST_SUBTRANSACTIONS of them."""
+        """Return the xid of the innermost savepoint, 0 outside of savepoints and after MOST_SUBTRANSACTIONS of them."""
         if not self._savepoints:
             return 0
         innermost = self._savepoints[-1]
         if not innermost.xid and self._subtransactions < MOST_SUBTRANSACTIONS:
-            _ = self.xid  # the transaction's own is the smaller one
+            _ = self.xid  # assigned first: the transaction's own xid must be the smaller one
             innermost.xid = self.engine.log.next_xid()
             self._subtransactions += 1
         return innermost.xid
 
     def _make_whole(self) -> None:
-        """Before the end: the files in which the changes of each write stay (`StagedTable.whole`)."""
+        """Before the end, write the files in which the changes of each write stay (`StagedTable.whole`)."""
         opened = self._open
         for key, before in list(opened.tables.items()):
             staged = self._write_held(key, before)
-            written = {each.seq: each.files for each in opened.writes if each.relation == key[1] and each.files is not None}
+            written = {write.seq: write.files for write in opened.writes if write.relation == key[1] and write.files is not None}
             table = self.engine.table(key)
             whole, files = staged.whole(written, functools.partial(write.copy_changes, table))
             if whole is staged:
                 continue
             opened.tables[key] = whole
             opened.files[key] |= set(file_action.files_made(table.path, whole.changes))
-            opened.writes = [replace(each, files=files.get(each.seq, each.files)) if each.seq in files else each for each in opened.writes]
+            opened.writes = [
+                replace(write, files=files.get(write.seq, write.files)) if write.seq in files else write for write in opened.writes
+            ]
 
     def _write_held(self, key: Key, before: StagedTable) -> StagedTable:
-        """The table with the change rows that were kept in files, and the small files of its own in one (`change_file`, `compaction`)."""
+        """Write kept change rows to files and merge the table's own small files into one (`change_file`, `compaction`)."""
         opened, table = self._open, self.engine.table(key)
         staged, opened.writes = opened.held.written(table, key[1], before, opened.writes)
         if staged is before:
             return before
-        own = [add for path, add in staged.state.files.items() if path not in staged.base.files]
-        actions = compaction.together(table, staged.state, own)
+        own_files = [add for path, add in staged.state.files.items() if path not in staged.base.files]
+        actions = compaction.together(table, staged.state, own_files)
         staged = replace(staged, state=table.stage(staged.state, actions)) if actions else staged
         opened.files[key] |= {*file_action.files_made(table.path, [*staged.changes, *actions])}
         opened.tables[key] = staged
         return staged
 
     def _remove_files(self, kept: Mapping[Key, set[DataPath]]) -> None:
-        """Removes the files that were made and are not kept; what cannot be removed now is left to cleaning."""
+        """Remove the files that were written and are not in `kept`. Cleaning removes those that cannot be removed now."""
         for key, files in self._open.files.items():
             data_location.forsake(files - kept.get(key, set()))
 
