@@ -1,19 +1,19 @@
-"""Versions that other Delta writers commit straight into a node's tables: each becomes a transaction of its own.
+"""Adoption of versions that other Delta writers commit directly to a node's tables: each becomes a transaction of its own.
 
-`ForeignWriters` is the engine's. Its thread looks at the tables' logs every second (`look`); a writer of the node that finds versions
-below its own adopts them first (`adopt`), and recovery adopts what came while the node was down. What must hold: a version is adopted
-once, under the table's write lock, before any later version becomes visible; no version is ever taken back but the node's own.
+The engine has one `ForeignWriters`. Its thread checks the tables' logs every second (`look`). A writer of the node that finds versions
+below its own adopts them first (`adopt`), and recovery adopts those that were committed while the node was down. What must hold: a version
+is adopted once, under the table's write lock, before any later version becomes visible. Only the node's own versions are ever undone.
 
     a version of another writer                           becomes
     add files only                                        a write whose rows are those of the files
     anything else with dataChange                         a write of kind ``foreign``: the rows by which the tables differ
-                                                          (`version_difference`), written down as ``_headgate/<version>/``
+                                                          (`version_difference`), stored as ``_headgate/<version>/``
     no change of rows (OPTIMIZE, RESTORE to the same …)   an entry without a write
-    other columns, partitioned                            nothing: the table stands still at the version before, writers get 55000,
-                                                          the log says why; goes on when a later version has the columns again
+    other columns, partitioned                            nothing: the table stays at the version before, writers get 55000, the log
+                                                          has the reason; resumes when a later version has the columns again
 
-Traced: the node is at version 7 of t. Another job's MERGE commits version 8, an append version 9. `look` sees 9 > 7, takes the lock of t,
-writes the differences of 8, commits the entry (t, 8), then the entry (t, 9). A walsender that waits for the log sends both.
+Traced: the node is at version 7 of t. Another job's MERGE commits version 8, an append version 9. `look` finds 9 > 7, acquires the lock of
+t, writes the differences of 8, commits the entry (t, 8), then the entry (t, 9). A walsender that waits for the log sends both.
 """
 
 from __future__ import annotations
@@ -47,13 +47,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 LOOK_SECONDS = 1.0
+"""Interval in seconds at which the tables' logs are checked."""
 STORE_LOOK_SECONDS = 10.0
-"""The same in an object store, where each table is a request."""
+"""The interval in an object store, where each table costs a request."""
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """What recovery found above the logged version: whether own versions were undone, the versions of others, the newest state."""
+    """The versions above the logged one: whether own versions were undone, the versions of other writers, the newest state."""
 
     undone: bool = False
     others: list[int] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Recovered:
 
 
 class ForeignWriters:
-    """What other writers do to the tables of one engine."""
+    """The state of other writers' versions in the tables of one engine, and the thread that adopts them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -74,12 +75,12 @@ class ForeignWriters:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begins to look at the tables."""
+        """Start the thread that checks the tables."""
         self._thread = threading.Thread(target=self._run, name="foreign writers", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread."""
+        """Stop the thread."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(30)
@@ -95,34 +96,34 @@ class ForeignWriters:
 
     # ---- looking ----------------------------------------------------------------------------------------
     def look(self) -> None:
-        """Adopts what other writers have committed; tables that the node itself is writing to are left for the next time."""
+        """Adopt the versions that other writers have committed. Skip tables that the node itself is writing to until the next call."""
         tables = self._engine.visible
         if not data_location.is_local(self._engine.base):
             self._look_in_store(tables)
             return
-        for gone in [key for key in self._logs if key not in tables]:
-            del self._logs[gone]
-            self._looked.pop(gone, None)
+        for dropped in [key for key in self._logs if key not in tables]:
+            del self._logs[dropped]
+            self._looked.pop(dropped, None)
         for key, shown in tables.items():
             if not self._moved(key):
                 continue
             try:
                 known = self._known(key, shown)
-            except PostgresError as error:  # whoever reads it is told
+            except PostgresError as error:  # a reader of the table gets the error
                 _log.debug("no look at relation %d: %s", key[1], error.message)
                 continue
             if delta_log.has_version(self._engine.path(key), known + 1):
                 self._try(key)
 
     def _look_in_store(self, tables: Mapping[Key, Visible]) -> None:
-        """The same where a folder does not tell that something in it has changed."""
+        """Adopt new versions in an object store, whose folders do not show that they have changed."""
         if time.monotonic() < self._next_look:
             return
         path, blocked = self._engine.path, self._blocked
         nexts = [(path(key), (blocked[key][0] if key in blocked else shown.version) + 1) for key, shown in tables.items()]
-        found = data_location.together(self._engine.base, lambda each: delta_log.has_version(*each), nexts)
-        for key, there in zip(tables, found, strict=True):
-            if there:
+        exist = data_location.together(self._engine.base, lambda place: delta_log.has_version(*place), nexts)
+        for key, exists in zip(tables, exist, strict=True):
+            if exists:
                 self._try(key)
         self._next_look = time.monotonic() + STORE_LOOK_SECONDS
 
@@ -131,15 +132,15 @@ class ForeignWriters:
         if not data_location.is_local(self._engine.base):
             return False
         log = self._logs.get(key)
-        if log is None:  # a path costs more to make than to look at, for some thousands of tables each second
+        if log is None:  # making a path costs more than the stat, which runs for thousands of tables each second
             log = self._logs[key] = f"{self._engine.path(key)}/_delta_log"
         try:
-            at = os.stat(log).st_mtime_ns  # noqa: PTH116 (see above)
+            modified = os.stat(log).st_mtime_ns  # noqa: PTH116 (see above)
         except OSError:
             return False
-        if self._looked.get(key) == at:
+        if self._looked.get(key) == modified:
             return False
-        self._looked[key] = at
+        self._looked[key] = modified
         return True
 
     def _known(self, key: Key, shown: Visible) -> int:
@@ -165,19 +166,19 @@ class ForeignWriters:
 
     # ---- adopting ---------------------------------------------------------------------------------------
     def adopt(self, key: Key) -> None:
-        """Adopts the versions above the visible one. The caller holds the table's lock and has not written to it. 55000."""
+        """Adopt the versions above the visible one. The caller holds the table's lock and has not written to it. Raise 55000."""
         shown = self._engine.visible.get(key)
         if shown is None or not delta_log.has_version(self._engine.path(key), shown.state.version + 1):
             return
         path = self._engine.path(key)
         versions = range(shown.state.version + 1, (delta_log.newest_version(path) or 0) + 1)
         if any(marked_with(delta_log.read_version(path, version)) is not None for version in versions):
-            self.take_back(key, shown.state)  # a version of ours that no entry names is nobody's
+            self.take_back(key, shown.state)  # an own version that no entry names was never committed
             return
         self.adopt_range(key, versions)
 
     def adopt_range(self, key: Key, versions: Sequence[int], visible: TableState | None = None) -> None:
-        """Adopts these versions; `visible`: the state that readers shall see with them, each one's own by default."""
+        """Adopt these versions. `visible`: the state that readers see with them, by default each version's own. Raise 55000."""
         engine = self._engine
         before = engine.visible[key].state
         table, path = engine.table(key), engine.path(key)
@@ -196,7 +197,7 @@ class ForeignWriters:
             before = after
 
     def _adopt(self, key: Key, before: TableState, after: TableState, actions: list[Action] | None, visible: TableState | None) -> None:
-        """One entry: of one version (its actions), or of several together (None)."""
+        """Commit an entry for one version (its actions), or for several together (None)."""
         engine = self._engine
         with contextlib.closing(engine.catalog.cursor()) as cursor:
             relation = relations.find(cursor, *key)
@@ -216,27 +217,27 @@ class ForeignWriters:
         except BaseException:
             transaction.rollback()
             raise
-        said = f"{changes} changes" if changes else "no change of rows"
+        outcome = f"{changes} changes" if changes else "no change of rows"
         name = f"relation {key[1]}" if relation is None else f'table "{relation.schema}.{relation.name}"'
-        _log.info("adopted version %d of %s from another writer: %s", after.version, name, said)
+        _log.info("adopted version %d of %s from another writer: %s", after.version, name, outcome)
 
-    def _steps(self, before: TableState, found: Sequence[tuple[int, list[Action]]]) -> list[tuple[int, list[Action] | None]] | str:
-        """The versions to adopt one by one, or the last alone for all of them; a text where the columns are other ones."""
-        wrong = ""
-        passed = False
-        for _, actions in found:
+    def _steps(self, before: TableState, committed: Sequence[tuple[int, list[Action]]]) -> list[tuple[int, list[Action] | None]] | str:
+        """Return the versions to adopt one by one, or the last for all of them. Return the reason if the columns differ."""
+        difference = ""
+        had_difference = False
+        for _, actions in committed:
             for action in actions:
                 if "metaData" in action:
-                    wrong = _other_columns(before, action["metaData"])
-                    passed = passed or bool(wrong)
-        if wrong:
-            return wrong
-        if passed:
-            return [(found[-1][0], None)]
-        return [(version, actions) for version, actions in found]
+                    difference = _other_columns(before, action["metaData"])
+                    had_difference = had_difference or bool(difference)
+        if difference:
+            return difference
+        if had_difference:
+            return [(committed[-1][0], None)]
+        return [(version, actions) for version, actions in committed]
 
     def _block(self, key: Key, version: int, reason: str) -> PostgresError:
-        """Other columns: the table stands still."""
+        """Stop the adoption for a table whose columns were changed. Return the error."""
         name = self._engine.path(key)
         message = f'table "{name}" was altered by another writer: {reason}'
         if key not in self._blocked:
@@ -248,7 +249,7 @@ class ForeignWriters:
 
     # ---- recovery ---------------------------------------------------------------------------------------
     def recover(self, key: Key, logged: int) -> Recovered:
-        """Undoes the node's own versions above the logged one; what others committed stays, to be adopted."""
+        """Undo the node's own versions above the logged one. Keep the versions of others, to be adopted."""
         engine = self._engine
         self._moved(key)
         path = engine.path(key)
@@ -262,13 +263,13 @@ class ForeignWriters:
         table = engine.table(key)
         base, state = table.state(logged), table.state()
         after = table.undo(state, self._without_own(key, base, others), undo_mark(logged))
-        if engine.durable:  # a power failure that tears one of them would take what is committed behind it, too
+        if engine.durable:  # a torn file after a power failure would invalidate the versions committed after it, too
             for version in range(logged + 1, after.version + 1):
                 fsync.sync_version(path, version)
         return Recovered(len(others) < len(marks), others, base, after)
 
     def _without_own(self, key: Key, base: TableState, others: Sequence[int]) -> TableState:
-        """The base with what others have done to it."""
+        """Return the base with the changes of other writers."""
         if not others:
             return base
         files = base.files
@@ -277,7 +278,7 @@ class ForeignWriters:
         return replace(base, files=parquet.counted(self._engine.path(key), files))
 
     def adopt_recovered(self, key: Key, found: Recovered) -> None:
-        """Adopts what `recover` found of others; a table with other columns stays at the logged version."""
+        """Adopt the versions of others that `recover` found. A table with other columns stays at the logged version."""
         assert found.base is not None
         engine = self._engine
         with engine.commit_lock:
@@ -289,19 +290,19 @@ class ForeignWriters:
                 raise
 
     def take_back(self, key: Key, base: TableState) -> None:
-        """As recovery, in a running node: undoes own versions above `base` among which there are others', and adopts those."""
-        found = self.recover(key, base.version)
+        """Undo own versions above `base` in a running node, as recovery does, and adopt those of other writers among them."""
+        recovered = self.recover(key, base.version)
         with self._engine.commit_lock:
             self._engine.publish({key: base}, set())
-        if found.others:
-            self.adopt_recovered(key, found)
-        elif found.newest is not None:
+        if recovered.others:
+            self.adopt_recovered(key, recovered)
+        elif recovered.newest is not None:
             with self._engine.commit_lock:
-                self._engine.publish({key: found.newest}, set())
+                self._engine.publish({key: recovered.newest}, set())
 
 
 def _appends(actions: Sequence[Action]) -> bool:
-    """Whether a version only adds rows, and says how many."""
+    """Whether a version only adds rows, and has their number in its statistics."""
     if any("remove" in action or "cdc" in action for action in actions):
         return False
     added = [action["add"] for action in actions if "add" in action]
@@ -318,24 +319,24 @@ def _changes(actions: Sequence[Action]) -> bool:
 
 
 def _other_columns(state: TableState, metadata: dict[str, Any]) -> str:
-    """What is different about the columns; empty where nothing is."""
+    """Return how the columns differ, or an empty string if they do not."""
     if metadata.get("partitionColumns"):
         return f"it is partitioned by {', '.join(metadata['partitionColumns'])}"
-    now = StructType.fromJson(json.loads(metadata["schemaString"]))
+    current = StructType.fromJson(json.loads(metadata["schemaString"]))
     before = StructType.fromJson(json.loads(state.metadata["schemaString"]))
-    was = {field.name: (field.dataType, state.physical.get(field.name, field.name)) for field in before.fields}
-    physical = table_state.physical_names(now)
-    for column in now.fields:
-        known = was.pop(column.name, None)
-        if known is None:
+    expected = {field.name: (field.dataType, state.physical.get(field.name, field.name)) for field in before.fields}
+    physical = table_state.physical_names(current)
+    for column in current.fields:
+        old_column = expected.pop(column.name, None)
+        if old_column is None:
             return f'column "{column.name}" was added'
-        if known[0] != column.dataType:
+        if old_column[0] != column.dataType:
             return f'column "{column.name}" has the type {column.dataType.simpleString()}'
-        if known[1] != physical[column.name]:
+        if old_column[1] != physical[column.name]:
             return f'column "{column.name}" was replaced'
-    return f'column "{next(iter(was))}" was dropped' if was else ""
+    return f'column "{next(iter(expected))}" was dropped' if expected else ""
 
 
 def folder(table: DataPath, version: int) -> DataPath:
-    """Where the differences of an adopted version are."""
+    """Return the folder with the differences of an adopted version."""
     return table / "_headgate" / str(version)

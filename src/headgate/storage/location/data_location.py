@@ -1,17 +1,17 @@
-"""Where the tables lie, and the one way to their files: the data location is a folder of a file system or a prefix of an object store.
+"""The location of the tables and all access to their files: a folder of the local file system, or a prefix of an object store.
 
-A path below it is a `DataPath`: pathlib's of a local folder, universal_pathlib's (over fsspec) of an object store, which has the same
-names. What the two do differently is here, and nowhere else: a file that appears whole or not at all, one that must not be there yet, a
-listing, a removal. Called by all of `storage`, `backup` and `check` for files of tables; the catalog and the segments are local and not
-its business.
+A path below it is a `DataPath`: a pathlib path for a local folder; for an object store a universal_pathlib path (over fsspec), which has
+the same methods. All differences between the two are handled here: atomic creation of a file, creation only if it does not exist,
+listing, removal. Called by all of `storage`, `backup` and `check` for files of tables. The catalog and the segments are local and not
+handled here.
 
-What must hold: a file of a table is written once and never changed (but `write_whole`'s). So what was read or written once is read again
-from the local copy (`file_cache`), and an object store is asked for it once. An object store answers each request in some ten
-milliseconds: there is one request where the local file system has several calls, and several at a time where there are many files
+What must hold: a file of a table is written once and never changed (except those of `write_whole`). So a file that was read or written
+once is read from the local copy afterwards (`file_cache`), and fetched from an object store once. An object store takes some ten
+milliseconds for each request. So there is one request for what are several local calls, and many files are fetched several at a time
 (`fetch`).
 
-Traced: INSERT of one row on an object store. The driver looks whether another writer was there (1), writes the file into the cache and
-PUTs it (2), PUTs the version with If-None-Match (3). The next UPDATE of the row finds the file in the cache.
+Traced: INSERT of one row on an object store. The driver checks for another writer's version (1), writes the file into the cache and PUTs
+it (2), PUTs the version with If-None-Match (3). The next UPDATE of the row finds the file in the cache.
 """
 
 from __future__ import annotations
@@ -39,50 +39,50 @@ if TYPE_CHECKING:
 
     DataPath: TypeAlias = Path | UPath
 else:
-    DataPath = Path  # universal_pathlib takes a tenth of a second to import, and a local node has no use for it
+    DataPath = Path  # universal_pathlib takes a tenth of a second to import, and a local node does not need it
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _guards: dict[Any, Callable[[], None]] = {}
-"""By object store what says, before each request that writes or removes, that this process may."""
+"""By object store, a check called before each request that writes or removes. It raises if this process may not write."""
 
 _forsaken: dict[Any, dict[str, float]] = {}
-"""By object store the keys of files that may lie there though nobody names them, and since when: see `forsake`."""
+"""By object store, the keys of unneeded files that may exist there, with the time since when; see `forsake`."""
 _forsaken_lock = threading.Lock()
 
 CACHE_SIZE = "data_location_cache_size"
 AT_ONCE = 16
-"""Requests to an object store that wait at a time."""
+"""Number of concurrent requests to an object store."""
 A_REQUEST = 1_000
-"""Files that an object store removes with one."""
+"""Number of files that one request to an object store removes."""
 ANSWER_SECONDS = 120.0
-"""So long after a request that was not answered the store may still do it."""
+"""Time in seconds after an unanswered request in which the store may still execute it."""
 
 
 def is_local(path: DataPath) -> bool:
-    """Whether a path is one of the local file system: what is synchronized, linked and renamed."""
+    """Whether a path is in the local file system, where files can be fsynced, linked and renamed."""
     return isinstance(path, Path)
 
 
 def uri(path: DataPath) -> str:
-    """The path as Spark takes it, whatever `fs.defaultFS` says."""
+    """Return the path as a URI for Spark, independent of `fs.defaultFS`."""
     return f"file:{path}" if isinstance(path, Path) else str(path)
 
 
 def base(settings: Mapping[str, str], data_dir: Path) -> DataPath:
-    """The folder of the tables: what data_location says, else base/ in the data directory."""
+    """Return the folder of the tables: the setting data_location, or base/ in the data directory."""
     return at(settings.get("data_location", "") or str(data_dir / "base"), settings)
 
 
 def at(given: str, settings: Mapping[str, str]) -> DataPath:
-    """A path as the settings, or a running node, name it."""
+    """Return the path for a data location as the settings, or a running node, name it."""
     store = object_store.named({"data_location": given})
     return Path(given) if store is None else store.path(given, settings)
 
 
 def guard(path: DataPath, check: Callable[[], None]) -> None:
-    """From now on `check` is called before anything is written to the store of a path, or removed there; it raises to refuse that."""
+    """Call `check` before each write to or removal from the store of a path, from now on. It raises to reject that."""
     if not isinstance(path, Path):
         _guards[path.fs] = check
 
@@ -94,7 +94,7 @@ def _may_write(path: UPath) -> None:
 
 
 def open_cache(path: DataPath, folder: Path, settings: Mapping[str, str]) -> None:
-    """Has copies of the files below a path in a folder from now on; those of local files need none."""
+    """Cache the files below a path of an object store in a local folder. Local files need no cache."""
     if not isinstance(path, Path):
         size = find(CACHE_SIZE)
         assert size is not None
@@ -103,24 +103,24 @@ def open_cache(path: DataPath, folder: Path, settings: Mapping[str, str]) -> Non
 
 
 def root(path: DataPath) -> str:
-    """What stands before the path in the URIs that Spark gives: the scheme, and of an object store the bucket."""
+    """Return the prefix of the path in Spark's URIs: the scheme, and for an object store the bucket."""
     return "file:" if isinstance(path, Path) else f"{path.protocol}://{path.drive}"
 
 
 def absolute(near: DataPath, place: str) -> DataPath:
-    """The path of a URI, in the store in which another path is."""
+    """Return the path of a URI, in the same store as the path `near`."""
     if isinstance(near, Path):
         return Path(place.removeprefix("file://"))
     return near.joinuri(place)
 
 
 def inside(folder: DataPath, path: DataPath) -> str:
-    """The name of a file below a folder that it lies in."""
+    """Return the name of a file relative to the folder that contains it."""
     return str(path)[len(str(folder)) + 1 :]
 
 
 def is_inside(folder: DataPath, path: DataPath) -> bool:
-    """Whether a file lies in a folder, or below it."""
+    """Whether a file is in a folder or below it."""
     return str(path).startswith(f"{folder}/")
 
 
@@ -128,7 +128,7 @@ def is_inside(folder: DataPath, path: DataPath) -> bool:
 
 
 def local(path: DataPath) -> Path:
-    """A local file with the content of one that never changes: itself, or the copy in the cache. FileNotFoundError."""
+    """Return a local file with the content of an immutable one: itself, or its copy in the cache. Raise FileNotFoundError."""
     if isinstance(path, Path):
         return path
     with _told(path):
@@ -136,12 +136,12 @@ def local(path: DataPath) -> Path:
 
 
 def is_near(path: DataPath) -> bool:
-    """Whether a file is local, or has been fetched already."""
+    """Whether a file is local or cached."""
     return isinstance(path, Path) or file_cache.has(path.fs, path.path)
 
 
 def register_with(database: duckdb.DuckDBPyConnection, path: DataPath) -> None:
-    """Has DuckDB read files of a path's object store in parts, by their URIs."""
+    """Register a path's object store with DuckDB, which then reads parts of its files by URI."""
     if isinstance(path, Path):
         return
     protocol = path.fs.protocol
@@ -150,13 +150,13 @@ def register_with(database: duckdb.DuckDBPyConnection, path: DataPath) -> None:
 
 
 def far_name(path: DataPath) -> str:
-    """What DuckDB calls a file that it reads so."""
+    """Return the name under which DuckDB reads a file of an object store."""
     return str(path) if isinstance(path, Path) else str(path.fs.unstrip_protocol(path.path))
 
 
 @contextlib.contextmanager
 def opened(path: DataPath) -> Iterator[Any]:
-    """A file of which parts are read; one of an object store is not fetched whole, unless it has been already."""
+    """Open a file to read parts of it. A file of an object store is not fetched whole, unless it is cached."""
     if isinstance(path, Path) or file_cache.has(path.fs, path.path):
         with local(path).open("rb") as file:
             yield file
@@ -166,7 +166,7 @@ def opened(path: DataPath) -> Iterator[Any]:
 
 
 def read_text(path: DataPath) -> str:
-    """The content of a small file that may change."""
+    """Return the content of a small file that may change."""
     if isinstance(path, Path):
         return path.read_text(encoding="utf-8")
     with _told(path):
@@ -174,20 +174,20 @@ def read_text(path: DataPath) -> str:
 
 
 def fetch(paths: Iterable[DataPath]) -> None:
-    """Brings files that are about to be read into the cache, several at a time; those that are not there are passed over."""
-    wanted = [path for path in paths if not isinstance(path, Path) and not file_cache.has(path.fs, path.path)]
-    if len(wanted) < 2:
+    """Fetch files that are about to be read into the cache, several at a time. Skip those that do not exist."""
+    missing = [path for path in paths if not isinstance(path, Path) and not file_cache.has(path.fs, path.path)]
+    if len(missing) < 2:
         return
 
-    def one(path: DataPath) -> None:
+    def fetch_one(path: DataPath) -> None:
         with contextlib.suppress(FileNotFoundError):
             local(path)
 
-    together(wanted[0], one, wanted)
+    together(missing[0], fetch_one, missing)
 
 
 def has_file(path: DataPath) -> bool:
-    """Whether a file is there: one look, however many files its folder has."""
+    """Whether a file exists. Costs one lookup, regardless of the size of its folder."""
     if isinstance(path, Path):
         return path.exists()
     try:
@@ -199,17 +199,17 @@ def has_file(path: DataPath) -> bool:
 
 
 def names(folder: DataPath) -> list[str]:
-    """The names of what lies in a folder, in no order. FileNotFoundError where there is none."""
+    """Return the names of the entries of a folder, in no order. Raise FileNotFoundError if the folder does not exist."""
     if isinstance(folder, Path):
         return os.listdir(folder)  # noqa: PTH208 (a tenth of the time of iterdir)
-    found = [file.name.rstrip("/") for file in _listed(folder, folders=True) if file.name]
-    if not found:
+    entries = [file.name.rstrip("/") for file in _listed(folder, folders=True) if file.name]
+    if not entries:
         raise FileNotFoundError(2, "No such file or directory", str(folder))
-    return found
+    return entries
 
 
 def names_if_any(folder: DataPath) -> list[str]:
-    """As `names`; none where there is no folder."""
+    """Return the names as `names` does, or an empty list if the folder does not exist."""
     try:
         return names(folder)
     except FileNotFoundError:
@@ -217,31 +217,31 @@ def names_if_any(folder: DataPath) -> list[str]:
 
 
 def has_any(folder: DataPath) -> bool:
-    """Whether a folder is there, or of an object store something in it."""
+    """Whether a folder exists, or for an object store, whether it has an entry."""
     return folder.exists() if isinstance(folder, Path) else bool(names_if_any(folder))
 
 
 def below(folder: DataPath) -> Iterator[StoredFile]:
-    """All files in a folder and in its folders; one that goes meanwhile is passed over."""
+    """Yield all files in a folder and its subfolders. Skip those that are removed meanwhile."""
     if isinstance(folder, Path):
-        for place, folders, found in os.walk(folder):
-            for name in [*found, *(each for each in folders if os.path.islink(f"{place}/{each}"))]:  # noqa: PTH114 (thousands of files)
+        for place, folders, files in os.walk(folder):
+            for name in [*files, *(subfolder for subfolder in folders if os.path.islink(f"{place}/{subfolder}"))]:  # noqa: PTH114 (thousands of files)
                 path = f"{place}/{name}"
                 with contextlib.suppress(FileNotFoundError):
-                    at = os.lstat(path)
-                    yield StoredFile(path[len(str(folder)) + 1 :], at.st_size, at.st_mtime)
+                    status = os.lstat(path)
+                    yield StoredFile(path[len(str(folder)) + 1 :], status.st_size, status.st_mtime)
         return
     yield from (file for file in _listed(folder) if file.name and not file.name.endswith("/"))
 
 
 def _listed(folder: UPath, *, folders: bool = False) -> Iterator[StoredFile]:
-    """What an object store has below a folder; with `folders` only what is in it, the folders too, whose names end with a slash."""
+    """Yield the files below a folder in an object store. With `folders`, only its entries; names of folders end with a slash."""
     with _told(folder):
         yield from object_store.of(folder).listed(folder, folders=folders)
 
 
 def modified(path: DataPath) -> float:
-    """When a file was written."""
+    """Return the time at which a file was written."""
     if isinstance(path, Path):
         return path.stat().st_mtime
     with _told(path):
@@ -249,7 +249,7 @@ def modified(path: DataPath) -> float:
 
 
 def size(path: DataPath) -> int:
-    """The size of a file. FileNotFoundError."""
+    """Return the size of a file. Raise FileNotFoundError."""
     if isinstance(path, Path):
         return path.stat().st_size
     with _told(path):
@@ -260,16 +260,16 @@ def size(path: DataPath) -> int:
 
 
 def make_folder(folder: DataPath) -> None:
-    """Makes a folder, with those above; an object store has none."""
+    """Create a folder and its parents. An object store has no folders."""
     if isinstance(folder, Path):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager
 def written(path: DataPath, *, kept: bool = True) -> Iterator[Path]:
-    """Inside, the file of this path is written at the place that is given; behind, it is there whole. On an error nothing is left.
+    """Yield a local path at which the caller writes the file. After the context the file is complete. On an error it is removed.
 
-    `kept`: the node will read it itself, so the copy of a file in an object store stays in the cache.
+    `kept`: the node will read the file itself, so its copy stays in the cache if it is in an object store.
     """
     if isinstance(path, Path):
         try:
@@ -286,8 +286,8 @@ def written(path: DataPath, *, kept: bool = True) -> Iterator[Path]:
             with _told(path):
                 path.fs.put_file(str(draft), path.path)
         except BaseException:
-            if kept:  # otherwise it goes with its folder
-                _note_forsaken([path])  # the store may have it all the same
+            if kept:  # otherwise it is removed with its folder
+                _note_forsaken([path])  # the store may have written it nevertheless
             raise
         if kept:
             file_cache.keep(path.fs, path.path, draft)
@@ -296,9 +296,9 @@ def written(path: DataPath, *, kept: bool = True) -> Iterator[Path]:
 
 
 def write_new(path: DataPath, text: str, *, synced: bool = False) -> None:
-    """Writes a small file that must not be there yet; it appears whole. FileExistsError if another writer was first.
+    """Write a small file atomically if it does not exist yet. Raise FileExistsError if another writer was first.
 
-    `synced`: also after a power failure what has this name is whole; an object store's file always is.
+    `synced`: the file is complete even after a power failure. A file of an object store always is.
     """
     if isinstance(path, Path):
         draft = path.with_name(f".{path.name}.{uuid.uuid4()}.tmp")
@@ -318,24 +318,24 @@ def write_new(path: DataPath, text: str, *, synced: bool = False) -> None:
         try:
             object_store.of(path).put_if(path, content, None)
         except FileExistsError:
-            # a request that was answered too late is sent again, and meets what it has written itself
+            # the client retries a request whose answer was late, and then finds the file that it has written itself
             if _content(path) != content:
                 raise
     file_cache.put(path.fs, path.path, content)
 
 
 def _content(path: UPath) -> bytes:
-    """The content of a file that the store has just said to be there."""
+    """Return the content of a file that the store has just reported as existing."""
     try:
         return bytes(path.fs.cat_file(path.path))
-    except FileNotFoundError as error:  # it refuses what comes while another request is under way, too
+    except FileNotFoundError as error:  # the store also rejects a write while another request for the key is in progress
         raise OSError(errno.EAGAIN, "file was removed while it was written", str(path)) from error
 
 
 def write_whole(path: DataPath, text: str, modified: float | None = None) -> None:
-    """Writes a small file, in the place of what was there, durably: whoever reads it sees the one or the other.
+    """Write a small file atomically and durably, replacing an existing one. A reader sees the old or the new content.
 
-    `modified`: the time that the file shall have; those of an object store are as old as they are.
+    `modified`: the modification time to set on a local file. An object store does not allow that.
     """
     if isinstance(path, Path):
         draft = path.with_name(f".{path.name}.tmp")
@@ -353,7 +353,7 @@ def write_whole(path: DataPath, text: str, modified: float | None = None) -> Non
 
 
 def copy(path: DataPath, target: Path) -> None:
-    """Brings a file, whole, to a local place that is not there yet."""
+    """Copy a file to a local path that does not exist yet."""
     if isinstance(path, Path):
         shutil.copyfile(path, target)
         return
@@ -362,7 +362,7 @@ def copy(path: DataPath, target: Path) -> None:
 
 
 def put(file: Path, path: DataPath) -> None:
-    """Brings a local file, whole, to a place that is not there yet."""
+    """Copy a local file to a path that does not exist yet."""
     if isinstance(path, Path):
         shutil.copyfile(file, path)
         path.chmod(0o600)
@@ -373,7 +373,7 @@ def put(file: Path, path: DataPath) -> None:
 
 
 def remove(path: DataPath) -> None:
-    """Removes a file, if it is there."""
+    """Remove a file if it exists."""
     if isinstance(path, Path):
         path.unlink(missing_ok=True)
         return
@@ -384,7 +384,7 @@ def remove(path: DataPath) -> None:
 
 
 def remove_all(paths: Iterable[DataPath]) -> None:
-    """Removes files, those of an object store many with a request."""
+    """Remove files, in an object store many with each request."""
     remote = []
     for path in paths:
         if isinstance(path, Path):
@@ -398,33 +398,33 @@ def remove_all(paths: Iterable[DataPath]) -> None:
 
 
 def _remove_keys(near: UPath, keys: Sequence[str]) -> None:
-    """Removes files of a path's store by their keys."""
+    """Remove files from a path's store by their keys."""
     store = object_store.of(near)
     bucket, _ = store.split(near)
 
-    def some(wanted: Sequence[str]) -> None:
+    def remove_keys(batch: Sequence[str]) -> None:
         _may_write(near)
         try:
             with _told(near):
-                store.remove(near, wanted)
+                store.remove(near, batch)
         finally:
-            for key in wanted:
+            for key in batch:
                 file_cache.forget(near.fs, f"{bucket}/{key}")
 
-    together(near, some, [keys[first : first + A_REQUEST] for first in range(0, len(keys), A_REQUEST)])
+    together(near, remove_keys, [keys[first : first + A_REQUEST] for first in range(0, len(keys), A_REQUEST)])
 
 
 def forsake(paths: Iterable[DataPath]) -> None:
-    """Removes files that were made for nothing, of names that are never given again; what a store does not remove now goes later."""
-    given = list(paths)
+    """Remove unneeded files, whose names are never reused. If the store fails, `remove_forsaken` removes them later."""
+    unneeded = list(paths)
     try:
-        remove_all(given)
+        remove_all(unneeded)
     except (OSError, PostgresError):
-        _note_forsaken(given)
+        _note_forsaken(unneeded)
 
 
 def remove_forsaken(near: DataPath) -> None:
-    """Removes from a path's store what `forsake` could not remove, and what writes that failed may have left."""
+    """Remove from a path's store the files that `forsake` could not remove, and those that failed writes may have left."""
     if isinstance(near, Path):
         return
     until = time.monotonic() - ANSWER_SECONDS
@@ -449,9 +449,9 @@ def _key(path: UPath) -> str:
 
 
 def remove_tree(folder: DataPath, last: str = "") -> bool:
-    """Removes a folder with all that is in it, as far as that can be done; whether it is gone.
+    """Remove a folder with its content, as far as possible. Return whether it is gone.
 
-    `last`: a folder in it by which it is known what the whole is; it goes when the rest has gone.
+    `last`: a subfolder that identifies the folder. It is removed after the rest.
     """
     if isinstance(folder, Path):
         if last and folder.is_dir() and not folder.is_symlink():
@@ -461,9 +461,9 @@ def remove_tree(folder: DataPath, last: str = "") -> bool:
         return not os.path.lexists(folder)
     _may_write(folder)
     try:
-        found, key = [file.name for file in _listed(folder)], _key(folder)
-        later = [name for name in found if last and name.startswith(f"{last}/")]
-        for names in ([name for name in found if name not in set(later)], later):
+        files, key = [file.name for file in _listed(folder)], _key(folder)
+        later = [name for name in files if last and name.startswith(f"{last}/")]
+        for names in ([name for name in files if name not in set(later)], later):
             _remove_keys(folder, [f"{key}/{name}" for name in names])
     except (OSError, PostgresError):
         return False
@@ -479,20 +479,20 @@ def _remove_local(path: Path) -> None:
 
 
 def move(folder: DataPath, target: DataPath) -> DataPath:
-    """Moves a folder to a place where nothing is yet. Where it is now.
+    """Move a folder to a path that does not exist yet. Return the new path.
 
-    An object store copies its files; none goes before all are there, so that a crash parts no table.
+    In an object store the files are copied. None is removed before all are copied, so that a crash does not split a table.
     """
     if isinstance(folder, Path) and isinstance(target, Path):
         target.parent.mkdir(exist_ok=True)
         return folder.rename(target)
 
-    def one(file: StoredFile) -> None:
+    def copy_one(file: StoredFile) -> None:
         _may_write(folder)  # type: ignore[arg-type]
         with _told(folder):
             folder.fs.copy(str((folder / file.name).path), str((target / file.name).path))  # type: ignore[union-attr]
 
-    together(folder, one, below(folder))
+    together(folder, copy_one, below(folder))
     remove_tree(folder)
     return target
 
@@ -501,12 +501,12 @@ def move(folder: DataPath, target: DataPath) -> DataPath:
 
 
 def together(near: DataPath, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-    """Does something with each of several things, some at a time where `near` lies in an object store; the results in their order."""
-    given = list(items)
-    if isinstance(near, Path) or len(given) < 2:
-        return [work(each) for each in given]
-    with ThreadPoolExecutor(min(AT_ONCE, len(given)), "data location") as pool:
-        return list(pool.map(work, given))
+    """Call `work` for each item, several at a time if `near` is in an object store. Return the results in the order of the items."""
+    all_items = list(items)
+    if isinstance(near, Path) or len(all_items) < 2:
+        return [work(item) for item in all_items]
+    with ThreadPoolExecutor(min(AT_ONCE, len(all_items)), "data location") as pool:
+        return list(pool.map(work, all_items))
 
 
 def _download(path: UPath, target: Path) -> None:
@@ -515,11 +515,11 @@ def _download(path: UPath, target: Path) -> None:
 
 @contextlib.contextmanager
 def _told(path: DataPath) -> Iterator[None]:
-    """What the store's client raises beside OSErrors becomes 58030: no connection, no answer, no credentials."""
+    """Convert exceptions of the store's client other than OSError to 58030: no connection, no answer, no credentials."""
     try:
         yield
     except (OSError, PostgresError):
         raise
     except Exception as error:
-        first = str(error).partition("\n")[0]  # obstore's go on with what it looks like inside
+        first = str(error).partition("\n")[0]  # the further lines of obstore's messages show its internals
         raise PostgresError("58030", f'could not reach "{path}": {first}') from error

@@ -1,8 +1,8 @@
-"""Which transactions of sessions read as of their begin (REPEATABLE READ, SERIALIZABLE), and since when.
+"""The sessions' transactions that read as of their begin (REPEATABLE READ, SERIALIZABLE), and the time of their snapshots.
 
-`Isolation` is the engine's. A session takes such a snapshot inside `noted`; `compaction` holds `lock` from the moment in which it asks for
-the youngest until it has committed. What must hold: no session takes a snapshot in between. Who has both takes `lock` before the commit
-lock. Transactions that never write (comparison, check, backup) are not noted.
+The engine has one `Isolation`. A session takes such a snapshot inside `noted`. `compaction` holds `lock` from its query for the youngest
+snapshot until it has committed. What must hold: no session takes a snapshot in between. A thread that needs both acquires `lock` before the
+commit lock. Transactions that never write (comparison, check, backup) are not noted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 
 class Isolation:
-    """See the module."""
+    """The register of these transactions (see the module)."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -23,15 +23,15 @@ class Isolation:
 
     @contextmanager
     def noted(self, transaction: object) -> Iterator[None]:
-        """Note a transaction that takes its snapshot inside."""
+        """Note a transaction that takes its snapshot inside the context."""
         with self.lock:
             self._since[id(transaction)] = time.monotonic()
             yield
 
     def ended(self, transaction: object) -> None:
-        """Forget a transaction, whether it was noted or not."""
+        """Remove a transaction from the register, if it is there."""
         self._since.pop(id(transaction), None)
 
     def youngest(self) -> float:
-        """Return for how many seconds the youngest has had its snapshot; infinite if there is none. `lock` is held."""
+        """Return the age in seconds of the youngest snapshot, infinity if there is none. The caller holds `lock`."""
         return time.monotonic() - max(list(self._since.values()), default=-math.inf)

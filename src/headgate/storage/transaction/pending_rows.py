@@ -1,18 +1,18 @@
 """Rows that a transaction has added and not yet written, so that many transactions can add rows to one table at the same time.
 
-`Transaction.add_later` puts them here instead of taking the table's write lock; unique keys are claimed for them (`lock`). A transaction
-writes them when it takes the lock of any table, so that the log has its writes in the order of its statements: at its commit, or before
-where it changes rows, sends a message or the catalog changes.
+`Transaction.add_later` stores rows here instead of acquiring the table's write lock; their unique keys are claimed (`lock`). A transaction
+writes them when it acquires the lock of any table, so that the log has its writes in the order of its statements. That is at its commit, or
+before it changes rows, sends a message or changes the catalog.
 
-    claimed    `claim` said yes: nobody else adds these keys before this transaction ends, and their absence has been looked up
+    claimed    `claim` returned True: no other transaction adds these keys before this one ends, and they were not in the table
     pending    `add`: kept here, read by this transaction's own SELECTs
     written    `settle`: the lock is held, the rows are a version of the Delta table
 
-Traced: A: BEGIN; INSERT 1 (pending). B: BEGIN; INSERT 2 (pending); COMMIT takes the lock, writes version 8, logs it. A: COMMIT takes the
-lock, sees that the table has changed since its keys were looked up, looks them up again, writes version 9, logs it.
+Traced: A: BEGIN; INSERT 1 (pending). B: BEGIN; INSERT 2 (pending); COMMIT acquires the lock, writes version 8, logs it. A: COMMIT acquires
+the lock, finds that the table has changed since it looked up its keys, looks them up again, writes version 9, logs it.
 
-What must hold: who adds keys without a claim (an apply worker, UPDATE of a key) waits for the claims of others first, or is found at
-`settle`, which then raises 23505.
+What must hold: a transaction that adds keys without a claim (an apply worker, UPDATE of a key) first waits for the claims of others.
+Otherwise `settle` finds its keys and raises 23505.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Check = Callable[[pa.Table], None]
 
 @dataclass(frozen=True)
 class PendingInsert:
-    """Rows of one INSERT: `state` is the one in which their keys were looked up by `check`; `seen`, `xid` as in `TableWrite`."""
+    """The rows of one INSERT. `check` looked up their keys in `state`; `seen`, `xid` as in `TableWrite`."""
 
     relation: Any
     rows: pa.Table
@@ -48,12 +48,12 @@ class PendingInsert:
 
     @property
     def key(self) -> Key:
-        """The table."""
+        """Return the table's key."""
         return (self.relation.database, self.relation.oid)
 
 
 Saved = tuple[tuple[PendingInsert, ...], int, int]
-"""Pending rows, how many there are, and their bytes."""
+"""Pending rows, their number, and their size in bytes."""
 
 
 class PendingRows:
@@ -66,14 +66,14 @@ class PendingRows:
 
     @property
     def added(self) -> int:
-        """How many rows have been added, those that are written or taken back by now too."""
+        """Return how many rows have been added, including those that were written or rolled back since."""
         return self._added
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
     def add(self, added: PendingInsert) -> None:
-        """Keeps rows; writes all of them where they are many."""
+        """Keep rows. Write all pending rows if they exceed `SMALL_ROWS` or `SMALL_BYTES`."""
         self._all += (added,)
         self._added += added.rows.num_rows
         self._rows, self._bytes = self._rows + added.rows.num_rows, self._bytes + added.rows.nbytes
@@ -81,36 +81,36 @@ class PendingRows:
             self.settle()
 
     def has(self, key: Key) -> bool:
-        """Whether a table has some."""
-        return any(each.key == key for each in self._all)
+        """Whether a table has pending rows."""
+        return any(insert.key == key for insert in self._all)
 
     def of(self, key: Key) -> list[pa.Table]:
-        """The rows of a table."""
-        return [each.rows for each in self._all if each.key == key]
+        """Return the pending rows of a table."""
+        return [insert.rows for insert in self._all if insert.key == key]
 
     def saved(self) -> Saved:
-        """What there is now, for `restore`."""
+        """Return the current content, for `restore`."""
         return self._all, self._rows, self._bytes
 
     def restore(self, saved: Saved) -> None:
-        """Makes it what it was: later rows are forgotten, rows that were written since are pending again."""
+        """Restore a saved content: later rows are discarded, rows that were written since are pending again."""
         self._all, self._rows, self._bytes = saved
 
     def settle(self) -> None:
-        """Writes the rows, each table under its lock. 23505 where a key has been added meanwhile by somebody who did not ask.
+        """Write the rows, each table under its lock. Raise 23505 if a key has been added meanwhile by a writer without a claim.
 
-        The locks are taken in the order of the tables, so that two that commit at the same time are no deadlock. Rows that were added in
-        a row are one write, unless something was logged in between: each is published as the catalog was when its statement ran.
+        The locks are acquired in the order of the tables, so that two concurrent commits do not deadlock. Consecutive inserts are one write
+        unless something was logged in between: each is published with the catalog as it was when its statement ran.
         """
         waiting = self._all
         self.restore(((), 0, 0))
-        for _, relation in sorted({one.key: one.relation for one in waiting}.items(), key=lambda item: item[0]):
+        for _, relation in sorted({insert.key: insert.relation for insert in waiting}.items(), key=lambda item: item[0]):
             self._transaction.lock(relation)
-        for (key, made), each in itertools.groupby(waiting, lambda one: (one.key, (one.seen, one.xid))):
-            group = list(each)
+        for (key, origin), inserts in itertools.groupby(waiting, lambda insert: (insert.key, (insert.seen, insert.xid))):
+            group = list(inserts)
             visible = self._transaction.engine.visible[key].state
-            for one in group:
-                if one.state is not visible:
-                    one.check(one.rows)
-            rows = pa.concat_tables([one.rows for one in group])
-            self._transaction.append_pending(group[-1].relation, rows, made)
+            for insert in group:
+                if insert.state is not visible:
+                    insert.check(insert.rows)
+            rows = pa.concat_tables([insert.rows for insert in group])
+            self._transaction.append_pending(group[-1].relation, rows, origin)

@@ -1,15 +1,14 @@
-"""What a transaction has staged for one table: files that lie in the table's folder and that no Delta version names yet.
+"""The staged writes of a transaction to one table: files in the table's folder that no Delta version names yet.
 
-A statement that writes makes files and hands the actions that would put them into the table to `StagedTable.with_actions`; nothing is
-committed. The transaction reads its own writes from `state` (Delta's reader takes any list of files); ROLLBACK forgets it, COMMIT makes one
-Delta version of all of it (`actions`). Used by `uncommitted` and `transaction`; `intent` and
-`prepared` keep the actions over a restart.
+A statement writes files and passes the actions that would add them to the table to `StagedTable.with_actions`. Nothing is committed. The
+transaction reads its own writes from `state` (Delta's reader accepts any list of files). ROLLBACK discards it, COMMIT makes one Delta
+version of all its actions (`actions`). Used by `uncommitted` and `transaction`; `intent` and `prepared` store the actions across a restart.
 
 Traced: t is at version 7 with file A. `INSERT` writes B: state (A, B), actions: add B. `DELETE` of a row of A and of one of B: state
 (A with a vector, B with a vector), change file C; actions: remove A, add A with its vector, add B with its vector, cdc C. As the version
-has a change file now, readers of Delta's change feed look at nothing else: the rows that B brought get a change file too (`whole`).
+now has a change file, readers of Delta's change feed ignore its other files: the rows of B get a change file too (`whole`).
 
-Never changed: a savepoint keeps the one that was, and going back is taking that again.
+Instances are immutable: a savepoint keeps the earlier one, and rolling back uses it again.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from headgate.storage.delta.table_state import TableState, same_file
 from headgate.storage.transaction.log import WrittenFile
 
 Copy = Callable[[Action, str], Action]
-"""Writes the rows of an `add` action as a change file, all of one kind ('insert': also those that its vector deletes); the `cdc` action."""
+"""A function that writes the rows of an `add` action, also deleted ones for 'insert', to a change file of one kind. Returns `cdc`."""
 
 
 @dataclass(frozen=True)
 class StagedTable:
-    """`base`: the committed state; `state`: that with what is staged. `changes`: the `cdc` actions.
+    """The state of a table with staged writes. `base`: the committed state; `state`: with the writes. `changes`: the `cdc` actions.
 
-    `silent`: paths of files of `base` that were replaced without a change of rows; `emptied`: the `add` actions of files that a
-    TRUNCATE took out, as they were then.
+    `silent`: paths of `base` files that were replaced without a change of rows. `emptied`: the `add` actions of files that a TRUNCATE
+    removed, as they were then.
     """
 
     base: TableState
@@ -41,7 +40,7 @@ class StagedTable:
 
     @classmethod
     def of(cls, state: TableState) -> StagedTable:
-        """A table to which nothing has been written yet."""
+        """Return a table without staged writes."""
         return cls(state, state)
 
     @property
@@ -51,61 +50,63 @@ class StagedTable:
 
     @property
     def growth(self) -> int:
-        """How many rows more than before there are, from the statistics of the files that come and go."""
+        """Return by how many rows the table grows, from the statistics of the added and removed files."""
         before, after = self.base.files, self.state.files
         gone = sum(rows(add) for path, add in before.items() if not same_file(add, after.get(path)))
         return sum(rows(add) for path, add in after.items() if not same_file(add, before.get(path))) - gone
 
     @property
     def is_altered(self) -> bool:
-        """Whether the columns are other ones."""
+        """Whether the columns have changed."""
         return self.state.metadata is not self.base.metadata
 
     def with_actions(self, state: TableState, actions: Sequence[Action]) -> StagedTable:
-        """With one more write; `state`: the table after it."""
-        changes = tuple(a for a in actions if "cdc" in a)
-        put_back = {a["add"]["path"] for a in actions if "add" in a}
-        removed = [(a["remove"]["path"], a["remove"]["dataChange"]) for a in actions if "remove" in a]
-        silent = frozenset(path for path, changed in removed if not changed)
-        # only a TRUNCATE takes files out without saying in change files which rows went
-        whole = () if changes else tuple(self.state.files[path] for path, changed in removed if changed and path not in put_back)
+        """Return the table with one more write; `state`: the table after it."""
+        changes = tuple(action for action in actions if "cdc" in action)
+        put_back = {action["add"]["path"] for action in actions if "add" in action}
+        removed = [(action["remove"]["path"], action["remove"]["dataChange"]) for action in actions if "remove" in action]
+        silent = frozenset(path for path, data_change in removed if not data_change)
+        # only a TRUNCATE removes files without change files for their rows
+        emptied = () if changes else tuple(self.state.files[path] for path, data_change in removed if data_change and path not in put_back)
         return replace(
-            self, state=state, changes=self.changes + changes, silent=self.silent | silent, emptied=self.emptied + whole
+            self, state=state, changes=self.changes + changes, silent=self.silent | silent, emptied=self.emptied + emptied
         )  # fmt: skip
 
     def whole(self, written: Mapping[int, Sequence[WrittenFile]], copy: Copy) -> tuple[StagedTable, dict[int, tuple[WrittenFile, ...]]]:
-        """With change files for all changes where there are some, and the files in which each write's changes stay.
+        """Return the table with change files for all changes if there are any, and the files that keep each write's changes.
 
-        `written`: the files of each write by its number. Those of a write that only inserted are data files; they do where the version
-        names them and has no change files.
+        `written`: the files of each write by its number. The files of a write that only inserted are data files. They suffice if the
+        version names them and has no change files.
         """
-        if not self.changes and all(each.paired or each.path in self.state.files for files in written.values() for each in files):
+        if not self.changes and all(file.paired or file.path in self.state.files for files in written.values() for file in files):
             return self, {number: tuple(files) for number, files in written.items()}
-        made: list[Action] = []
+        copies: list[Action] = []
 
-        def kept(each: WrittenFile) -> WrittenFile:
-            if each.paired:
-                return each
-            made.append(copy({"path": each.path}, "insert"))
-            return WrittenFile(made[-1]["cdc"]["path"], made[-1]["cdc"]["size"], each.rows, paired=True)
+        def change_file(file: WrittenFile) -> WrittenFile:
+            if file.paired:
+                return file
+            copies.append(copy({"path": file.path}, "insert"))
+            return WrittenFile(copies[-1]["cdc"]["path"], copies[-1]["cdc"]["size"], file.rows, paired=True)
 
-        found = {number: tuple(kept(each) for each in files) for number, files in written.items()}
-        made += [copy(add, "delete") for add in self.emptied]
-        return replace(self, changes=self.changes + tuple(made)), found
+        files_of = {number: tuple(change_file(file) for file in files) for number, files in written.items()}
+        copies += [copy(add, "delete") for add in self.emptied]
+        return replace(self, changes=self.changes + tuple(copies)), files_of
 
     def actions(self) -> list[Action]:
-        """The actions of the one version that takes the table from `base` to `state`."""
+        """Return the actions of the one version that takes the table from `base` to `state`."""
         before, after = self.base.files, self.state.files
-        found: list[Action] = []
+        actions: list[Action] = []
         if self.is_altered:
-            found += [{"metaData": self.state.metadata}, {"protocol": self.state.protocol}]
-        found += [removal(add, data_change=path not in self.silent) for path, add in before.items() if not same_file(add, after.get(path))]
-        found += [{"add": add} for path, add in after.items() if not same_file(add, before.get(path))]
-        return found + list(self.changes)
+            actions += [{"metaData": self.state.metadata}, {"protocol": self.state.protocol}]
+        actions += [
+            removal(add, data_change=path not in self.silent) for path, add in before.items() if not same_file(add, after.get(path))
+        ]
+        actions += [{"add": add} for path, add in after.items() if not same_file(add, before.get(path))]
+        return actions + list(self.changes)
 
 
 def repeated(base: TableState, state: TableState, actions: Sequence[Action]) -> StagedTable:
-    """What was staged, from its actions: after a restart."""
-    changes = tuple(a for a in actions if "cdc" in a)
-    silent = frozenset(a["remove"]["path"] for a in actions if "remove" in a and not a["remove"]["dataChange"])
+    """Return the staged table as its actions describe it, after a restart."""
+    changes = tuple(action for action in actions if "cdc" in action)
+    silent = frozenset(action["remove"]["path"] for action in actions if "remove" in action and not action["remove"]["dataChange"])
     return StagedTable(base, state, changes, silent)
