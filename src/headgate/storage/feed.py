@@ -1,16 +1,16 @@
-"""The change feed of a table: what given writes of the log changed, as a changes frame.
+"""The change feed of a table: it returns the changes of given writes of the log as a changes frame.
 
-A changes frame has the columns ``commit_lsn bigint, seq bigint, position bigint, op string, old struct, new struct``: `op` is I, U
-or D, the structs have the relation's columns in storage types (`old` NULL for I, `new` NULL for D); a transaction's changes are
-ordered by (seq, position), and the LSN of a change is ``write.lsn + 8 * position``.
+A changes frame has the columns ``commit_lsn bigint, seq bigint, position bigint, op string, old struct, new struct``. `op` is I, U or D.
+The structs have the relation's columns in storage types (`old` NULL for I, `new` NULL for D). A transaction's changes are ordered by (seq,
+position), and the LSN of a change is ``write.lsn + 8 * position``.
 
-The feed does not use Delta's own reader of change data, which costs 10-20 ms a version and has no order, and knows no statements: the
-log names the files that hold a write's changes (of a version that another writer made, its small JSON: `cdc` files where there are any,
-else the `add` files, rows of an insert), and the rows of a file are in the statement's order, a preimage directly before its postimage.
-Many small versions are read by the driver with
-pyarrow into one frame; large ones by Spark, a task per file, so that a pair is never cut.
+The feed does not use Delta's own reader of change data, which costs 10-20 ms a version, has no order, and does not know statements. The log
+names the files that hold a write's changes. For another writer's version, its small JSON names them: the `cdc` files if there are any,
+otherwise the `add` files, whose rows are inserts. The rows of a file have the statement's order, each preimage directly before its
+postimage. The driver reads many small versions with pyarrow into one frame. Spark reads large ones, one task per file, so that a pair is
+never split.
 
-Called by `publisher`. Changes nothing.
+Called by `publisher`. It changes nothing.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     from headgate.catalog.relation.relation import Relation
 
 SMALL_BYTES = 8 << 20
-"""Versions whose files together are no larger than this are read by the driver."""
+"""Limit in bytes: versions whose files together are no larger are read by the driver."""
 SMALL_CHANGES = 5_000
-"""With more changes than this a frame is not a local relation: Spark's optimizer evaluates those row by row, uncompiled."""
+"""Limit of changes in a local relation. Spark's optimizer evaluates those row by row, uncompiled."""
 PIECE_ROWS = 32_768
-"""Rows of a file of changes that are read at a time."""
+"""Number of rows of a change file that are read at a time."""
 ALL_GROUPS = 1 << 30
 
 _WITH_ROWS = ("write", "foreign")
 _GLOBS = re.compile(r"([\\{}\[\]*?])")
-"""What Spark takes for a pattern in the path of a file."""
+"""Characters that Spark interprets as a pattern in a file's path."""
 
 
 @dataclass(frozen=True)
 class ChangeFile:
-    """A file that holds changes: `first` is the position of its first row in the write; `paired` files have a `_change_type`."""
+    """A file that holds changes. `first`: the position of its first row in the write. A `paired` file has a `_change_type`."""
 
     path: DataPath
     size: int
@@ -71,7 +71,7 @@ class ChangeFile:
 
 @dataclass(frozen=True)
 class Cut:
-    """The row groups of a file of changes from `first` up to `end`, which is not included."""
+    """The row groups of a change file from `first` up to, not including, `end`."""
 
     file: ChangeFile
     first: int
@@ -79,7 +79,7 @@ class Cut:
 
 
 def schema(relation: Relation) -> StructType:
-    """The schema of a relation's changes frame."""
+    """Return the schema of a relation's changes frame."""
     row = columns(relation)
     return StructType(
         [
@@ -94,32 +94,32 @@ def schema(relation: Relation) -> StructType:
 
 
 def changes(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> DataFrame:
-    """The changes frame of a relation's writes (truncates and messages hold no rows and are passed over), not sorted.
+    """Return the changes frame of a relation's writes, not sorted. Truncates and messages hold no rows and are skipped.
 
-    `relation` describes the columns as of these writes. Raises 58P01 when a file is no longer there.
+    `relation` describes the columns as of these writes. Raise 58P01 if a file no longer exists.
     """
     writes = [write for write in writes if write.kind in _WITH_ROWS]
     files = list(_files(engine, relation, writes))
     # columns do not change between writes that one description of the relation fits
     physical = _physical(engine, relation, writes[0]) if writes else {}
-    if sum(f.size for f in files) <= SMALL_BYTES and sum(write.changes for write in writes) <= SMALL_CHANGES:
+    if sum(file.size for file in files) <= SMALL_BYTES and sum(write.changes for write in writes) <= SMALL_CHANGES:
         return local_frame(engine.spark, _read_small(relation, files, physical), schema(relation))
     frames = []
     for paired in (False, True):
-        chosen = [f for f in files if f.paired == paired]
+        chosen = [file for file in files if file.paired == paired]
         if chosen:
             frames.append(_read_large(engine, relation, chosen, physical, paired=paired))
     frame = frames[0]
-    for other in frames[1:]:
-        frame = frame.unionByName(other)
+    for more in frames[1:]:
+        frame = frame.unionByName(more)
     return frame
 
 
 def small(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> pa.Table | None:
-    """As `changes`, as an Arrow table read by the driver without a Spark job; None where the writes are too large for that."""
+    """Return the changes as an Arrow table that the driver reads without a Spark job, or None if the writes are too large for that."""
     writes = [write for write in writes if write.kind in _WITH_ROWS]
     files = list(_files(engine, relation, writes))
-    if sum(f.size for f in files) > SMALL_BYTES:
+    if sum(file.size for file in files) > SMALL_BYTES:
         return None
     return _read_small(relation, files, _physical(engine, relation, writes[0]) if writes else {})
 
@@ -138,78 +138,78 @@ class WriteFiles:
     relation: Relation
     files: tuple[ChangeFile, ...]
     physical: Mapping[str, str]
-    """The names in the files by column name."""
+    """The column names in the files, by column name."""
 
     @classmethod
     def of(cls, engine: Engine, relation: Relation, write: TableWrite) -> WriteFiles:
-        """Return the files of a write. `relation` describes the columns as of the write. Raise 58P01 if a file is no longer there."""
+        """Return the files of a write. `relation` describes the columns as of the write. Raise 58P01 if a file no longer exists."""
         return cls(relation, tuple(_files(engine, relation, [write])), _physical(engine, relation, write))
 
     def cuts(self) -> list[Cut]:
         """Return the row groups of the files, in the order of the positions, from the files' footers."""
-        found = []
+        cuts = []
         for file in self.files:
             with data_location.opened(file.path) as data:
                 groups = pq.read_metadata(data).num_row_groups
-            found += [Cut(file, group, group + 1) for group in range(groups)]
-        return found
+            cuts += [Cut(file, group, group + 1) for group in range(groups)]
+        return cuts
 
     def pieces(self, cut: Cut) -> Iterator[pa.Table]:
         """Yield the changes of a part of a file, at most `PIECE_ROWS` rows at a time, in the order of their positions.
 
         An update is in the part that has its old row: a row group can end between the two.
         """
-        row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in self.relation.columns])
+        row = pa.schema([(column.name, arrow_type(column.type_oid, column.typmod)) for column in self.relation.columns])
         physical, file = dict(self.physical), cut.file
 
         def arranged(first: int, rows: pa.Table) -> pa.Table:
             return _arrange(replace(file, first=file.first + first), _structs(file, rows, row, physical))
 
         with parquet.opened(file.path) as data:
-            held = set(data.schema_arrow.names)
-            columns = [name for name in [*physical.values(), CHANGE] if name in held]
+            existing = set(data.schema_arrow.names)
+            columns = [name for name in [*physical.values(), CHANGE] if name in existing]
             end = min(cut.end, data.num_row_groups)
-            at, rest = sum(data.metadata.row_group(group).num_rows for group in range(cut.first)), None
+            index, rest = sum(data.metadata.row_group(group).num_rows for group in range(cut.first)), None
             is_first = file.paired and cut.first > 0
             for batch in data.iter_batches(PIECE_ROWS, row_groups=[*range(cut.first, end)], columns=columns):
                 table = pa.Table.from_batches([batch])
                 if is_first and table.num_rows and table[CHANGE][0].as_py() == "update_postimage":
-                    table, at = table.slice(1), at + 1
+                    table, index = table.slice(1), index + 1
                 is_first = False
                 if rest is not None:
                     table = pa.concat_tables([rest, table]).combine_chunks()
-                whole = table.num_rows
-                if file.paired and whole and table[CHANGE][-1].as_py() == "update_preimage":
-                    whole -= 1
-                rest = table.slice(whole) if whole < table.num_rows else None
-                if whole:
-                    yield arranged(at, table.slice(0, whole))
-                at += whole
+                complete = table.num_rows
+                if file.paired and complete and table[CHANGE][-1].as_py() == "update_preimage":
+                    complete -= 1
+                rest = table.slice(complete) if complete < table.num_rows else None
+                if complete:
+                    yield arranged(index, table.slice(0, complete))
+                index += complete
             if rest is not None and end < data.num_row_groups:
                 last = next(data.iter_batches(1, row_groups=[end], columns=columns))
-                yield arranged(at, pa.concat_tables([rest, pa.Table.from_batches([last])]).combine_chunks())
+                yield arranged(index, pa.concat_tables([rest, pa.Table.from_batches([last])]).combine_chunks())
 
 
 def of_rows(relation: Relation, rows: pa.Table) -> pa.Table:
-    """The changes that change rows in memory tell (`change_file`)."""
-    row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
+    """Return the changes that change rows in memory describe (`change_file`): position, op, old, new."""
+    row = pa.schema([(column.name, arrow_type(column.type_oid, column.typmod)) for column in relation.columns])
     arrays = [array_column.of_file(buffers.whole(rows[column.name]), column.type) for column in row]
     structs = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else _empty_structs(rows.num_rows)
     return arrange(structs, buffers.whole(rows[CHANGE]), 0)
 
 
 def _physical(engine: Engine, relation: Relation, write: TableWrite) -> dict[str, str]:
-    """Names in the files of a write by column name."""
+    """Return the column names in the files of a write, by column name."""
     if write.files is not None:
-        return {c.name: (write.physical or {}).get(c.name, c.name) for c in relation.columns}
+        return {column.name: (write.physical or {}).get(column.name, column.name) for column in relation.columns}
     version = write.version
     key = (relation.database, relation.oid)
     shown = engine.visible.get(key)
     if shown is not None and version >= shown.state.altered:
-        named = shown.state.physical
+        physical = shown.state.physical
     else:
-        named = engine.table(key).state(version).physical
-    return {c.name: named.get(c.name, c.name) for c in relation.columns}
+        physical = engine.table(key).state(version).physical
+    return {column.name: physical.get(column.name, column.name) for column in relation.columns}
 
 
 def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> Iterator[ChangeFile]:
@@ -220,19 +220,19 @@ def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> 
             continue
         first = 0
         if write.files is not None:
-            for each in write.files:
-                yield ChangeFile(path / unquote(each.path), each.size, int(write.commit_lsn), write.seq, first, each.paired)
-                first += each.rows
+            for file in write.files:
+                yield ChangeFile(path / unquote(file.path), file.size, int(write.commit_lsn), write.seq, first, file.paired)
+                first += file.rows
             continue
         try:
             actions = delta_log.read_version(path, write.version)
         except FileNotFoundError as error:
             raise PostgresError("58P01", f"version {write.version} of relation {relation.oid} is no longer there") from error
-        named = [a["cdc"] for a in actions if "cdc" in a]
-        paired = bool(named)
-        if not named:
-            named = [a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)]
-        for file in sorted(named, key=file_action.order):
+        actions_of_files = [action["cdc"] for action in actions if "cdc" in action]
+        paired = bool(actions_of_files)
+        if not actions_of_files:
+            actions_of_files = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
+        for file in sorted(actions_of_files, key=file_action.order):
             full = path / unquote(file["path"])
             rows = pq.read_metadata(data_location.local(full)).num_rows if paired else file_action.records(file)
             yield ChangeFile(full, file["size"], int(write.commit_lsn), write.seq, first, paired)
@@ -240,30 +240,30 @@ def _files(engine: Engine, relation: Relation, writes: Iterable[TableWrite]) -> 
 
 
 def _written_down(folder: DataPath, write: TableWrite) -> Iterator[ChangeFile]:
-    """The files of another writer's version (`version_difference`)."""
-    found = [file for file in data_location.below(folder) if re.fullmatch(r"part-.*\.parquet", file.name)]
-    files = sorted(found, key=lambda file: file_action.order({"path": file.name}))
+    """Yield the change files of another writer's version (`version_difference`)."""
+    parts = [file for file in data_location.below(folder) if re.fullmatch(r"part-.*\.parquet", file.name)]
+    files = sorted(parts, key=lambda file: file_action.order({"path": file.name}))
     if not files:
         raise PostgresError("58P01", f"version {write.version} of relation {write.relation} is no longer there")
     first = 0
     for file in files:
-        place = folder / file.name
-        yield ChangeFile(place, file.size, int(write.commit_lsn), write.seq, first, True)
-        first += pq.read_metadata(data_location.local(place)).num_rows
+        path = folder / file.name
+        yield ChangeFile(path, file.size, int(write.commit_lsn), write.seq, first, True)
+        first += pq.read_metadata(data_location.local(path)).num_rows
 
 
 # small versions: by the driver
 
 
 def _read_small(relation: Relation, files: Sequence[ChangeFile], physical: dict[str, str]) -> pa.Table:
-    row = pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
-    data_location.fetch(f.path for f in files)
-    parts = [_arrange(f, _read_file(f, row, physical)) for f in files]
+    row = pa.schema([(column.name, arrow_type(column.type_oid, column.typmod)) for column in relation.columns])
+    data_location.fetch(file.path for file in files)
+    parts = [_arrange(file, _read_file(file, row, physical)) for file in files]
     return pa.concat_tables(parts) if parts else arrow_schema(row).empty_table()
 
 
 def arrow_schema(row: pa.Schema) -> pa.Schema:
-    """The Arrow schema of a changes frame whose relation has the columns `row`."""
+    """Return the Arrow schema of a changes frame whose relation has the columns `row`."""
     struct = pa.struct(list(row))
     return pa.schema(
         [
@@ -278,17 +278,17 @@ def arrow_schema(row: pa.Schema) -> pa.Schema:
 
 
 def _read_file(file: ChangeFile, row: pa.Schema, physical: dict[str, str]) -> tuple[pa.StructArray, pa.Array | None]:
-    """The rows of a file as structs of the relation's columns, and their `_change_type`."""
+    """Return the rows of a file as structs of the relation's columns, and their `_change_type`."""
     with parquet.opened(file.path) as data:
         return _structs(file, data.read(), row, physical)
 
 
 def _structs(file: ChangeFile, table: pa.Table, row: pa.Schema, physical: dict[str, str]) -> tuple[pa.StructArray, pa.Array | None]:
-    held = set(table.column_names)
+    existing = set(table.column_names)
     arrays = []
     for column in row:
         name = physical[column.name]
-        value = buffers.whole(table[name]) if name in held else pa.nulls(table.num_rows, column.type)
+        value = buffers.whole(table[name]) if name in existing else pa.nulls(table.num_rows, column.type)
         arrays.append(array_column.of_file(value, column.type))
     rows = pa.StructArray.from_arrays(arrays, fields=list(row)) if arrays else _empty_structs(table.num_rows)
     if not file.paired:
@@ -311,24 +311,24 @@ def _arrange(file: ChangeFile, read: tuple[pa.StructArray, pa.Array | None]) -> 
 
 
 def _constant(value: int, rows: int, kinds: pa.Array | None) -> pa.Array:
-    kept = rows if kinds is None else rows - pc.sum(pc.equal(kinds, "update_postimage")).as_py() if rows else 0
-    return pa.array(np.full(kept, value, np.int64))
+    count = rows if kinds is None else rows - pc.sum(pc.equal(kinds, "update_postimage")).as_py() if rows else 0
+    return pa.array(np.full(count, value, np.int64))
 
 
 def arrange(rows: pa.StructArray, kinds: pa.Array | None, first: int) -> pa.Table:
-    """(position, op, old, new) of consecutive rows of one file; each preimage must be followed by its postimage."""
+    """Return (position, op, old, new) of consecutive rows of one file. Each preimage must be followed by its postimage."""
     count = len(rows)
     if kinds is None:
         positions = np.arange(first, first + count, dtype=np.int64)
         nothing = pa.nulls(count, rows.type)
         return pa.table({"position": positions, "op": pa.array(["I"] * count, pa.string()), "old": nothing, "new": rows})
-    kept = np.flatnonzero(~np.asarray(pc.equal(kinds, "update_postimage")))
-    kind = kinds.take(pa.array(kept))
+    starts = np.flatnonzero(~np.asarray(pc.equal(kinds, "update_postimage")))
+    kind = kinds.take(pa.array(starts))
     inserted, updated = np.asarray(pc.equal(kind, "insert")), np.asarray(pc.equal(kind, "update_preimage"))
-    old_at = pa.array(kept, mask=inserted)
-    new_at = pa.array(np.where(updated, kept + 1, kept), mask=~(inserted | updated))
+    old_at = pa.array(starts, mask=inserted)
+    new_at = pa.array(np.where(updated, starts + 1, starts), mask=~(inserted | updated))
     op = np.where(inserted, "I", np.where(updated, "U", "D"))
-    return pa.table({"position": kept + first, "op": pa.array(op, pa.string()), "old": rows.take(old_at), "new": rows.take(new_at)})
+    return pa.table({"position": starts + first, "op": pa.array(op, pa.string()), "old": rows.take(old_at), "new": rows.take(new_at)})
 
 
 # large versions: by Spark
@@ -340,42 +340,45 @@ def _read_large(engine: Engine, relation: Relation, files: Sequence[ChangeFile],
     spark.conf.set("spark.sql.files.openCostInBytes", str(1 << 20))
     row = columns(relation)
     lists = _lists(relation, files, physical)
-    wanted = [StructField(physical[f.name], spark_type_of(lists[f.name]) if f.name in lists else f.dataType) for f in row.fields]
-    read = StructType(wanted + ([StructField(CHANGE, StringType())] if paired else []))
-    data = spark.read.schema(read).parquet(*[_GLOBS.sub(r"\\\1", data_location.uri(f.path)) for f in files])
-    held = {n: F.col(quoted(physical[n])) for n in row.fieldNames()}
-    values = F.struct(*[(array_column.texts(column) if n in lists else column).alias(n) for n, column in held.items()])
+    fields = [
+        StructField(physical[field.name], spark_type_of(lists[field.name]) if field.name in lists else field.dataType)
+        for field in row.fields
+    ]
+    read = StructType(fields + ([StructField(CHANGE, StringType())] if paired else []))
+    data = spark.read.schema(read).parquet(*[_GLOBS.sub(r"\\\1", data_location.uri(file.path)) for file in files])
+    columns_by_name = {name: F.col(quoted(physical[name])) for name in row.fieldNames()}
+    values = F.struct(*[(array_column.texts(column) if name in lists else column).alias(name) for name, column in columns_by_name.items()])
     name = F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1)
     kind = [F.col(CHANGE).alias("kind")] if paired else []
     rows = data.select(values.alias("row"), *kind, name.alias("name"), F.col("_metadata.row_index").alias("at"))
-    places = pa.table(
+    files_table = pa.table(
         {
-            "name": [f.path.name for f in files],
-            "commit_lsn": pa.array([f.commit_lsn for f in files], pa.int64()),
-            "seq": pa.array([f.seq for f in files], pa.int64()),
-            "first": pa.array([f.first for f in files], pa.int64()),
+            "name": [file.path.name for file in files],
+            "commit_lsn": pa.array([file.commit_lsn for file in files], pa.int64()),
+            "seq": pa.array([file.seq for file in files], pa.int64()),
+            "first": pa.array([file.first for file in files], pa.int64()),
         }
     )
-    placed = rows.join(F.broadcast(local_frame(spark, places)), "name")
+    placed = rows.join(F.broadcast(local_frame(spark, files_table)), "name")
     if not paired:
         nothing = F.lit(None).cast(row)
         at = F.col("first") + F.col("at")
         return placed.select(
             "commit_lsn", "seq", at.alias("position"), F.lit("I").alias("op"), nothing.alias("old"), F.col("row").alias("new")
         )
-    # a file is one task's, row after row, so a pair is only ever cut between two batches of one task
+    # one task reads all of a file in order, so a pair can only be split between two batches of one task
     return placed.select("commit_lsn", "seq", "first", "at", "kind", "row").mapInArrow(_pair, schema(relation))  # type: ignore[arg-type]
 
 
 def _lists(relation: Relation, files: Sequence[ChangeFile], physical: Mapping[str, str]) -> array_column.Lists:
-    """The columns that these files hold as lists. Only the files know: of what a table was then, the newest version may know nothing."""
-    able = {c.name: kind for c in relation.columns if (kind := list_type(c.type_oid, c.typmod)) is not None}
-    held = frozenset[str]().union(*[parquet.list_columns(file.path) for file in files if able])
-    return {name: kind for name, kind in able.items() if physical[name] in held}
+    """Return the columns that these files hold as lists. Only the files tell: the newest version may no longer have those columns."""
+    array_types = {column.name: kind for column in relation.columns if (kind := list_type(column.type_oid, column.typmod)) is not None}
+    in_files = frozenset[str]().union(*[parquet.list_columns(file.path) for file in files if array_types])
+    return {name: kind for name, kind in array_types.items() if physical[name] in in_files}
 
 
 def _pair(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Puts preimages and postimages together; runs in a Spark task."""
+    """Combine preimages and postimages into changes. Runs in a Spark task."""
     rest: pa.Table | None = None
     for batch in batches:
         table = pa.Table.from_batches([batch])
@@ -395,13 +398,13 @@ def _paired(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
     kinds = column("kind")
     arranged = arrange(column("row"), kinds, 0)
-    kept = buffers.whole(arranged["position"])
-    position = pc.add(column("first").take(kept), column("at").take(kept))
+    indexes = buffers.whole(arranged["position"])
+    position = pc.add(column("first").take(indexes), column("at").take(indexes))
     arrays = [
-        column("commit_lsn").take(kept),
-        column("seq").take(kept),
+        column("commit_lsn").take(indexes),
+        column("seq").take(indexes),
         position,
-        *(buffers.whole(arranged[n]) for n in ("op", "old", "new")),
+        *(buffers.whole(arranged[name]) for name in ("op", "old", "new")),
     ]
     names = ["commit_lsn", "seq", "position", "op", "old", "new"]
     yield from pa.table(arrays, names=names).combine_chunks().to_batches()

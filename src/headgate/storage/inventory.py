@@ -1,7 +1,7 @@
-"""The tables of a node as of one LSN, for who reads their files: what each is called, where it lies, which Delta version it has there.
+"""The tables of a node as of one LSN, for readers of their files: their names, paths and Delta versions.
 
 Called by `headgate.snapshot()` (the tables that a session may read, as its statement sees them) and by ``headgate tables`` (all of a node).
-Partitioned tables have no files of their own: their leaves are named. Temporary tables are their session's and left out.
+Partitioned tables have no files of their own: their leaves are listed. Temporary tables belong to a session and are omitted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.storage.transaction.log import TableVersion
 
 @dataclass(frozen=True)
 class InventoryTable:
-    """One table; `columns`: name and type of each, as PostgreSQL spells the type."""
+    """One table. `columns`: name and type of each, as PostgreSQL spells the type."""
 
     database: str
     schema: str
@@ -36,26 +36,26 @@ class InventoryTable:
 
 
 LOG_TABLE = ("_headgate", "log")
-"""Where `log_table` lies below the folder of the tables."""
+"""The path of `log_table` below the folder of the tables."""
 
 
 def log_table(base: DataPath) -> DataPath:
-    """The folder of the table of the transaction log."""
+    """Return the folder of the table of the transaction log."""
     return base / LOG_TABLE[0] / LOG_TABLE[1]
 
 
 def folder(base: DataPath, key: Key) -> DataPath:
-    """Where the Delta table of a relation lies below the folder of the tables."""
+    """Return the folder of a relation's Delta table, below the folder of the tables."""
     return base / str(key[0]) / str(key[1])
 
 
 def folders(base: DataPath) -> list[tuple[Key, DataPath]]:
-    """The folders of tables that are there, whether the log knows them or not, in order."""
-    found: list[tuple[Key, DataPath]] = []
+    """Return the existing folders of tables in order, whether or not the log names them."""
+    table_folders: list[tuple[Key, DataPath]] = []
     databases = [base / name for name in _numbers(base)]
     for path, tables in zip(databases, data_location.together(base, _numbers, databases), strict=True):
-        found += [((int(path.name), int(name)), path / name) for name in tables]
-    return sorted(found, key=lambda each: each[0])
+        table_folders += [((int(path.name), int(name)), path / name) for name in tables]
+    return sorted(table_folders, key=lambda item: item[0])
 
 
 def _numbers(folder: DataPath) -> list[str]:
@@ -66,23 +66,25 @@ def _numbers(folder: DataPath) -> list[str]:
 
 
 def tables(cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion], only: str | None = None) -> Iterator[InventoryTable]:
-    """The tables of all databases, or of one (3D000), that have a version; `cursor`: the catalog as of the same LSN, or later."""
-    for each in sorted(databases.all_databases(cursor) if only is None else [databases.get(cursor, only)], key=lambda each: each.name):
-        yield from of_database(cursor, base, versions, each.oid, each.name)
+    """Yield the tables with a version, of all databases or of one (3D000). `cursor`: the catalog as of the same LSN, or later."""
+    for database in sorted(
+        databases.all_databases(cursor) if only is None else [databases.get(cursor, only)], key=lambda database: database.name
+    ):
+        yield from of_database(cursor, base, versions, database.oid, database.name)
 
 
 def of_database(cursor: Cursor, base: DataPath, versions: Mapping[Key, TableVersion], database: int, name: str) -> Iterator[InventoryTable]:
-    """The tables of one database."""
+    """Yield the tables of one database."""
     types = user_type.registry_of(cursor, database, None)
-    found = [each for each in relations.all_tables(cursor, database, {RelationKind.TABLE}) if each.persistence != "t"]
-    for each in sorted(found, key=lambda each: (each.schema, each.name)):
-        key = (database, each.oid)
+    tables_of_database = [table for table in relations.all_tables(cursor, database, {RelationKind.TABLE}) if table.persistence != "t"]
+    for table in sorted(tables_of_database, key=lambda table: (table.schema, table.name)):
+        key = (database, table.oid)
         if key in versions:
-            columns = tuple((column.name, types.format_type(column.type_oid, column.typmod)) for column in each.columns)
-            yield InventoryTable(name, each.schema, each.name, each.oid, folder(base, key).absolute(), versions[key].version, columns)
+            columns = tuple((column.name, types.format_type(column.type_oid, column.typmod)) for column in table.columns)
+            yield InventoryTable(name, table.schema, table.name, table.oid, folder(base, key).absolute(), versions[key].version, columns)
 
 
 def size(path: DataPath, version: int) -> tuple[int, int]:
-    """Rows and bytes of the data files of a table at a version; raises what `delta_log.read_state` does."""
+    """Return the rows and bytes of the data files of a table at a version. Raises as `delta_log.read_state` does."""
     state = TableState.of(version, *delta_log.read_state(path, version))
     return state.rows, sum(int(add["size"]) for add in state.files.values())

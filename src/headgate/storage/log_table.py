@@ -1,19 +1,18 @@
-"""The transaction log for everybody: beside the tables lies a Delta table, `_headgate/log`, that says which versions belong together.
+"""The transaction log as a Delta table for other readers: `_headgate/log`, next to the tables, lists the versions that belong together.
 
     position     bigint     the end of the log's entry, by which rows compare; `lsn` is the same as text
     commit_time  timestamp  of the entry
-    origin       string     whose transaction it was, NULL for the node's own
-    database, schema, name  of the table, when the row was written; NULL for one that is no longer there
+    origin       string     the replication origin of the transaction, NULL for the node's own
+    database, schema, name  of the table, when the row was written; NULL if it no longer exists
     path         string     of the table, below the data location
-    version      bigint     of the table from this position on; NULL where it was dropped
+    version      bigint     of the table from this position on; NULL if it was dropped
 
-A reader who wants all tables as of one moment takes, for each path, the row with the greatest position up to the one that he chose, and
-reads the path at its version (docs/object-storage.md has the query). A thread writes what has been committed, PAUSE seconds behind the
-first entry at most: statements do not wait for it. What must hold: the rows of an entry are in one version of the table, so that nobody
-sees a part; and the table is made of the catalog's rows, so that one that was lost, torn or is of another history is made again from
-them.
+To read all tables as of one moment, a reader takes, for each path, the row with the greatest position up to the chosen one, and reads the
+path at its version (docs/object-storage.md has the query). A thread writes the committed entries, at most PAUSE seconds after the first
+one. Statements do not wait for it. What must hold: the rows of an entry are in one version of the table, so that no reader sees a part. The
+table is derived from the catalog's rows, so that one that was lost, torn or belongs to another history is rebuilt from them.
 
-Started by the node. Where an object store holds the tables, the lease covers this one too.
+Started by the node. If an object store holds the tables, the lease covers this one too.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 PAUSE = 0.6
-"""What is committed within so many seconds is one version of the table."""
+"""Time in seconds in which commits are collected into one version of the table."""
 LONGEST_PAUSE = 60.0
-"""Between two attempts on a full disk."""
+"""The longest pause in seconds between two attempts on a full disk."""
 KEPT_VERSIONS = 1_000
 _MARK = "headgate log"
 _NAMES = ("lsn", "origin", "database", "schema", "name", "path")
@@ -71,7 +70,7 @@ _ROWS = (
 
 
 class LogTable(Supervised):
-    """The table of one engine. `catch_up` is called by one thread at a time."""
+    """The log table of one engine, and its thread. One thread at a time calls `catch_up`."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__("log table", self._follow, patience=30)
@@ -79,17 +78,17 @@ class LogTable(Supervised):
         self._table = DeltaTable(engine.delta, inventory.log_table(engine.base))
         self._state: TableState | None = None
         self._has_looked = False
-        """Whether files have been looked for that a killed process, or a failed attempt, has left."""
+        """Whether files that a killed process, or a failed attempt, left have been looked for."""
         self._anew = engine.settings.get(lost_commits.SETTING, "off") == "on"
-        """Whether the table may tell of commits that were given up."""
+        """Whether the table may have rows of commits that were given up."""
         self._names: _Names | None = None
         self._there: set[str] = set()
-        """The paths whose last row says that they are there."""
+        """The paths of tables that exist according to their last row."""
         self.written = Lsn(0)
-        """How far the table goes."""
+        """The position up to which the table has been written."""
 
     def stop(self) -> None:
-        """Write what is committed, and end the thread."""
+        """Write the committed entries, and end the thread."""
         self.stopping.set()
         self._engine.log.wake()
         super().stop()
@@ -102,22 +101,22 @@ class LogTable(Supervised):
                 pause = PAUSE if self._attempt() else min(2 * pause, LONGEST_PAUSE)
 
     def _attempt(self) -> bool:
-        """Catches up; False where a resource is used up (disk, handles, memory), which is no fault of the thread's: tried again later."""
+        """Catch up. Return False if a resource (disk, handles, memory) is exhausted; the thread then retries later."""
         try:
             self.catch_up()
         except BaseException as error:
-            self._state, self._has_looked = None, False  # it is read again
-            known = used_up(error)
-            if known is None:
+            self._state, self._has_looked = None, False  # the next attempt reads it again
+            exhausted = used_up(error)
+            if exhausted is None:
                 raise
-            _log.warning("could not write the table of the transaction log, it is tried again: %s", known.message)
-            self._engine.obstacles.note("writing", "table of the transaction log", known.message)
+            _log.warning("could not write the table of the transaction log, it is tried again: %s", exhausted.message)
+            self._engine.obstacles.note("writing", "table of the transaction log", exhausted.message)
             return False
         self._engine.obstacles.clear("writing", "table of the transaction log")
         return True
 
     def catch_up(self) -> None:
-        """Writes the versions of all entries up to now."""
+        """Write the versions of all entries up to now."""
         state = self._opened()
         if not self._has_looked:
             self._remove_unnamed(state)
@@ -129,7 +128,7 @@ class LogTable(Supervised):
         self._state, self.written = state, end
 
     def _opened(self) -> TableState:
-        """The table as it is; made anew where it cannot be read, or goes further than the log."""
+        """Return the table's state. Create it again if it cannot be read or goes further than the log."""
         if self._state is not None:
             return self._state
         try:
@@ -141,7 +140,7 @@ class LogTable(Supervised):
                     return state
         except (PostgresError, OSError) as error:
             if used_up(error) is not None:
-                raise  # the table is good
+                raise  # the table is not damaged
             _log.warning("the table of the transaction log cannot be read and is made again: %s", error)
         self._table.remove()
         delta_log.create(self._table.path, _SCHEMA, description="the versions of the tables, by position in the log", vectors=False)
@@ -149,30 +148,33 @@ class LogTable(Supervised):
         return self._table.state(0)
 
     def _last_rows(self, state: TableState) -> set[str]:
-        """The paths that are there by the last row of each."""
+        """Return the paths of tables that exist according to their last row."""
         batches = list(self._table.pieces(state, ["position", "path", "version"]))
         if not batches:
             return set()
-        whole = pc.ScalarAggregateOptions(skip_nulls=False)
+        keep_nulls = pc.ScalarAggregateOptions(skip_nulls=False)
         rows = (
-            pa.Table.from_batches(batches).sort_by("position").group_by("path", use_threads=False).aggregate([("version", "last", whole)])
+            pa.Table.from_batches(batches)
+            .sort_by("position")
+            .group_by("path", use_threads=False)
+            .aggregate([("version", "last", keep_nulls)])
         )
         return {
             path for path, version in zip(rows["path"].to_pylist(), rows["version_last"].to_pylist(), strict=True) if version is not None
         }
 
     def _rows(self) -> tuple[Lsn, pa.Table]:
-        """What has been committed since, and up to where."""
+        """Return the rows of the versions committed since `written`, and the end of the log."""
         engine = self._engine
         with engine.commit_lock:
             end, definitions, visible = engine.log.end, engine.definitions, engine.visible
         with contextlib.closing(engine.catalog.cursor()) as cursor:
-            found = cursor.execute(_ROWS, [int(self.written), int(end)]).fetchall()
+            versions = cursor.execute(_ROWS, [int(self.written), int(end)]).fetchall()
             if self._names is None or self._names.definitions != definitions:
                 self._names = _Names(cursor, definitions)
             names = self._names
             columns: dict[str, list[Any]] = {name: [] for name in _ARROW.names}
-            for lsn, database, relation, version, dropped, committed, origin in found:
+            for lsn, database, relation, version, dropped, committed, origin in versions:
                 schema, name, temporary = names.of(cursor, database, relation)
                 if temporary:
                     continue
@@ -180,7 +182,7 @@ class LogTable(Supervised):
                 row = (lsn, str(Lsn(lsn)), origin, names.database(database), schema, name, f"{database}/{relation}", moment)
                 _append(columns, *row, None if dropped else version)
                 (self._there.discard if dropped else self._there.add)(row[6])
-            # what is dropped the catalog forgets at once, unless a slot needs it
+            # the catalog removes dropped tables at once, unless a slot needs them
             for path in sorted(self._there - {f"{database}/{relation}" for database, relation in visible}):
                 _append(columns, int(end), str(end), None, None, None, None, path, time.time_ns() // 1000, None)
                 self._there.discard(path)
@@ -192,16 +194,16 @@ class LogTable(Supervised):
         return self._table.commit_version(state, actions, _MARK)
 
     def _remove_unnamed(self, state: TableState) -> None:
-        """Removes files that no version names; nobody else writes here, and this thread has none under way."""
+        """Remove files that no version names. Only this thread writes here, and it has no write in progress."""
         path = self._table.path
-        left = cleaning.unnamed_files(path, state.files)
-        if left:
+        unnamed = cleaning.unnamed_files(path, state.files)
+        if unnamed:
             named = cleaning.named_files(path, -1)
-            data_location.remove_all(path / file.name for file in left if file.name not in named)
+            data_location.remove_all(path / file.name for file in unnamed if file.name not in named)
         self._has_looked = True
 
     def _tidied(self, state: TableState) -> TableState:
-        """The table with its small files in one, a checkpoint now and then, and without the versions of long ago."""
+        """Compact the table's small files, write a checkpoint every `EVERY` versions, and remove old versions. Return the state."""
         chosen = compaction.small_files(state)
         if len(chosen) >= compaction.MOST:
             state = self._commit(state, compaction.rewrite(self._table, state, chosen).actions())
@@ -214,8 +216,8 @@ class LogTable(Supervised):
             first = min(delta_log.versions(path), default=0)
             upto = delta_checkpoint.newest(path, max(state.version - KEPT_VERSIONS, 0))
             if upto > first:
-                gone = cleaning.removed_files(path, first, upto - 1, 0) - set(state.files)
-                data_location.remove_all(path / name for name in gone)
+                unneeded = cleaning.removed_files(path, first, upto - 1, 0) - set(state.files)
+                data_location.remove_all(path / name for name in unneeded)
                 cleaning.forget_versions(path, upto)
         return state
 
@@ -225,18 +227,18 @@ class _Names:
 
     def __init__(self, cursor: CatalogCursor, definitions: int) -> None:
         self.definitions = definitions
-        self._databases = {each.oid: each.name for each in databases.all_databases(cursor)}
+        self._databases = {database.oid: database.name for database in databases.all_databases(cursor)}
         self._known: dict[tuple[int, int], tuple[str | None, str | None, bool]] = {}
 
     def database(self, oid: int) -> str | None:
-        """Of a database."""
+        """Return the name of a database."""
         return self._databases.get(oid)
 
     def of(self, cursor: CatalogCursor, database: int, oid: int) -> tuple[str | None, str | None, bool]:
-        """Schema and name of a table, and whether it is temporary."""
+        """Return the schema and name of a table, and whether it is temporary."""
         if (database, oid) not in self._known:
-            found = relations.find(cursor, database, oid)
-            self._known[database, oid] = (None, None, False) if found is None else (found.schema, found.name, found.persistence == "t")
+            table = relations.find(cursor, database, oid)
+            self._known[database, oid] = (None, None, False) if table is None else (table.schema, table.name, table.persistence == "t")
         return self._known[database, oid]
 
 
@@ -246,5 +248,5 @@ def _append(columns: Mapping[str, list[Any]], *row: Any) -> None:
 
 
 def _last(add: Action) -> Lsn:
-    """The greatest position in a file."""
+    """Return the greatest position in a file, from its statistics."""
     return Lsn(int(json.loads(add["stats"])["maxValues"]["position"]))

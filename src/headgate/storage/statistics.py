@@ -1,7 +1,7 @@
-"""What a node has counted of each database and table since it started (pg_stat_database, pg_stat_all_tables; manual, 28.2).
+"""Counters of a node by database and table since it started (pg_stat_database, pg_stat_all_tables; manual, 28.2).
 
-Held by the engine. A transaction's commit counts, a session's rollback (`server.session.transaction_block`), and `lock` counts its
-deadlocks. Any thread may call anything.
+Held by the engine. A transaction's commit, a session's rollback (`server.session.transaction_block`) and a deadlock in `lock` count
+themselves. All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DatabaseCounts:
-    """Transactions of one database by their end, and waits that `lock` refused."""
+    """The committed and rolled back transactions of one database, and its deadlocks."""
 
     commits: int = 0
     rollbacks: int = 0
@@ -28,7 +28,7 @@ class DatabaseCounts:
 
 @dataclass(frozen=True)
 class TableCounts:
-    """Rows of one table by what transactions that have committed did to them; those that TRUNCATE took are not counted."""
+    """The rows of one table that committed transactions inserted, updated and deleted. Rows that TRUNCATE removed are not counted."""
 
     inserted: int = 0
     updated: int = 0
@@ -39,13 +39,13 @@ class TableCounts:
 
 
 def table_counts(staged: StagedTable, writes: Sequence[TableWrite]) -> TableCounts:
-    """What a transaction has done to a table, out of what it notes of its writes.
+    """Return the counts of a transaction's changes to a table, from its log of writes.
 
-    Files of added rows are inserts. Change files have two rows for an update and one for an insert or a delete: which of these, by how many
-    more or less rows the table has.
+    Files of added rows are inserts. Change files have two rows for an update and one for an insert or a delete. The growth of the table
+    tells inserts from deletes.
     """
-    changes = sum(each.changes for each in writes)
-    files = [file for each in writes for file in each.files or ()]
+    changes = sum(write.changes for write in writes)
+    files = [file for write in writes for file in write.files or ()]
     added = sum(file.rows for file in files if not file.paired)
     updated = max(sum(file.rows for file in files if file.paired) - (changes - added), 0)
     inserted = added
@@ -57,7 +57,7 @@ def table_counts(staged: StagedTable, writes: Sequence[TableWrite]) -> TableCoun
 
 @dataclass
 class Shares:
-    """How much of a kind of work the driver has done by itself, and tasks of Spark have."""
+    """The amount of a kind of work that the driver has done itself, and that Spark's tasks have done."""
 
     driver: int = 0
     spark: int = 0
@@ -72,60 +72,60 @@ class Statistics:
         self._tables: dict[Key, TableCounts] = {}
         self.compactions = self.compacted_files = 0
         self.batches, self.segments, self.changes = Shares(), Shares(), Shares()
-        """Batches of changes that were merged, segments of streams that were decoded, and the changes in these segments."""
+        """Merged batches of changes, decoded segments of streams, and the changes in these segments."""
 
     def of(self, database: int) -> DatabaseCounts:
-        """What has been counted of a database."""
+        """Return the counts of a database."""
         with self._lock:
             return self._counts.get(database, DatabaseCounts())
 
     def of_table(self, key: Key) -> TableCounts:
-        """What has been counted of a table."""
+        """Return the counts of a table."""
         with self._lock:
             return self._tables.get(key, TableCounts())
 
     def wrote(self, counts: Mapping[Key, TableCounts]) -> None:
-        """A transaction has committed that did this to tables."""
+        """Count the changes of a committed transaction to tables."""
         with self._lock:
-            for key, each in counts.items():
-                self._tables[key] = self._tables.get(key, TableCounts()) + each
+            for key, more in counts.items():
+                self._tables[key] = self._tables.get(key, TableCounts()) + more
 
     def dropped(self, keys: Collection[Key]) -> None:
-        """These tables are no more."""
+        """Remove the counts of dropped tables."""
         with self._lock:
             for key in keys:
                 self._tables.pop(key, None)
 
     def reset(self, database: int) -> None:
-        """The database and its tables are counted from now on."""
+        """Reset the counts of a database and its tables."""
         with self._lock:
             self._counts.pop(database, None)
             self._tables = {key: counts for key, counts in self._tables.items() if key[0] != database}
 
     def committed(self, database: int) -> None:
-        """A transaction has committed."""
+        """Count a committed transaction."""
         self._add(database, commits=1)
 
     def rolled_back(self, database: int) -> None:
-        """A transaction has rolled back."""
+        """Count a rolled back transaction."""
         self._add(database, rollbacks=1)
 
     def deadlock(self, database: int) -> None:
-        """A transaction was refused a lock because it would have waited for itself."""
+        """Count a deadlock."""
         self._add(database, deadlocks=1)
 
     def compacted(self, files: int) -> None:
-        """That many small files of a table have become one."""
+        """Count a compaction of that many small files of a table into one."""
         with self._lock:
             self.compactions += 1
             self.compacted_files += files
 
     def merged(self, *, by_spark: bool) -> None:
-        """A batch of changes has been merged into a table."""
+        """Count a batch of changes that was merged into a table."""
         self._count(self.batches, by_spark=by_spark)
 
     def decoded(self, changes: int, *, by_spark: bool) -> None:
-        """A segment of a stream, with so many changes, has been decoded."""
+        """Count a decoded segment of a stream, and its changes."""
         self._count(self.segments, by_spark=by_spark)
         self._count(self.changes, changes, by_spark=by_spark)
 
@@ -137,17 +137,17 @@ class Statistics:
                 work.driver += more
 
     def state(self, databases: Collection[int]) -> dict[str, dict[str, int]]:
-        """The counts of these databases, for JSON."""
+        """Return the counts of these databases, for JSON."""
         with self._lock:
             return {str(oid): asdict(counts) for oid, counts in self._counts.items() if oid in databases}
 
     def state_of_tables(self, databases: Collection[int]) -> list[list[int]]:
-        """The counts of the tables of these databases, for JSON."""
+        """Return the counts of the tables of these databases, for JSON."""
         with self._lock:
             return [[*key, *astuple(counts)] for key, counts in self._tables.items() if key[0] in databases]
 
     def restore(self, state: Mapping[str, Mapping[str, int]], tables: Sequence[Sequence[int]]) -> None:
-        """Takes what `state` and `state_of_tables` gave, before anything is counted."""
+        """Restore the output of `state` and `state_of_tables`, before anything is counted."""
         with self._lock:
             self._counts = {int(oid): DatabaseCounts(**counts) for oid, counts in state.items()}
             self._tables = {(database, relation): TableCounts(*counts) for database, relation, *counts in tables}

@@ -1,7 +1,7 @@
-"""Errors of what runs inside Spark, brought back as PostgreSQL's.
+"""Conversion of errors from inside Spark to PostgreSQL errors.
 
-Expressions and the columns of files raise with ``headgate:SQLSTATE:message`` (`marked`); Spark's own ANSI errors (overflow, division by
-zero, casts) mean one PostgreSQL error each. `from_spark` is for whoever runs a job.
+Expressions and readers of files raise errors with the text ``headgate:SQLSTATE:message`` (`marked`). Each of Spark's own ANSI errors
+(overflow, division by zero, casts) corresponds to one PostgreSQL error. Code that runs a job calls `from_spark`.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ MARK = "headgate:"
 _MARKED = re.compile(r"headgate:([0-9A-Z]{5}):([^\n]*)")
 _CONDITION = re.compile(r"\[([A-Z_]+(?:\.[A-Z_]+)*)\] ([^\n]*)")
 _FROM_JAVA = "An error occurred while calling"
-"""How Py4J begins the text of a Java exception; that follows in the next line."""
+"""The first words of Py4J's text for a Java exception. The exception follows in the next line."""
 _WORKER_FULL = re.compile(r"^(?:\w+\.)*(?:MemoryError|ArrowMemoryError)\b|spark\.driver\.maxResultSize", re.MULTILINE)
 _MORE_MEMORY = "Increase spark_driver_memory, or on a cluster spark.executor.memory."
 _RECURSION = re.compile(r"^RecursionError\b", re.MULTILINE)
-"""How a worker of Python's says that a pattern, a document or an array is too deep."""
+"""The error of a Python worker whose pattern, document or array is nested too deeply."""
 _DIGITS = "for integer string conversion"
-"""Python's words for an integer of thousands of digits: it reads and writes none, as that takes the square of their number."""
+"""Part of Python's error for an integer of thousands of digits, which it does not convert because the time is quadratic."""
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE\.?([A-Z_]*)\] Encountered error while reading file (?:file:(?://)?)?(\S+?)\.\s")
 _CHECKED = re.compile(r"Checksum error: (?:file:(?://)?)?(\S+) at \d+")
 _FRAME = re.compile(r'^(?:\tat .*|  File "[^"\n]*", line \d+, in .*|(?:(?:Caused by)?: )?(?:\w+\.)+[\w$]+(?=[:\n]))', re.MULTILINE)
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?P<raised>\S.*)$", re.MULTILINE)
-"""What a worker of Python's raised: the line behind its stack."""
+"""The exception of a Python worker: the line after its stack."""
 _FRAMES = 200
 _BY_ERRNO = {errno.ENOENT: "58P01", errno.ENOMEM: "53200"}
 _WITHOUT_VALUES = ("40", "53", "58", "XX")
-"""The classes of errors whose messages show no values of rows."""
+"""The classes of errors whose messages contain no values of rows."""
 _INTEGERS = {"SMALLINT": "smallint", "INT": "integer", "BIGINT": "bigint"}
 _DECIMAL = re.compile(r"Decimal\((\d+), ?(\d+)\)", re.IGNORECASE)
 
 
 def marked(sqlstate: str, message: str) -> str:
-    """The text that carries an error through Spark."""
+    """Return the text that carries an error through Spark."""
     return f"{MARK}{sqlstate}:{message}"
 
 
 def told(error: PostgresError) -> str:
-    """The message of an error with its DETAIL and HINT, for `marked`."""
+    """Return the message of an error with its DETAIL and HINT, for `marked`."""
     text = with_fields(error.message, hint=error.hint) if error.hint else error.message
     return f"{text}|DETAIL|{error.detail}" if error.detail else text
 
 
 def marking(run: Callable[..., T]) -> Callable[..., T]:
-    """The function of a Python worker whose PostgresError keeps its SQLSTATE, DETAIL and HINT on the way to the driver."""
+    """Wrap a function of a Python worker so that a PostgresError keeps its SQLSTATE, DETAIL and HINT on the way to the driver."""
 
     @functools.wraps(run)
     def marked_run(*columns: object) -> T:
@@ -74,9 +74,9 @@ def marking(run: Callable[..., T]) -> Callable[..., T]:
 
 @contextlib.contextmanager
 def carried(refused: str) -> Iterator[None]:
-    """Keep the SQLSTATE of errors that a task raises inside. Only those of files and resources keep their message: others show values.
+    """Keep the SQLSTATE of errors that a task raises in the context. Only errors of files and resources keep their message.
 
-    `refused`: the message that replaces theirs.
+    `refused`: the message that replaces the others, which may contain values.
     """
     try:
         yield
@@ -86,16 +86,16 @@ def carried(refused: str) -> Iterator[None]:
 
 
 def from_spark(exception: BaseException) -> PostgresError:
-    """The PostgreSQL error that an exception of Spark, Java or the operating system stands for; XX000 with its cause if for none."""
-    for seen in causes(exception):
-        if isinstance(seen, PostgresError):
-            return seen
+    """Return the PostgreSQL error for an exception of Spark, Java or the operating system. Others become XX000 with their cause."""
+    for cause in causes(exception):
+        if isinstance(cause, PostgresError):
+            return cause
     text = str(exception)
-    found = None if isinstance(exception, AnalysisException) else _MARKED.search(text)  # a plan that is shown has what it would raise
-    if found:
-        message = re.sub(r" SQLSTATE: [0-9A-Z]{5}$", "", found[2])
+    match = None if isinstance(exception, AnalysisException) else _MARKED.search(text)  # a printed plan contains its possible errors
+    if match:
+        message = re.sub(r" SQLSTATE: [0-9A-Z]{5}$", "", match[2])
         message, fields = _without_fields(message.rstrip())
-        return replace(PostgresError(found[1], *_split(message)), **fields)  # type: ignore[arg-type]
+        return replace(PostgresError(match[1], *_split(message)), **fields)  # type: ignore[arg-type]
     for condition, message in _CONDITION.findall(text):
         error = _of_condition(condition, message)
         if error is not None:
@@ -108,24 +108,24 @@ def frames(exception: BaseException) -> str:
 
     The messages are left out, because they may show values.
     """
-    for seen in causes(exception):
-        if isinstance(seen, (Py4JJavaError, CapturedException)):
-            text = str(seen) if isinstance(seen, Py4JJavaError) else seen._stackTrace or ""
-            return "\n".join(each[0] for each in itertools.islice(_FRAME.finditer(text), _FRAMES))
+    for cause in causes(exception):
+        if isinstance(cause, (Py4JJavaError, CapturedException)):
+            text = str(cause) if isinstance(cause, Py4JJavaError) else cause._stackTrace or ""
+            return "\n".join(match[0] for match in itertools.islice(_FRAME.finditer(text), _FRAMES))
     return ""
 
 
 def used_up(exception: BaseException) -> PostgresError | None:
-    """What of the machine or the node is used up (class 53: disk, handles, threads, memory), where that is why; None otherwise."""
-    for seen in causes(exception):
-        known = seen if isinstance(seen, PostgresError) else from_spark(seen)
-        if known.sqlstate.startswith("53"):
-            return known
+    """Return the error of class 53 (disk, handles, threads, memory exhausted) that caused an exception, or None."""
+    for cause in causes(exception):
+        error = cause if isinstance(cause, PostgresError) else from_spark(cause)
+        if error.sqlstate.startswith("53"):
+            return error
     return None
 
 
 def _of_system(exception: BaseException, text: str) -> PostgresError:
-    """What the operating system or the Java virtual machine refused; XX000 naming the cause otherwise."""
+    """Return the error for a failure of the operating system or the Java virtual machine. Others become XX000 with their cause."""
     full = disk_full(exception)
     if full is not None:
         return full
@@ -139,8 +139,8 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
         return PostgresError("53000", f"could not start thread: {text}")
     if isinstance(exception, OSError) and exception.errno is not None:
         sqlstate = _BY_ERRNO.get(exception.errno, "58030")
-        named = f' file "{exception.filename}"' if exception.filename is not None else " a file"
-        return PostgresError(sqlstate, f"could not access{named}: {exception.strerror}")
+        file_name = f' file "{exception.filename}"' if exception.filename is not None else " a file"
+        return PostgresError(sqlstate, f"could not access{file_name}: {exception.strerror}")
     if "java.lang.OutOfMemoryError" in text:
         return PostgresError("53200", "out of memory", detail="The Java virtual machine has used up its heap.")
     if "SparkOutOfMemoryError" in text:
@@ -151,7 +151,7 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
     file = _UNREADABLE.search(text)
     if file is not None:
         return _unreadable(unquote(file[2]), causes[-1] if causes else "", is_missing=file[1] == "FILE_NOT_EXIST")
-    raised = [found["raised"] for found in _TRACEBACK.finditer(text)]
+    raised = [match["raised"] for match in _TRACEBACK.finditer(text)]
     if raised:
         return PostgresError("XX000", raised[-1], detail="A task of Spark has failed in Python.")
     if text.startswith(_FROM_JAVA):
@@ -161,21 +161,21 @@ def _of_system(exception: BaseException, text: str) -> PostgresError:
 
 
 def _unreadable(path: str, cause: str, *, is_missing: bool) -> PostgresError:
-    """A file that Spark could not read; in the words of `storage.delta.parquet` and `deletion_vector`, which read small tables."""
+    """Return the error for a file that Spark could not read, worded as in `storage.delta.parquet` and `deletion_vector`."""
     if "Too many open files" in cause:
         return PostgresError("53000", "out of file descriptors: Too many open files; release and retry")
     if is_missing:
         return PostgresError("58P01", f'could not open file "{path}": No such file or directory')
-    checked = _CHECKED.search(cause)
-    if checked is not None:  # also of a file that was read beside this one
-        path = unquote(checked[1])
+    checksum_error = _CHECKED.search(cause)
+    if checksum_error is not None:  # it may be of another file that was read with this one
+        path = unquote(checksum_error[1])
     if "DELETION_VECTOR" in cause:
         return PostgresError("XX001", f'deletion vector of file "{path}" is damaged', detail=cause)
     return PostgresError("XX001", f'file "{path}" is damaged or cannot be read', detail=cause or None)
 
 
 def with_fields(text: str, **fields: str) -> str:
-    """The text of a marked message with the error: hint, schema, table, column, datatype, constraint."""
+    """Append fields of an error (hint, schema, table, column, datatype, constraint) to the text of a marked message."""
     return f"{text}|OF|{json.dumps(fields)}|OF|"
 
 
@@ -216,18 +216,18 @@ def _of_condition(condition: str, message: str) -> PostgresError | None:
 
 
 def _field_overflow(message: str) -> PostgresError:
-    found = _DECIMAL.search(message)
-    if found is None:
+    match = _DECIMAL.search(message)
+    if match is None:
         return PostgresError("22003", "numeric field overflow")
-    return field_overflow(int(found[1]), int(found[2]))
+    return field_overflow(int(match[1]), int(match[2]))
 
 
 def field_overflow(precision: int, scale: int) -> PostgresError:
-    """PostgreSQL's error for a value that numeric(precision, scale) cannot hold."""
-    whole = precision - scale
+    """Return PostgreSQL's error for a value that numeric(precision, scale) cannot hold."""
+    integer_digits = precision - scale
     return PostgresError(
         "22003",
         "numeric field overflow",
         detail=f"A field with precision {precision}, scale {scale} must round to an absolute value less than "
-        f"{'10^' + str(whole) if whole else '1'}.",
+        f"{'10^' + str(integer_digits) if integer_digits else '1'}.",
     )

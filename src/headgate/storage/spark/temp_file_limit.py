@@ -1,8 +1,8 @@
-"""What a statement's work has on Spark's local disk, against `temp_file_limit`.
+"""Limit of a statement's temporary files on Spark's local disk: `temp_file_limit`.
 
-Called by `commands.query.rendering` around the work that Spark does for a session. What counts is what the tasks of the statement's jobs
-have spilled (sorts, hash tables, windows that do not fit into memory) and written for a shuffle. Spark tells it when a task ends and with
-each heartbeat, and it is looked at every LOOK_SECONDS: a statement may exceed its limit by what it writes meanwhile.
+Called by `commands.query.rendering` around the work that Spark does for a session. It counts what the tasks of the statement's jobs have
+spilled (sorts, hash tables, windows that do not fit into memory) and written for a shuffle. Spark reports that when a task ends and with
+each heartbeat. It is checked every LOOK_SECONDS, so a statement may exceed its limit by what it writes in between.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.5
 
 
 class Spill:
-    """The bytes of a job group's jobs from now on; ends them beyond `limit` kilobytes. A context; -1 is no limit, and costs nothing."""
+    """A context that cancels a job group when its new jobs exceed `limit` kilobytes. -1 is no limit, and costs nothing."""
 
     def __init__(self, session: SparkSession, group: str, limit: int) -> None:
         self._session, self._group, self._limit = session, group, limit
@@ -30,8 +30,8 @@ class Spill:
 
     def __enter__(self) -> Self:
         if self._limit >= 0:
-            known = set(self._jobs())
-            self._thread = threading.Thread(target=self._watch, args=(known,), name="temp_file_limit", daemon=True)
+            earlier_jobs = set(self._jobs())
+            self._thread = threading.Thread(target=self._watch, args=(earlier_jobs,), name="temp_file_limit", daemon=True)
             self._thread.start()
         return self
 
@@ -41,25 +41,25 @@ class Spill:
             self._thread.join()
 
     def check(self) -> None:
-        """Raises 53400 if the work was ended."""
+        """Raise 53400 if the work was cancelled."""
         if self._exceeded:
             raise PostgresError("53400", f"temporary file size exceeds temp_file_limit ({self._limit}kB)")
 
-    def _watch(self, known: set[int]) -> None:
+    def _watch(self, earlier_jobs: set[int]) -> None:
         while not self._over.wait(LOOK_SECONDS):
-            # stages come and go while one looks: what is not there any more is not counted, the next look has what is
+            # stages come and go during the check: those that have gone raise, and the next check counts the rest
             with contextlib.suppress(Py4JError):
-                self._exceeded = self._exceeded or self._bytes(known) > self._limit << 10
+                self._exceeded = self._exceeded or self._bytes(earlier_jobs) > self._limit << 10
                 if self._exceeded:
                     self._session.sparkContext.cancelJobGroup(self._group)
 
     def _jobs(self) -> list[int]:
-        return [int(each) for each in self._session.sparkContext.statusTracker().getJobIdsForGroup(self._group)]
+        return [int(job) for job in self._session.sparkContext.statusTracker().getJobIdsForGroup(self._group)]
 
-    def _bytes(self, known: set[int]) -> int:
+    def _bytes(self, earlier_jobs: set[int]) -> int:
         tracker = self._session.sparkContext.statusTracker()
-        jobs = [tracker.getJobInfo(each) for each in self._jobs() if each not in known]
+        jobs = [tracker.getJobInfo(job) for job in self._jobs() if job not in earlier_jobs]
         jsc: Any = self._session.sparkContext._jsc
         store = jsc.sc().statusStore()
-        stages = [store.lastStageAttempt(each) for each in {stage for job in jobs if job is not None for stage in job.stageIds}]
-        return sum(int(each.diskBytesSpilled()) + int(each.shuffleWriteBytes()) for each in stages)
+        stages = [store.lastStageAttempt(stage) for stage in {stage for job in jobs if job is not None for stage in job.stageIds}]
+        return sum(int(stage.diskBytesSpilled()) + int(stage.shuffleWriteBytes()) for stage in stages)

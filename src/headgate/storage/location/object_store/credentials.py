@@ -1,7 +1,7 @@
-"""Where the credentials for an object store are: the setting `data_location_credentials` names environment variables or a file.
+"""The credentials for an object store: the setting `data_location_credentials` names environment variables or a file that hold them.
 
-``env:NAME[,NAME…]`` or ``file:/a/file``; called by the modules of the stores, which say how many names there are and what a file holds.
-What must hold: nothing of what was found there, or written into the setting in its place, gets into an error.
+Its form is ``env:NAME[,NAME…]`` or ``file:/a/file``. Called by the modules of the stores, which define the number of names and the file's
+format. What must hold: no error message contains the credentials, not even if they are written into the setting itself.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Source:
-    """What the setting names: the values of variables, or a file."""
+    """The source that the setting names: the values of variables, or a file."""
 
     variables: tuple[str, ...] = field(default=(), repr=False)
     file: Path | None = None
 
 
 class NoCredentialsError(Exception):
-    """A file holds no credentials; the text says what it should hold."""
+    """A file holds no credentials. The text describes what it should hold."""
 
 
 def find(settings: Mapping[str, str], hint: str, names: tuple[int, ...]) -> Source | None:
-    """What the setting names, None: nothing. `names`: how many variables may be named.
+    """Return the source that the setting names, or None if it is empty. `names`: the allowed numbers of variables.
 
-    22023 where it is something else, or a variable is not set.
+    Raise 22023 if it has another form, or if a variable is not set.
     """
     kind, _, name = settings.get(SETTING, "").partition(":")
     match kind:
         case "":
             return None
         case "env":
-            wanted = [each.strip() for each in name.split(",")]
-            if len(wanted) in names and all(wanted):
-                return Source(tuple(_variable(each) for each in wanted))
+            variables = [variable.strip() for variable in name.split(",")]
+            if len(variables) in names and all(variables):
+                return Source(tuple(_variable(variable) for variable in variables))
         case "file" if name:
             return Source(file=Path(name))
     raise invalid(hint)
 
 
 def invalid(hint: str) -> PostgresError:
-    """Whoever has written the credentials themselves into the setting sees them nowhere."""
+    """Return 22023 without the value, because the setting may contain the credentials themselves."""
     return PostgresError("22023", f'invalid value for parameter "{SETTING}"', hint=hint)
 
 
@@ -63,7 +63,7 @@ def _variable(name: str) -> str:
 
 
 def read(file: Path, parse: Callable[[str], T]) -> T:
-    """What `parse` makes of a file's text. F0000 where it cannot be read, others than the owner can read it, or it holds no credentials."""
+    """Parse a file. Raise F0000 if it cannot be read, if group or others have access, or if it holds no credentials."""
     try:
         if file.stat().st_mode & _OTHERS_MAY:
             raise PostgresError(

@@ -1,11 +1,11 @@
-"""The Python packages of a node in two archives, for the executors of a cluster (`spark.archives`): headgate itself, and what it asks for.
+"""The Python packages of a node in two archives, for the executors of a cluster (`spark.archives`): headgate, and its dependencies.
 
-An executor unpacks them once and runs its tasks with them. Made by `spark_session.start` where the master is a cluster, the one of the
-packages (some 15 s) the first time that these versions of them are used, that of headgate whenever its text has changed; kept beside the
-jars. What must hold: executors have an interpreter of the same minor version of Python, as compiled packages are of one.
+An executor unpacks them once and runs its tasks with them. Made by `spark_session.start` if the master is a cluster, and stored next to the
+jars. The archive of the dependencies (some 15 s) is made the first time that their versions are used, the archive of headgate whenever its
+source has changed. What must hold: executors have an interpreter of the same minor version of Python, because compiled packages need that.
 
-In them is what `headgate` itself asks for, as it is installed here; of PySpark only the Python, since the Java of an executor is the
-cluster's.
+They contain the dependencies of `headgate` as they are installed here. Of PySpark they contain only the Python part, because an executor
+uses the cluster's Java.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import headgate
 from headgate.storage.spark.application.jars import own_folder
 
 OWN, PACKAGES = "node", "packages"
-"""The names that the unpacked archives have in an executor's working directory."""
+"""The folders of the unpacked archives in an executor's working directory."""
 PYTHONPATH = f"{OWN}{os.pathsep}{PACKAGES}"
-"""Where executors find them."""
+"""The PYTHONPATH of executors."""
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _JAVA = re.compile(r"pyspark/(bin|data|examples|jars|licenses|python|sbin)/")
 _UNUSED = re.compile(r"(^|/)(tests|include|__pycache__)/|\.(a|h|hpp|pyi|pyx|pxd)$|^\.\./")
@@ -34,22 +34,22 @@ _log = logging.getLogger("headgate.storage")
 
 
 def interpreter() -> str:
-    """The interpreter of executors where `spark.pyspark.python` names none."""
+    """Return the interpreter of executors if `spark.pyspark.python` does not name one."""
     return f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def make() -> list[str]:
-    """The archives as `spark.archives` names them: those that are there, or new ones."""
+    """Return the archives in the form of `spark.archives`, making those that do not exist."""
     packages = _packages()
-    versions = "\n".join([interpreter(), *(f"{each.name} {each.version}" for each in packages)])
-    own = hashlib.sha256()
+    versions = "\n".join([interpreter(), *(f"{package.name} {package.version}" for package in packages)])
+    digest = hashlib.sha256()
     for name, file in sorted(_own()):
-        own.update(name.encode() + file.read_bytes())
-    found = [
-        (OWN, _made(f"headgate-{own.hexdigest()[:12]}", _own)),
+        digest.update(name.encode() + file.read_bytes())
+    archives = [
+        (OWN, _made(f"headgate-{digest.hexdigest()[:12]}", _own)),
         (PACKAGES, _made(f"packages-{hashlib.sha256(versions.encode()).hexdigest()[:12]}", lambda: _files(packages))),
     ]
-    return [f"{path}#{folder}" for folder, path in found]
+    return [f"{path}#{folder}" for folder, path in archives]
 
 
 def _made(name: str, files: Callable[[], Iterable[tuple[str, Path]]]) -> Path:
@@ -70,35 +70,37 @@ def _made(name: str, files: Callable[[], Iterable[tuple[str, Path]]]) -> Path:
 
 
 def _packages() -> list[Distribution]:
-    """What headgate asks for, and what that asks for, in the order of their names."""
-    found: dict[str, Distribution] = {}
-    wanted = ["headgate"]
-    while wanted:
-        name = wanted.pop()
+    """Return the distributions of headgate and its dependencies, sorted by name."""
+    packages: dict[str, Distribution] = {}
+    pending = ["headgate"]
+    while pending:
+        name = pending.pop()
         try:
             package = distribution(name)
         except PackageNotFoundError:
-            continue  # it is asked for on other systems
-        if package.name not in found:
-            found[package.name] = package
-            wanted += [match[0] for each in package.requires or () if "extra ==" not in each and (match := _NAME.match(each))]
-    return [found[name] for name in sorted(found)]
+            continue  # a dependency on other systems
+        if package.name not in packages:
+            packages[package.name] = package
+            pending += [
+                match[0] for requirement in package.requires or () if "extra ==" not in requirement and (match := _NAME.match(requirement))
+            ]
+    return [packages[name] for name in sorted(packages)]
 
 
 def _own() -> Iterator[tuple[str, Path]]:
-    """The files of this package, which may be installed as a link to its source."""
-    place = Path(headgate.__path__[0])
-    for file in place.rglob("*"):
-        name = f"headgate/{file.relative_to(place).as_posix()}"
+    """Yield the files of headgate, which may be installed as a link to its source."""
+    root = Path(headgate.__path__[0])
+    for file in root.rglob("*"):
+        name = f"headgate/{file.relative_to(root).as_posix()}"
         if file.is_file() and not _UNUSED.search(name):
             yield name, file
 
 
 def _files(packages: Iterable[Distribution]) -> Iterator[tuple[str, Path]]:
-    """The files of the packages but headgate's, with their names in the archive."""
+    """Yield the files of all packages except headgate, with their names in the archive."""
     for package in packages:
-        for each in package.files or ():
-            name = each.as_posix()
+        for file in package.files or ():
+            name = file.as_posix()
             if package.name == "headgate" or _UNUSED.search(name) or _JAVA.match(name):
                 continue
-            yield name, Path(str(each.locate()))
+            yield name, Path(str(file.locate()))

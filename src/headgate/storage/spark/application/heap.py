@@ -1,12 +1,13 @@
-"""Whether Java's heap is running short because of what Spark does not account for.
+"""Detection of a Java heap that is running out because of memory that Spark does not account for.
 
-Sorts, hash tables and cached rows are Spark's to measure: it writes them to disk where its share of the heap is used up. The values of one
-group (array_agg, string_agg) and single large values are not: with enough of them Java collects garbage without an end, and whatever the
-node does stands still, the end of the statement too. Asked by the server, which ends a statement before that (`server.memory`).
+Spark accounts for sorts, hash tables and cached rows: it spills them to disk if its share of the heap is used up. It does not account for
+the values of one group (array_agg, string_agg) and for single large values. With enough of them, Java collects garbage endlessly, and all
+the node's work stops, even the cancellation of the statement. The server checks the heap and cancels a statement before that
+(`server.memory`).
 
-Java holds what Python names: frames with their plans, and what those have broadcast, some megabytes of a batch. PySpark's objects are
-cycles (each knows its methods, and they it), so that only Python's collector lets them go, and to Python they are small: it would look
-for them after hundreds of batches. So it is told to when there are many (`let_go`), and before Java's heap is judged.
+Java keeps the objects that Python references: frames with their plans, and their broadcasts, some megabytes for a batch. PySpark's objects
+are reference cycles (each references its methods, and they it), so only Python's garbage collector frees them. To Python they are small:
+it would collect them after hundreds of batches. So a collection is triggered when there are many (`let_go`), and before the heap is judged.
 """
 
 from __future__ import annotations
@@ -20,45 +21,45 @@ from py4j.finalizer import ThreadSafeFinalizer
 from pyspark.sql import SparkSession
 
 FULL = 0.5
-"""Share of the old generation from which on it is worth a collection to know what is alive."""
+"""Share of the old generation from which on a collection is worth its cost, to measure the live objects."""
 GROWN = 0.1
-"""Share by which it grows after a collection that found room, before it is worth another: a collection stops all that Java does."""
+"""Growth of that share after a collection, from which on another is worth its cost: a collection stops all that Java does."""
 UNMANAGED = 0.4
-"""Share that may be alive beside what Spark accounts for; the rest is for the rows that a task still takes before it sees that it ends."""
+"""Share that may be live without being accounted for by Spark. The rest is for rows that a task reads before it stops on a kill."""
 FILLED = 0.9
-"""Share that may be alive at all: Spark's own accounts end below it, and beyond it Java collects and does nothing else."""
+"""Share that may be live in total. Spark's own accounts end below it, and beyond it Java does nothing but collect."""
 REST = 3.0
-"""Times as long as a collection took, that Java works before the next: what is told to end gets nowhere while it collects."""
+"""Minimum time until the next collection, as a multiple of the last one's: a cancelled task makes no progress during one."""
 COLLECTIONS = 50
-"""Times that Java is asked for a collection which it leaves out."""
+"""Number of attempts to make Java collect, because it may skip a request."""
 OWN = 0.2
-"""Share that statements may take beyond what stays when none computes: the snapshots of tables that Delta holds are no statement's."""
+"""Share that statements may use beyond what stays when none runs: Delta's snapshots of tables belong to no statement."""
 NAMED = 200
-"""Objects of Java, of some ten batches or queries, that Python may come to name beside those in use, before its collector looks."""
+"""Number of additional Java objects, those of some ten batches or queries, that Python may reference before its collector runs."""
 PAUSE = 10.0
-"""Times as long as Python's collector took, that it is not told to look again: all of the node's threads stand still meanwhile."""
+"""Minimum time until Python's next collection, as a multiple of the last one's: all of the node's threads stop during one."""
 TOLD_SECONDS = 1.5
-"""How long Java may take to hear what Python has let go: the thread that tells it looks once a second."""
+"""Time in seconds in which Java learns which objects Python has freed: the thread that reports them runs once a second."""
 
 
 def settle() -> None:
-    """What there is stays for the life of the process: nine tenths of all objects, over which Python's collector passes from now on."""
+    """Exclude all present objects from Python's garbage collection, because they stay for the life of the process."""
     gc.freeze()
-    atexit.register(gc.unfreeze)  # or libraries that count what they have made would find it left behind
+    atexit.register(gc.unfreeze)  # otherwise libraries that count their objects would report them as leaked
 
 
 def usage(session: SparkSession) -> tuple[int, int]:
-    """(used, largest) bytes of the heap of a session's Java."""
+    """Return (used, largest) bytes of the heap of a session's Java."""
     jvm: Any = session._jvm
-    found = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
-    return int(found.getUsed()), int(found.getMax())
+    heap = jvm.java.lang.management.ManagementFactory.getMemoryMXBean().getHeapMemoryUsage()
+    return int(heap.getUsed()), int(heap.getMax())
 
 
 class Heap:
-    """The heap of a session's Java; for one thread.
+    """The heap of a session's Java, used by one thread.
 
-    What stays when statements have ended is *kept*: it is Java's own, and no statement is ended for it. It is measured when nothing
-    computes (`rest`), or told by what a statement that was ended has not given back (`keep`); a collection that finds less lowers it.
+    The share that stays when statements have ended is *kept*: it is Java's own, and no statement is cancelled for it. It is measured when
+    nothing runs (`rest`), or as what a cancelled statement has not freed (`keep`). A collection that finds less lowers it.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -69,28 +70,28 @@ class Heap:
         self._old = old[0] if old else None
         collectors = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
         name = self._old.getName() if self._old else ""
-        whole = [each for each in collectors if name in list(each.getMemoryPoolNames())]
-        self._collector = whole[-1] if whole else None  # of two that look at the pool the later one does nothing else
+        full_collectors = [collector for collector in collectors if name in list(collector.getMemoryPoolNames())]
+        self._collector = full_collectors[-1] if full_collectors else None  # of two for the pool, only the later does nothing else
         self._collections = 0
-        """How many collections of the old generation the last look knew of."""
+        """The number of collections of the old generation at the last check."""
         self._alive = self._kept = 0.0
         self._was_short = False
         self._not_before = 0.0
-        """When the next collection may be."""
+        """The earliest time of the next collection."""
         self._in_use = 0
-        """Objects of Java that Python named when its collector had looked."""
+        """The number of Java objects that Python referenced after its last collection."""
         self._next_look = 0.0
-        """When Python's collector may be told to look again."""
+        """The earliest time of Python's next collection."""
 
     def is_short(self) -> bool:
-        """Whether it is; takes a millisecond while there is room."""
+        """Whether the heap is short. Takes a millisecond while there is room."""
         if self._old is None:
             return False
-        if self._has_collected():  # of its own accord: what is alive is known without another collection
+        if self._has_collected():  # Java has collected by itself: the live share is known without another collection
             self._alive = self._share(self._old.getCollectionUsage())
             if not self._judged(self._alive - self._managed()):
                 return False
-            # or Spark has written to disk since, and given back, what was alive then: a sort of many rows does so every second
+            # Spark may have spilled and freed some of that since: a sort of many rows does so every second
             return self._judged(self._unmanaged())
         if time.monotonic() < self._not_before:
             return self._was_short
@@ -101,7 +102,7 @@ class Heap:
         return self._judged(self._unmanaged())
 
     def let_go(self) -> None:
-        """Have Java forget what Python uses no more, if that may be much; takes a microsecond if not, else some milliseconds."""
+        """Free Java objects that Python no longer uses, if they may be many. Takes some milliseconds then, a microsecond otherwise."""
         named, began = len(ThreadSafeFinalizer.finalizers), time.monotonic()
         if named > self._in_use + NAMED and began >= self._next_look:
             gc.collect()
@@ -116,35 +117,35 @@ class Heap:
         return self._was_short
 
     def _has_collected(self) -> bool:
-        """Whether Java has collected the old generation since the last look."""
+        """Whether Java has collected the old generation since the last check."""
         if self._collector is None:
             return False
         before, self._collections = self._collections, int(self._collector.getCollectionCount())
         return self._collections != before
 
     def rest(self) -> None:
-        """Nothing computes: what is alive now stays."""
+        """Measure the kept share. Call this when nothing runs."""
         if self._old is not None and self._share(self._old.getUsage()) >= FULL:
             self.keep()
 
     def keep(self) -> None:
-        """What is alive now is no statement's."""
+        """Count what is live now as kept, not as a statement's."""
         if self._old is not None:
             self._kept, self._was_short = self._unmanaged(), False
 
     def has_leftovers(self) -> bool:
-        """Whether tasks run on although the statements that they computed for have ended: what they hold is free when they end too.
+        """Whether tasks of statements that have ended still run. Their memory is free when they end too.
 
-        True for some milliseconds behind the beginning of a job, too: of its tasks Spark's scheduler knows first.
+        Also True for some milliseconds after the start of a job, because the executors count its tasks before the stages do.
         """
         tracker = self._context.statusTracker()
         executors: Any = self._context._jsc.sc().statusTracker().getExecutorInfos()
-        running = sum(int(each.numRunningTasks()) for each in executors)
+        running = sum(int(executor.numRunningTasks()) for executor in executors)
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return running > sum(stage.numActiveTasks for stage in stages if stage is not None)
 
     def _unmanaged(self) -> float:
-        """The share that is alive after a collection, beside what Spark accounts for; none is known where there was no collection."""
+        """Collect, and return the live share that Spark does not account for. 0 if there was no collection, as it is then unknown."""
         assert self._old is not None
         gc.collect()
         gateway: Any = self._context._gateway
@@ -160,7 +161,7 @@ class Heap:
         return self._alive - max(managed, self._managed())
 
     def _collected(self) -> bool:
-        """Has Java collect the old generation. It leaves that out, and says nothing, while a task is where nothing may move (in Snappy)."""
+        """Make Java collect the old generation. It silently skips that while a task is in a critical native section (in Snappy)."""
         for _ in range(COLLECTIONS):
             self._jvm.java.lang.System.gc()
             if self._has_collected():
@@ -169,7 +170,7 @@ class Heap:
         return False
 
     def _managed(self) -> float:
-        """The share that Spark accounts for."""
+        """Return the share that Spark accounts for."""
         assert self._old is not None
         manager = self._jvm.org.apache.spark.SparkEnv.get().memoryManager()
         most = int(self._old.getUsage().getMax())

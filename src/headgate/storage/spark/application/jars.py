@@ -1,12 +1,12 @@
-"""The jars that Spark needs beside its own: Delta Lake, a local file system that starts no process for each file, those of object stores.
+"""The jars that Spark needs in addition to its own: Delta Lake, a local file system that forks no process per file, and the object stores'.
 
-The last are needed where data_location names an object store, and fetched when it first does, by ``make setup S3=1 GS=1 AZURE=1`` or by
+The jars of an object store are fetched when data_location first names one, by ``make setup S3=1 GS=1 AZURE=1`` or by
 ``headgate fetch-jars s3``. `find_jars` is called when Spark is started (`spark_session`), `ensure` before that by the command line,
 `resolve` by ``make setup`` (``python -m headgate.storage.spark.application.jars``, with ``s3 gs azure`` for those of these
-stores too). Spark's own dependency resolver (Ivy, through ``spark-submit --packages``) fetches them from Maven Central, or from wherever
-``spark.jars.ivySettings`` of SPARK_CONF_DIR points to; what it finds is compared with the digests below.
+stores too). Spark's own dependency resolver (Ivy, through ``spark-submit --packages``) fetches them from Maven Central, or from the
+repository in ``spark.jars.ivySettings`` of SPARK_CONF_DIR. The files are compared with the digests below.
 
-Only these go on the class path: what else they name comes with Spark already, in versions that must not be mixed with others.
+Only these jars go on the class path. Their other dependencies come with Spark, in versions that must not be mixed with others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate.errors import PostgresError
 
 @dataclass(frozen=True)
 class Jar:
-    """One jar by its Maven coordinates; `sha256` is the digest of the file, `classifier` what stands behind the version in its name."""
+    """One jar by its Maven coordinates. `sha256`: the digest of the file; `classifier`: the part of its name after the version."""
 
     group: str
     artifact: str
@@ -38,16 +38,16 @@ class Jar:
 
     @property
     def coordinate(self) -> str:
-        """As ``spark.jars.packages`` has it."""
+        """Return the coordinate in the form of ``spark.jars.packages``."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
     @property
     def file(self) -> str:
-        """The file's name in Maven's repositories and in our folder."""
+        """Return the file's name in Maven's repositories and in the node's own folder."""
         return f"{self.artifact}-{self.version}{self.classifier and f'-{self.classifier}'}.jar"
 
     def places(self, folder: Path) -> Iterator[Path]:
-        """Where the jar is in a folder of ours, in an Ivy cache's jars, in a Maven repository."""
+        """Yield the jar's possible paths in the node's own folder, in an Ivy cache's jars, and in a Maven repository."""
         yield folder / self.file
         yield folder / f"{self.group}_{self.file}"
         yield folder.joinpath(*self.group.split("."), self.artifact, self.version, self.file)
@@ -103,15 +103,15 @@ S3_JARS = (
     Jar(_AWS_GROUP, "utils", AWS, "f150a38f2fec14ced2de6459bfe804f647c88baa573b218646ef89b436a29d42"),
     Jar("software.amazon.eventstream", "eventstream", "1.0.1", "0c37d8e696117f02c302191b8110b0d0eb20fa412fce34c3a269ec73c16ce822"),
 )
-"""What S3 needs beside these: Hadoop's S3A and the modules of the AWS SDK that it calls, which has 600 MB."""
+"""The additional jars for S3: Hadoop's S3A and the modules of the AWS SDK that it calls, as the whole SDK has 600 MB."""
 _CONNECTOR_DIGEST = "dfb5832738686436e597026a8e4bab01aa22e75ebfb15d37d096981f6599d73c"
 GS_JARS = (Jar("com.google.cloud.bigdataoss", "gcs-connector", "4.0.4", _CONNECTOR_DIGEST, "shaded"),)
-"""What Google's storage needs: its connector for Hadoop, with the libraries that it calls under names of its own."""
+"""The jars for Google Cloud Storage: its Hadoop connector, with its libraries under relocated names."""
 AZURE_JARS = (Jar("org.apache.hadoop", "hadoop-azure", "3.4.2", "f02ab756037abaecc45ea1869144ad3a69e25ccd84062bc37805837ca254e21c"),)
-"""What Azure's storage needs: Hadoop's client; of what its description names only its older one, WASB, calls what Spark lacks."""
+"""The jars for Azure: Hadoop's client. Of its declared dependencies, only its older client WASB calls those that Spark lacks."""
 STORE_JARS = {"s3": S3_JARS, "gs": GS_JARS, "azure": AZURE_JARS}
-"""By the name of an object store (`object_store.Store`)."""
-# What the jars' own descriptions ask for and Spark has already (Ivy's patterns of group:artifact).
+"""The jars by the name of the object store (`object_store.Store`)."""
+# Dependencies that the jars declare and that Spark already has (Ivy's patterns of group:artifact).
 _WITH_SPARK = (
     "com.fasterxml.*:*",
     "com.google.*:*",
@@ -122,7 +122,7 @@ _WITH_SPARK = (
     "org.roaringbitmap:*",
     "org.slf4j:*",
 )
-# Those of Hadoop's clients are all named; nothing comes along.
+# Excluded for Hadoop's clients: their jars are listed completely above.
 _ALONE = (
     "com.microsoft.azure:*",
     "commons-*:*",
@@ -139,7 +139,7 @@ _ALONE = (
 
 
 def own_folder() -> Path:
-    """Where `resolve` puts the jars: in the Python installation, or in the user's cache where that cannot be written."""
+    """Return the folder for fetched jars: in the Python installation, or in the user's cache if that is not writable."""
     prefix = Path(sys.prefix)
     if os.access(prefix, os.W_OK):
         return prefix / "share" / "headgate" / "jars"
@@ -147,7 +147,7 @@ def own_folder() -> Path:
 
 
 def _folders() -> list[Path]:
-    """Where to look, first of all in HEADGATE_JARS; if that is set, nowhere else."""
+    """Return the folders to search. If HEADGATE_JARS is set, it is the only one."""
     given = os.environ.get("HEADGATE_JARS")
     if given:
         return [Path(given)]
@@ -156,8 +156,8 @@ def _folders() -> list[Path]:
 
 
 def find_jars(jars: Sequence[Jar] = JARS) -> list[Path]:
-    """The paths of all jars, in the order of the class path; raises 58P01 naming the first that is missing."""
-    found = []
+    """Return the paths of all jars, in the order of the class path. Raise 58P01 for the first that is missing."""
+    paths = []
     folders = _folders()
     for jar in jars:
         path = next((place for folder in folders for place in jar.places(folder) if place.is_file()), None)
@@ -172,12 +172,12 @@ def find_jars(jars: Sequence[Jar] = JARS) -> list[Path]:
                 else 'Run "make setup" or "python -m headgate.storage.spark.application.jars" with access to Maven Central, '
                 "or set HEADGATE_JARS to a folder that has the jars.",
             )
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def ensure(jars: Sequence[Jar] = JARS) -> list[Path]:
-    """`find_jars`, fetching what is missing; a folder named by HEADGATE_JARS is never written to."""
+    """Return the paths of all jars, fetching missing ones. A folder named by HEADGATE_JARS is never written to."""
     try:
         return find_jars(jars)
     except PostgresError:
@@ -188,9 +188,9 @@ def ensure(jars: Sequence[Jar] = JARS) -> list[Path]:
 
 
 def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambda _done, _all: None, jars: Sequence[Jar] = JARS) -> None:
-    """Fetches jars (those of a node) into `target` (`own_folder`); raises 58000 with the resolver's last words when that fails.
+    """Fetch jars (by default those of a node) into `target` (`own_folder`). Raise 58000 with the resolver's last output on failure.
 
-    `tell` hears now and then how many of how many have been fetched.
+    `tell` is called every 0.1 s with the number of fetched jars and their total.
     """
     target = target or own_folder()
     with tempfile.TemporaryDirectory(prefix="headgate-jars-") as scratch:
@@ -208,16 +208,19 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
             *(_with_classifier(folder, jars) or ("--exclude-packages", ",".join(_ALONE if jars in (S3_JARS, AZURE_JARS) else _WITH_SPARK))),
             str(program),
         ]
-        # a home of its own: a half-filled ~/.m2 makes Ivy fail rather than ask Maven Central
+        # its own home folder: Ivy fails on a partly filled ~/.m2 instead of asking Maven Central
         options = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Duser.home={folder}"
         environment = {**os.environ, "SPARK_SUBMIT_OPTS": options, "PYSPARK_DRIVER_PYTHON": sys.executable}
-        said = folder / "said"
-        with said.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=folder) as running:
-            while running.poll() is None:
+        output_file = folder / "said"
+        with (
+            output_file.open("w") as output,
+            subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=folder) as process,
+        ):
+            while process.poll() is None:
                 tell(sum(1 for _ in (folder / "ivy").glob("cache/**/*.jar")), len(jars))
                 time.sleep(_POLL)
-        if running.returncode:
-            last = "\n".join([line for line in said.read_text(errors="replace").splitlines() if line.strip()][-15:])
+        if process.returncode:
+            last = "\n".join([line for line in output_file.read_text(errors="replace").splitlines() if line.strip()][-15:])
             raise PostgresError(
                 "58000",
                 f'could not fetch "{jars[0].file}" from Maven Central',
@@ -228,9 +231,9 @@ def resolve(target: Path | None = None, tell: Callable[[int, int], None] = lambd
 
 
 def _with_classifier(folder: Path, jars: Sequence[Jar]) -> list[str]:
-    """Options by which Ivy finds jars with a classifier, which Spark's coordinates cannot name, and nothing that they call.
+    """Return options with which Ivy finds jars with a classifier, which Spark's coordinates cannot name, without dependencies.
 
-    They come from Maven Central then, whatever SPARK_CONF_DIR says; where that cannot be reached HEADGATE_JARS is the way.
+    They then come from Maven Central, regardless of SPARK_CONF_DIR. If that cannot be reached, use HEADGATE_JARS.
     """
     classifiers = {jar.classifier for jar in jars} - {""}
     if not classifiers:
@@ -246,10 +249,10 @@ def _with_classifier(folder: Path, jars: Sequence[Jar]) -> list[str]:
 
 
 def _take(fetched: Path, target: Path, jars: Sequence[Jar]) -> None:
-    """Checks each jar's digest and moves it to its place."""
+    """Check each jar's digest and move it to its folder. Raise 58000 if it is missing or differs."""
     target.mkdir(parents=True, exist_ok=True)
     for jar in jars:
-        # one with a classifier bears the name that it would have without
+        # Ivy stores a jar with a classifier under the name without it
         fetched_as = replace(jar, classifier="")
         path = next((place for place in fetched_as.places(fetched) if place.is_file()), None)
         if path is None:
@@ -263,15 +266,15 @@ def _take(fetched: Path, target: Path, jars: Sequence[Jar]) -> None:
 
 
 def _spark_home() -> Path:
-    """The folder of pyspark, found without importing it."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    """Return the folder of pyspark, without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise PostgresError("58P01", 'could not find the Python package "pyspark"')
-    return Path(os.environ.get("SPARK_HOME") or Path(found.origin).parent)
+    return Path(os.environ.get("SPARK_HOME") or Path(spec.origin).parent)
 
 
 def main() -> None:
-    """``python -m headgate.storage.spark.application.jars [s3] [gs] [azure]``: fetches what is not in `own_folder` yet."""
+    """Fetch the jars missing from `own_folder`: ``python -m headgate.storage.spark.application.jars [s3] [gs] [azure]``."""
     try:
         for jars in (JARS, *(STORE_JARS[name] for name in sys.argv[1:])):
             if not all((own_folder() / jar.file).is_file() for jar in jars):
