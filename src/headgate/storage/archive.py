@@ -1,6 +1,6 @@
-"""Makes the class archive (`storage.spark.application.class_archive`): ``python -m headgate.storage.archive``, part of ``make setup``.
+"""Make the class archive (`storage.spark.application.class_archive`): ``python -m headgate.storage.archive``, part of ``make setup``.
 
-It starts a session, has it do what a node does first, and lets the JVM write down the classes that it loaded.
+It starts a session, runs the first work of a node in it, and lets the JVM write an archive of the classes that it loaded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headgate.storage.spark.application import class_archive, spark_session
 
 
 def make() -> None:
-    """Makes the archive, in about half a minute; does nothing where there is one."""
+    """Make the archive, in about half a minute, unless it exists."""
     target = class_archive.path()
     if target.is_file():
         return

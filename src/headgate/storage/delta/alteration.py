@@ -1,11 +1,11 @@
-"""ALTER TABLE on a Delta table: columns that are added, dropped or renamed change the metadata alone, never a file.
+"""ALTER TABLE on a Delta table: adding, dropping or renaming columns changes only the metadata, never a file.
 
-Column mapping by name, switched on by the first alteration that needs it, ties a column to the name that it has in the files: what a
-dropped column held never comes back under its name, and a renamed column keeps its values. A column that is added needs none as long as
-there is none: then no column has ever gone, so no file holds the new one's name; and not every reader knows column mapping. The property
-``headgate.altered`` tells since which version the columns are what they are, so that a stream reads older changes by the columns of then.
+Column mapping by name, enabled by the first alteration that needs it, ties a column to its name in the files. So the values of a dropped
+column never reappear under its name, and a renamed column keeps its values. Adding a column does not need it if it is not enabled yet: then
+no column was ever dropped, so no file has the new name. And not every reader supports column mapping. The property ``headgate.altered``
+names the version since which the columns are unchanged, so that a stream reads older changes with the columns of their time.
 
-The caller holds the table's lock. Until the transaction commits the metadata are staged like files.
+The caller holds the table's lock. Until the transaction commits, the metadata are staged like files.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ _MODE = "delta.columnMapping.mode"
 def actions(
     staged: StagedTable, old: Relation, new: Relation, retyped: str | None = None, *, may_map: bool = True, as_lists: bool = False
 ) -> list[Action]:
-    """The metadata and protocol actions that make a table of relation `old` one of relation `new` (columns matched by attnum).
+    """Return the metadata and protocol actions that turn a table of `old` into one of `new` (columns matched by attnum).
 
-    The column named `retyped` gets its new type under a new name in the files, where it is still to be written. 0A000 where column
-    mapping must be switched on and `may_map` (column_mapping) is off. `as_lists`: new columns of arrays are Delta arrays (array_storage).
+    The column `retyped` gets its new type under a new name in the files, which are still to be written. Raise 0A000 if column mapping must
+    be enabled and `may_map` (column_mapping) is off. `as_lists`: new array columns are Delta arrays (array_storage).
     """
     metadata: Action = dict(staged.state.metadata)
     fields = json.loads(metadata["schemaString"])["fields"]
     configuration = dict(metadata.get("configuration") or {})
     numbers = {column.name: column.attnum for column in old.columns}
-    known = {numbers.get(field["name"], 0): field for field in fields if field["name"] != retyped}
+    existing = {numbers.get(field["name"], 0): field for field in fields if field["name"] != retyped}
     kinds = [array_column.file_type(column, as_lists=as_lists) for column in new.columns]
-    wanted = [(column.attnum, column.name, kind) for column, kind in zip(new.columns, kinds, strict=True)]
-    names = {attnum: name for attnum, name, _ in wanted}
-    stay = len(known) == len(fields) and all(names.get(attnum) == field["name"] for attnum, field in known.items())
-    mapped = _MODE in configuration or not stay or any(needs_mapping(name) for name in names.values())
+    new_columns = [(column.attnum, column.name, kind) for column, kind in zip(new.columns, kinds, strict=True)]
+    names = {attnum: name for attnum, name, _ in new_columns}
+    is_unchanged = len(existing) == len(fields) and all(names.get(attnum) == field["name"] for attnum, field in existing.items())
+    mapped = _MODE in configuration or not is_unchanged or any(needs_mapping(name) for name in names.values())
     if mapped and not may_map and _MODE not in configuration:
         raise mapping_is_off(new)
     if mapped:
-        made, settings = _mapped(fields, known, wanted, configuration)
+        new_fields, settings = _mapped(fields, existing, new_columns, configuration)
     else:
-        made = [known.get(attnum) or _field(name, kind.jsonValue()) for attnum, name, kind in wanted]
+        new_fields = [existing.get(attnum) or _field(name, kind.jsonValue()) for attnum, name, kind in new_columns]
         settings = {}
-    schema = {"type": "struct", "fields": made}
+    schema = {"type": "struct", "fields": new_fields}
     check_names(StructType.fromJson(schema))
     metadata["schemaString"] = json.dumps(schema)
     metadata["configuration"] = configuration | settings | {ALTERED: str(staged.base.version + 1)}
@@ -63,7 +63,7 @@ def actions(
 
 
 def mapping_is_off(relation: Relation) -> PostgresError:
-    """0A000: what is to become of a table needs what the node's setting forbids."""
+    """Return 0A000: the alteration needs column mapping, which the setting disables."""
     return PostgresError(
         "0A000",
         f'table "{relation.name}" would need column mapping, which is off',
@@ -78,7 +78,7 @@ def is_mapped(state: TableState) -> bool:
 
 
 def has_mapping(relation: Relation) -> PostgresError:
-    """0A000: a table cannot be without what its files are read by."""
+    """Return 0A000: column mapping cannot be removed from a table, as its files are read with it."""
     return PostgresError(
         "0A000",
         f'table "{relation.name}" has column mapping already',
@@ -91,48 +91,50 @@ def _field(name: str, kind: str | dict[str, Any], **more: Any) -> Action:
 
 
 def _mapped(
-    fields: list[Action], known: Mapping[int, Action], wanted: Sequence[tuple[int, str, Any]], configuration: Mapping[str, str]
+    fields: list[Action], existing: Mapping[int, Action], new_columns: Sequence[tuple[int, str, Any]], configuration: Mapping[str, str]
 ) -> tuple[list[Action], dict[str, str]]:
-    """The columns, each with its number and its name in the files, and the table properties that say that they have them."""
+    """Return the columns, each with its id and its name in the files, and the table properties for that."""
     largest = int(configuration.get("delta.columnMapping.maxColumnId", 0)) or len(fields)
-    for place, field in enumerate(fields, 1):
+    for number, field in enumerate(fields, 1):
         field.setdefault("metadata", {})
-        field["metadata"].setdefault(_ID, place)
+        field["metadata"].setdefault(_ID, number)
         field["metadata"].setdefault(_PHYSICAL, field["name"])
-    made = []
-    for attnum, name, kind in wanted:
-        field = known.get(attnum, {})
+    new_fields = []
+    for attnum, name, kind in new_columns:
+        field = existing.get(attnum, {})
         if not field:
             largest += 1
             field = _field(name, kind.jsonValue(), **{_ID: largest, _PHYSICAL: f"{name}-{largest}"})
-        made.append({**field, "name": name, "metadata": {**field["metadata"]}})
-    if not made:
+        new_fields.append({**field, "name": name, "metadata": {**field["metadata"]}})
+    if not new_fields:
         largest += 1
-        made.append(_field(PLACEHOLDER, "boolean", **{_ID: largest, _PHYSICAL: f"{PLACEHOLDER}-{largest}"}))
-    return made, {_MODE: "name", "delta.columnMapping.maxColumnId": str(largest)}
+        new_fields.append(_field(PLACEHOLDER, "boolean", **{_ID: largest, _PHYSICAL: f"{PLACEHOLDER}-{largest}"}))
+    return new_fields, {_MODE: "name", "delta.columnMapping.maxColumnId": str(largest)}
 
 
 def _features(protocol: Action, schema: str, *, mapped: bool) -> Action:
-    wanted = [*(["columnMapping"] if mapped else []), *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
+    needed = [*(["columnMapping"] if mapped else []), *(["timestampNtz"] if '"timestamp_ntz"' in schema else [])]
     read, write = list(protocol.get("readerFeatures") or []), list(protocol.get("writerFeatures") or [])
-    read += [each for each in wanted if each not in read]
-    known: Action = {"minReaderVersion": 3, "readerFeatures": read} if read else {}
-    return {**protocol, **known, "writerFeatures": write + [each for each in wanted if each not in write]}
+    read += [feature for feature in needed if feature not in read]
+    reading: Action = {"minReaderVersion": 3, "readerFeatures": read} if read else {}
+    return {**protocol, **reading, "writerFeatures": write + [feature for feature in needed if feature not in write]}
 
 
 def with_vectors(state: TableState, *, on: bool) -> list[Action]:
-    """The metadata and protocol actions that let a table have deletion vectors, or say that it has none: its files are the caller's."""
+    """Return the metadata and protocol actions that enable or disable deletion vectors. The caller takes care of the files."""
     configuration = {name: value for name, value in (state.metadata.get("configuration") or {}).items() if name != VECTORS}
-    features = [each for each in state.protocol.get("readerFeatures") or [] if each != "deletionVectors"]
+    features = [feature for feature in state.protocol.get("readerFeatures") or [] if feature != "deletionVectors"]
     if on:
         configuration[VECTORS] = "true"
         features.insert(0, "deletionVectors")
-    others = [each for each in state.protocol.get("writerFeatures") or [] if each not in (*features, "deletionVectors", "changeDataFeed")]
+    others = [
+        feature for feature in state.protocol.get("writerFeatures") or [] if feature not in (*features, "deletionVectors", "changeDataFeed")
+    ]
     protocol = protocol_of(features)
     protocol["writerFeatures"] += others
     return [{"metaData": {**state.metadata, "configuration": configuration}}, {"protocol": protocol}]
 
 
 def restored(to: TableState) -> list[Action]:
-    """The actions that give a table the columns, properties and features of an earlier state."""
+    """Return the actions that restore the columns, properties and features of an earlier state."""
     return [{"metaData": to.metadata}, {"protocol": to.protocol}]

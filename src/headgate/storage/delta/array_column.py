@@ -1,9 +1,9 @@
-"""Columns of arrays that are Delta arrays in the files and texts everywhere else.
+"""Array columns that are Delta arrays in the files and text everywhere else.
 
-A table WITH (array_storage = array) has them for readers that take elements or explode them; to the node an array is PostgreSQL's text,
-with its bounds and dimensions. `TableState.lists` says which columns they are, from the table's own metadata: what a column has been made
-as it stays. Each way into a file and out of it passes here (`write`, `delta_table`, `rows`, `feed`, `changes.lookup`, an initial copy's
-tasks); what moves rows from file to file (compaction, copy on write, change files of whole files) leaves the lists as they are.
+A table WITH (array_storage = array) has them for readers that access elements or explode them. The node itself uses PostgreSQL's text of an
+array, with its bounds and dimensions. `TableState.lists` names these columns, from the table's own metadata: a column keeps the form in
+which it was created. All reads and writes of files convert here (`write`, `delta_table`, `rows`, `feed`, `changes.lookup`, the tasks of an
+initial copy). Code that moves rows from file to file (compaction, copy on write, change files of whole files) keeps the lists.
 """
 
 from __future__ import annotations
@@ -24,61 +24,61 @@ from headgate.types.storage import list_type, spark_type, spark_type_of
 from headgate.types.text import list_array
 
 Lists = Mapping[str, pa.ListType]
-"""Columns that the files hold as lists, by their names."""
+"""Columns that the files hold as lists, by name."""
 
 
 def file_type(column: TableColumn, *, as_lists: bool) -> DataType:
-    """The Spark type of a new column in its table's metadata.
+    """Return the Spark type of a new column in its table's metadata.
 
-    `as_lists`: arrays are Delta arrays, but where they were declared with more than one dimension.
+    `as_lists`: arrays are Delta arrays unless they were declared with more than one dimension.
     """
-    made = list_type(column.type_oid, column.typmod) if as_lists and column.dimensions <= 1 else None
-    return spark_type(column.type_oid, column.typmod) if made is None else spark_type_of(made)
+    arrow_list = list_type(column.type_oid, column.typmod) if as_lists and column.dimensions <= 1 else None
+    return spark_type(column.type_oid, column.typmod) if arrow_list is None else spark_type_of(arrow_list)
 
 
 def of_file(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """A column of a file in the Arrow type in which the node holds it."""
+    """Convert a column of a file to the Arrow type in which the node holds it."""
     if pa.types.is_string(kind) and parquet.is_list(column.type):
         chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        made = [list_array.texts(chunk) for chunk in chunks]
-        return pa.chunked_array(made, pa.string()) if isinstance(column, pa.ChunkedArray) else made[0]
+        texts_of_chunks = [list_array.texts(chunk) for chunk in chunks]
+        return pa.chunked_array(texts_of_chunks, pa.string()) if isinstance(column, pa.ChunkedArray) else texts_of_chunks[0]
     return column if column.type == kind else column.cast(kind)
 
 
 def to_file(rows: pa.Table, lists: Lists) -> pa.Table:
-    """Rows as a file holds them. 0A000 for an array that is no list."""
+    """Convert rows to the form of a file. Raise 0A000 for an array that is not a list."""
     for name, kind in lists.items():
-        place = rows.schema.get_field_index(name)
-        if place >= 0:
-            chunks = [list_array.lists(chunk, kind, name) for chunk in rows.column(place).chunks]
-            rows = rows.set_column(place, pa.field(name, kind), pa.chunked_array(chunks, kind))
+        index = rows.schema.get_field_index(name)
+        if index >= 0:
+            chunks = [list_array.lists(chunk, kind, name) for chunk in rows.column(index).chunks]
+            rows = rows.set_column(index, pa.field(name, kind), pa.chunked_array(chunks, kind))
     return rows
 
 
 def of_files(frame: DataFrame, lists: Lists) -> DataFrame:
-    """A frame of a table's files, with what else it has, as the node holds the rows."""
+    """Convert a frame of a table's files, which may have other columns, to the node's form."""
     return _each(frame, dict.fromkeys(lists, texts))
 
 
 def to_files(frame: DataFrame, lists: Lists) -> DataFrame:
-    """A frame of rows, with what else it has, as Delta writes them. Its job fails with 0A000 for an array that is no list."""
+    """Convert a frame of rows, which may have other columns, to the form that Delta writes. Its job fails with 0A000 for a non-list."""
     return _each(frame, {name: _made(name, kind) for name, kind in lists.items()})
 
 
 def texts(column: Column) -> Column:
-    """A column of lists as the node holds it."""
+    """Convert a column of lists to the text in which the node holds it."""
     return arrow_udf(list_array.texts, StringType(), ArrowUDFType.SCALAR)(column)
 
 
 def _made(name: str, kind: pa.ListType) -> Callable[[Column], Column]:
-    def made(arrays: pa.Array) -> pa.Array:
+    def to_lists(arrays: pa.Array) -> pa.Array:
         return list_array.lists(arrays, kind, name)
 
-    return arrow_udf(failure.marking(made), spark_type_of(kind), ArrowUDFType.SCALAR)
+    return arrow_udf(failure.marking(to_lists), spark_type_of(kind), ArrowUDFType.SCALAR)
 
 
-def _each(frame: DataFrame, turned: Mapping[str, Callable[[Column], Column]]) -> DataFrame:
-    if not turned:
+def _each(frame: DataFrame, conversions: Mapping[str, Callable[[Column], Column]]) -> DataFrame:
+    if not conversions:
         return frame
     columns = {name: F.col(quoted(name)) for name in frame.columns}
-    return frame.select(*[turned[name](column).alias(name) if name in turned else column for name, column in columns.items()])
+    return frame.select(*[conversions[name](column).alias(name) if name in conversions else column for name, column in columns.items()])

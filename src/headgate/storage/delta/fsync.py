@@ -1,10 +1,10 @@
-"""What an intent names reaches the disk before the intent, and a Delta version before the log entry that names it.
+"""Fsync of the files that an intent names before the intent, and of a Delta version before the log entry that names it.
 
-Spark and pyarrow leave their files to the operating system's cache; only DuckDB's commit is synchronized. So that neither survives a
-power failure that its data did not, `sync_files` is called for what a transaction has staged, `sync_version` for a version's own files,
-`sync_checkpoint` for a checkpoint of its log. Beside a file lies, where Spark wrote it, its checksum (``.<name>.crc``), without which the
-file cannot be read: it is synchronized too. The setting `fsync` switches it off, as PostgreSQL's does. Called by `transaction`, `intent`,
-`delta_checkpoint`; only the local file system is synchronized here, what an object store has answered for is durable.
+Spark and pyarrow leave their files in the operating system's cache; only DuckDB's commit is fsynced. So that neither survives a power
+failure that its data did not survive, `sync_files` is called for a transaction's staged files, `sync_version` for a version's own files,
+and `sync_checkpoint` for a checkpoint of its log. Spark writes a checksum next to each file (``.<name>.crc``), without which the file
+cannot be read: it is fsynced too. The setting `fsync` disables this, as in PostgreSQL. Called by `transaction`, `intent`,
+`delta_checkpoint`. Only local files are fsynced here; a write that an object store has acknowledged is durable.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from headgate.storage.delta.file_action import Action
 from headgate.storage.location.data_location import DataPath
 
 FEW, AT_ONCE = 8, 16
-"""From FEW files on they are synchronized by several threads; never more than AT_ONCE."""
+"""From FEW files on, several threads fsync them, at most AT_ONCE."""
 
 
 def sync_files(table: DataPath, actions: Iterable[Action]) -> None:
-    """Synchronizes the data, change and deletion-vector files that actions add, and the folders from theirs up to the table's.
+    """Fsync the data, change and deletion-vector files that actions add, and the folders from theirs up to the table's.
 
     A folder below the table's may be new with the file: _change_data, or the random prefix that Spark gives files of a mapped table.
     """
@@ -34,7 +34,7 @@ def sync_files(table: DataPath, actions: Iterable[Action]) -> None:
 
 
 def sync_version(table: DataPath, version: int) -> None:
-    """Synchronizes the commit file of a version and its checksum; of a new table the folders above too."""
+    """Fsync the commit file of a version and its checksum, and for a new table the parent folders."""
     if not isinstance(table, Path):
         return
     log = table / "_delta_log"
@@ -46,7 +46,7 @@ def sync_version(table: DataPath, version: int) -> None:
 
 
 def sync_checkpoint(files: Iterable[DataPath]) -> None:
-    """Synchronizes the files of a checkpoint of a Delta log, and their folder."""
+    """Fsync the files of a checkpoint of a Delta log, and their folder."""
     _sync_all(file for file in files if isinstance(file, Path))
 
 
@@ -56,7 +56,7 @@ def _sync_all(files: Iterable[Path], above: Iterable[Path] = ()) -> None:
     if len(files) < FEW:
         for path in files:
             _sync_file(path)
-    else:  # the disk takes those that wait for it together
+    else:  # the disk combines concurrent requests
         with ThreadPoolExecutor(AT_ONCE, "synchronize") as pool:
             for _ in pool.map(_sync_file, files):
                 pass

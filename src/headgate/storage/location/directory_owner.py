@@ -1,9 +1,9 @@
-"""Mark the folder of the tables with its node: a node neither starts on, nor writes into, nor removes anything from another folder.
+"""Mark the folder of the tables with its node: a node never starts on, writes into or removes from another node's folder.
 
-The folder bears the system identifier of its node in the file `headgate.owner`. `claim` is called at each start, before recovery. A node
-that has tables starts only where they are. If that is not `base/` in the data directory, the data directory names the place in the file
-`headgate.location`, so that a start elsewhere can say where the tables are. Folders that the log does not name are moved to `unknown/`,
-never removed (`set_aside`): a catalog that was restored without its log knows none of its tables.
+The file `headgate.owner` in the folder has the system identifier of its node. `claim` is called at each start, before recovery. A node that
+has tables starts only where they are. If that is not `base/` in the data directory, the file `headgate.location` in the data directory
+names the folder, so that a start elsewhere can report where the tables are. Folders that the log does not name are moved to `unknown/`,
+never removed (`set_aside`): a catalog that was restored without its log does not name any of its tables.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from headgate.storage.location.data_location import DataPath
 
 FILE = "headgate.owner"
 LOCATION_FILE = "headgate.location"
-"""In the data directory."""
+"""The file in the data directory that names the folder."""
 UNKNOWN = "unknown"
 
 
 def claim(base: DataPath, system_identifier: str, data_dir: Path, tables: Sequence[DataPath]) -> None:
-    """Mark the folder as this node's, whose tables lie in `tables`, and record it in the data directory.
+    """Mark the folder as this node's, whose tables are in `tables`, and record it in the data directory.
 
-    Raises F0001, and creates nothing, if the folder belongs to another node, does not hold the tables, or holds other things.
+    Raise F0001, and create nothing, if the folder belongs to another node, does not have the tables, or has other content.
     """
-    whose = found(base)
-    if whose != system_identifier:
-        _check(base, whose, system_identifier, data_dir, tables)
+    owner = found(base)
+    if owner != system_identifier:
+        _check(base, owner, system_identifier, data_dir, tables)
         data_location.make_folder(base)
         _mark(base, system_identifier)
     _record(base, data_dir)
 
 
 def _check(base: DataPath, whose: str, system_identifier: str, data_dir: Path, tables: Sequence[DataPath]) -> None:
-    """Raise F0001 unless the node may use a folder that does not bear its mark."""
+    """Raise F0001 unless the node may use a folder that does not have its mark."""
     text, detail = "", None
     if whose:
         text = "belongs to another node"
-    elif tables and not any(data_location.has_any(table) for table in tables):  # nodes of earlier versions made no mark
+    elif tables and not any(data_location.has_any(table) for table in tables):  # nodes of earlier versions wrote no mark
         text = "does not hold the tables of this node"
     elif not tables and base != data_dir / "base" and _has_other_files(base):
         text = "is not empty and has no tables of this node"
@@ -63,13 +63,13 @@ def _mark(base: DataPath, system_identifier: str) -> None:
         data_location.write_whole(base / FILE, mark)
         return
     try:
-        data_location.write_new(base / FILE, mark)  # another may begin there at the same moment
+        data_location.write_new(base / FILE, mark)  # another node may start there at the same moment
     except FileExistsError as error:
         raise PostgresError("F0001", f'data location "{base}" belongs to another node') from error
 
 
 def _record(base: DataPath, data_dir: Path) -> None:
-    """Write down where the tables are, unless they are in the data directory, with which they move."""
+    """Record the folder of the tables, unless it is in the data directory and moves with it."""
     file = data_dir / LOCATION_FILE
     if base == data_dir / "base":
         file.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ def _record(base: DataPath, data_dir: Path) -> None:
 
 
 def _recorded(data_dir: Path, system_identifier: str) -> str | None:
-    """Return where the tables were at the last start; None if no start has recorded it."""
+    """Return the folder of the tables at the last start, or None if it was not recorded."""
     file = data_dir / LOCATION_FILE
     if file.exists():
         return file.read_text(encoding="utf-8").strip()
@@ -86,7 +86,7 @@ def _recorded(data_dir: Path, system_identifier: str) -> str | None:
 
 
 def found(base: DataPath) -> str:
-    """The system identifier of the node whose the folder is; empty where it bears no mark."""
+    """Return the system identifier of the node that owns the folder, or an empty string if it has no mark."""
     try:
         return data_location.read_text(base / FILE).strip()
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def found(base: DataPath) -> str:
 
 
 def set_aside(base: DataPath, folder: DataPath) -> DataPath:
-    """Moves a table's folder that nobody knows out of the way; where it is now."""
+    """Move a table's folder that the log does not name out of the way. Return its new path."""
     target = base / UNKNOWN
     name, number = f"{folder.parent.name}.{folder.name}", 0
     while data_location.has_any(target / (name if not number else f"{name}.{number}")):

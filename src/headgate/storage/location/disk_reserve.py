@@ -1,10 +1,10 @@
-"""Room on the disk that is kept for undoing: what a full disk has stopped is taken back with it, so that no lock has to wait for space.
+"""Disk space that is reserved for undoing: a transaction that a full disk has stopped can be undone, so that its locks are released.
 
-A file of SIZE bytes, `headgate.reserve`, in the data directory, and one more where the tables lie elsewhere. To undo a commit takes a row
-of the catalog's log, and an inverse version for each table that has its version already: a few kilobytes. `Intents` does that inside
-`spending`: where the disk is full, the file is made shorter by PIECE and it is tried again. `fill` makes it whole as soon as there is
-plenty of room again; what it finds free on a full disk it takes back at once, so that others do not. A start on a full disk needs some of
-it, too (`make_room`): files of the process and of Spark, what DuckDB writes when it opens the catalog.
+A file of SIZE bytes, `headgate.reserve`, in the data directory, and another where the tables are if that is elsewhere. To undo a commit
+takes a row in the catalog's log, and an inverse version for each table that already has its version: a few kilobytes. `Intents` does that
+inside `spending`: if the disk is full, the file is truncated by PIECE bytes and the work is retried. `fill` restores the file as soon as
+there is plenty of space again. On a full disk it takes free space back at once, so that other programs do not. A start on a full disk needs
+some of the reserve, too (`make_room`): for files of the process and of Spark, and for DuckDB's writes when it opens the catalog.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _NAME = "headgate.reserve"
 
 
 class Reserve:
-    """The reserve of one engine; any thread may call anything."""
+    """The reserve of one engine. All methods are thread-safe."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
         self._folders = list(folders)
         self._lock = threading.Lock()
 
     def fill(self) -> None:
-        """Makes the files as large as they should be, as far as there is room; called at the start and now and then."""
+        """Restore the files to their full size as far as there is space. Called at the start and periodically."""
         with self._lock:
             for folder in self._on_disks():
                 with contextlib.suppress(OSError):
                     _fill(folder / _NAME)
 
     def spending(self, work: Callable[[], T]) -> T:
-        """Does `work`, which may be done again; room is made for it while there is a reserve."""
+        """Run `work`, which must be repeatable. If the disk is full, free a piece of the reserve and retry while there is one."""
         while True:
             try:
                 return work()
@@ -48,29 +48,29 @@ class Reserve:
                     raise
 
     def _spend(self) -> bool:
-        """Gives up a piece on each disk; whether there was one."""
+        """Free a piece on each disk. Return whether there was one."""
         with self._lock:
             shortened = [_shorten(folder / _NAME) for folder in self._on_disks()]
         return any(shortened)
 
     def _on_disks(self) -> list[Path]:
-        """One folder for each file system."""
+        """Return one folder for each file system."""
         return list({folder.stat().st_dev: folder for folder in reversed(self._folders) if folder.is_dir()}.values())
 
 
 def make_room(folder: Path) -> None:
-    """Before a start: gives up half of a folder's reserve where its disk is full."""
-    found = os.statvfs(folder)
+    """Free half of a folder's reserve before a start if its disk is full."""
+    status = os.statvfs(folder)
     path = folder / _NAME
-    if found.f_bavail * found.f_frsize < SIZE // 2 and path.exists():
+    if status.f_bavail * status.f_frsize < SIZE // 2 and path.exists():
         os.truncate(path, min(path.stat().st_size, SIZE // 2))
 
 
 def _fill(path: Path) -> None:
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        for place in range(os.fstat(handle).st_size, SIZE, PIECE):
-            os.posix_fallocate(handle, place, PIECE)
+        for offset in range(os.fstat(handle).st_size, SIZE, PIECE):
+            os.posix_fallocate(handle, offset, PIECE)
     finally:
         os.close(handle)
 

@@ -1,9 +1,9 @@
-"""Local copies of an object store's files that never change: those that were read, and those that this process has written.
+"""Local copies of an object store's immutable files: those that were read, and those that this process has written.
 
-`data_location` asks here before it asks the store. The engine opens the cache of its store (`open_cache`) in a folder of the data
-directory, empty at each start, with a limit of size (setting `data_location_cache_size`): beyond it those go that were asked for longest
-ago. What must hold: a file that was asked for within the last KEPT_SECONDS stays, as somebody may be about to open it. Without a cache
-that was opened (a worker of Spark's, a command) the files lie in a temporary folder that goes with the process.
+`data_location` looks here before it sends a request to the store. The engine opens the cache of its store (`open_cache`) in a folder of the
+data directory. It is empty at each start and has a size limit (setting `data_location_cache_size`), above which the least recently used
+copies are evicted. What must hold: a copy that was used within the last KEPT_SECONDS stays, because a thread may be about to open it. In a
+process that has not opened a cache (a Spark worker, a command), the copies are in a temporary folder that is removed at exit.
 """
 
 from __future__ import annotations
@@ -28,62 +28,62 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 1 << 30
 KEPT_SECONDS = 60.0
 MOST_FILES = 20_000
-"""Copies that are kept at most, however small they are."""
+"""Limit of the number of copies, regardless of their size."""
 BLOCK = 4096
-"""What the smallest takes on disk."""
+"""Size in bytes of a disk block, the unit in which the size of a copy is counted."""
 
 
 class FileCache:
-    """The copies in one folder; any thread may call anything."""
+    """The copies in one folder. All methods are thread-safe."""
 
     def __init__(self, folder: Path, limit: int = DEFAULT_LIMIT) -> None:
         self.folder = folder
         self.limit = limit
         self._files: OrderedDict[str, tuple[Path, int, float]] = OrderedDict()
-        """By name in the store: the copy, its size, when it was last asked for; that asked for last is the last."""
+        """By name in the store: the copy, its size, and the time of its last use. The most recently used is last."""
         self._size = 0
         self._lock = threading.Lock()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700, parents=True)
 
     def find(self, name: str) -> Path | None:
-        """The copy of a file, if there is one."""
+        """Return the copy of a file, or None."""
         with self._lock:
-            found = self._files.pop(name, None)
-            if found is None:
+            copy = self._files.pop(name, None)
+            if copy is None:
                 return None
-            self._files[name] = found[0], found[1], time.monotonic()
-            return found[0]
+            self._files[name] = copy[0], copy[1], time.monotonic()
+            return copy[0]
 
     def keep(self, name: str, draft: Path) -> Path:
-        """Takes a file as the copy; where it is now."""
-        place = self.folder / (hashlib.sha256(name.encode()).hexdigest()[:40] + Path(name).suffix)
+        """Move a file into the cache as the copy. Return its new path."""
+        path = self.folder / (hashlib.sha256(name.encode()).hexdigest()[:40] + Path(name).suffix)
         size = -(-draft.stat().st_size // BLOCK) * BLOCK
-        draft.replace(place)
+        draft.replace(path)
         with self._lock:
             before = self._files.pop(name, None)
             self._size += size - (before[1] if before is not None else 0)
-            self._files[name] = place, size, time.monotonic()
+            self._files[name] = path, size, time.monotonic()
             self._shrink()
-        return place
+        return path
 
     def forget(self, name: str) -> None:
-        """The file is no longer in the store."""
+        """Remove the copy of a file that was removed from the store."""
         with self._lock:
-            found = self._files.pop(name, None)
-            if found is not None:
-                self._size -= found[1]
-                found[0].unlink(missing_ok=True)
+            copy = self._files.pop(name, None)
+            if copy is not None:
+                self._size -= copy[1]
+                copy[0].unlink(missing_ok=True)
 
     def _shrink(self) -> None:
         oldest = time.monotonic() - KEPT_SECONDS
         while self._files and (self._size > self.limit or len(self._files) > MOST_FILES):
-            name, (place, size, asked) = next(iter(self._files.items()))
-            if asked > oldest:
+            name, (path, size, used) = next(iter(self._files.items()))
+            if used > oldest:
                 return
             del self._files[name]
             self._size -= size
-            place.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 _caches: dict[AbstractFileSystem, FileCache] = {}
@@ -91,19 +91,19 @@ _lock = threading.Lock()
 
 
 def open_cache(store: AbstractFileSystem, folder: Path, limit: int) -> FileCache:
-    """The cache of a store from now on, in a folder that is emptied."""
-    made = FileCache(folder, limit)
+    """Open the cache of a store in a folder, which is emptied first."""
+    cache = FileCache(folder, limit)
     with _lock:
-        _caches[store] = made
-    return made
+        _caches[store] = cache
+    return cache
 
 
 def get(store: AbstractFileSystem, name: str, download: Callable[[Path], None]) -> Path:
-    """The copy of a file, which `download` brings where there is none."""
+    """Return the copy of a file, downloading it if there is none."""
     cache = _of(store)
-    found = cache.find(name)
-    if found is not None:
-        return found
+    copy = cache.find(name)
+    if copy is not None:
+        return copy
     part = draft(store)
     try:
         download(part)
@@ -118,33 +118,33 @@ def has(store: AbstractFileSystem, name: str) -> bool:
 
 
 def draft(store: AbstractFileSystem) -> Path:
-    """A new place for a file that is to become a copy."""
+    """Return a new path for a file that will become a copy."""
     return _of(store).folder / f".{uuid.uuid4()}.tmp"
 
 
 def keep(store: AbstractFileSystem, name: str, made: Path) -> None:
-    """Takes a file that lies at a `draft` as the copy of one that is in the store."""
+    """Move a file that was written at a `draft` path into the cache, as the copy of one in the store."""
     _of(store).keep(name, made)
 
 
 def put(store: AbstractFileSystem, name: str, content: bytes) -> None:
-    """The same of a small file."""
-    made = draft(store)
-    made.write_bytes(content)
-    _of(store).keep(name, made)
+    """Add a small file to the cache, as the copy of one in the store."""
+    path = draft(store)
+    path.write_bytes(content)
+    _of(store).keep(name, path)
 
 
 def forget(store: AbstractFileSystem, name: str) -> None:
-    """A file is no longer in the store."""
+    """Remove the copy of a file that was removed from the store."""
     _of(store).forget(name)
 
 
 def _of(store: AbstractFileSystem) -> FileCache:
     with _lock:
-        found = _caches.get(store)
-        if found is None:
-            found = _caches[store] = FileCache(_temporary() / uuid.uuid4().hex)
-        return found
+        cache = _caches.get(store)
+        if cache is None:
+            cache = _caches[store] = FileCache(_temporary() / uuid.uuid4().hex)
+        return cache
 
 
 @functools.cache

@@ -1,7 +1,7 @@
-"""A catalog transaction that can go back to a savepoint.
+"""A catalog transaction that can roll back to a savepoint.
 
-DuckDB has no savepoints. So the statements that write are noted, and ROLLBACK TO rolls the whole DuckDB transaction back and
-repeats those before the savepoint; catalog transactions are a handful of small statements. Used by `transaction` only.
+DuckDB has no savepoints. So the writing statements are recorded, and ROLLBACK TO rolls back the whole DuckDB transaction and repeats those
+before the savepoint. Catalog transactions are a handful of small statements. Used by `transaction` only.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
 
 _FEW = 1000
-"""A transaction with fewer writes replays them for each statement behind which others have committed: some 0.2 s."""
+"""A transaction with fewer writes replays them for each statement after a commit of others: some 0.2 s."""
 _PAUSE = 4
-"""How many times the length of a replay passes before the next one."""
+"""Minimum time until the next replay, as a multiple of the last one's."""
 
 
 class RecordedCursor:
-    """A DuckDB cursor that records its writes; `claim` is of `catalog.unique`, `use` of `catalog.hold`, `newest` of `security.rights`."""
+    """A DuckDB cursor that records its writes. `claim` serves `catalog.unique`, `use` `catalog.hold`, `newest` `security.rights`."""
 
     def __init__(
         self,
@@ -39,33 +39,33 @@ class RecordedCursor:
         self.written: list[tuple[str, str, Any]] = []
 
     def newest(self, sql: str) -> CatalogCursor:
-        """Return a cursor that answers a query by all committed changes and the transaction's own, whatever its isolation level."""
+        """Return a cursor whose query sees all committed changes and the transaction's own, at any isolation level."""
         return self._newest(sql)
 
     def execute(self, query: str, parameters: Any = None) -> Any:
-        """As DuckDB's."""
+        """Execute as DuckDB's cursor does, and record a write."""
         if not is_read(query):
             self.written.append(("execute", query, parameters))
         return self._cursor.execute(query, parameters) if parameters is not None else self._cursor.execute(query)
 
     def rows(self, query: str, parameters: Any = None) -> Any:
-        """As the catalog's cursor: what is written so, to learn how many rows it met, is noted too."""
+        """Execute as the catalog's cursor does, and record a write, which returns the number of rows that it affected."""
         if not is_read(query):
             self.written.append(("rows", query, parameters))
         return self._cursor.rows(query, parameters)
 
     def executemany(self, query: str, parameters: Any) -> Any:
-        """As DuckDB's."""
+        """Execute as DuckDB's cursor does, and record the write."""
         self.written.append(("executemany", query, parameters))
         return self._cursor.executemany(query, parameters)
 
     def register(self, name: str, table: Any) -> Any:
-        """As DuckDB's: statements may read the Arrow table under the name."""
+        """Register an Arrow table as DuckDB's cursor does, so that statements can read it under the name."""
         self.written.append(("register", name, table))
         return self._cursor.register(name, table)
 
     def unregister(self, name: str) -> Any:
-        """As DuckDB's; nothing is noted of a table that only a query has read."""
+        """Unregister a table as DuckDB's cursor does. Nothing is recorded for a table that only a query has read."""
         if self.written and self.written[-1][:2] == ("register", name):
             del self.written[-1]
         else:
@@ -73,7 +73,7 @@ class RecordedCursor:
         return self._cursor.unregister(name)
 
     def repeat(self, cursor: CatalogCursor, count: int) -> None:
-        """Goes over to a fresh cursor and repeats the first `count` writes on it."""
+        """Switch to a new cursor and repeat the first `count` writes on it."""
         self._cursor = cursor
         del self.written[count:]
         repeat(cursor, self.written)
@@ -107,22 +107,22 @@ class RecordedCatalog:
         self._replay_from = 0.0
         """The time (of `time.monotonic`) from which on the writes may be replayed again."""
         self.failed = False
-        """Whether a statement may have failed, and DuckDB answers no other in this transaction."""
+        """Whether a statement may have failed, after which DuckDB rejects all others in this transaction."""
         self.cursor = RecordedCursor(self._transaction.cursor, claim, use, newest)
 
     @property
     def place(self) -> int:
-        """A savepoint."""
+        """A savepoint: the number of recorded writes."""
         return len(self.cursor.written)
 
     def rollback_to(self, place: int) -> None:
-        """Undoes what was written after a savepoint."""
+        """Undo the writes after a savepoint."""
         self.failed = True
         if place != self.place:
             self.renew(place)
 
     def renew(self, place: int) -> None:
-        """Goes over to what is committed now, with the first `place` of its own writes."""
+        """Begin again on the newest committed catalog, with the first `place` of its own writes."""
         if place == self.place and not self.failed and self._transaction.cursor.is_newest:
             return
         began = time.monotonic()
@@ -130,7 +130,7 @@ class RecordedCatalog:
         self._transaction.rollback()
         self._transaction = _begun(self._catalog)
         self.cursor.repeat(self._transaction.cursor, place)
-        self._replay_from = (now := time.monotonic()) + _PAUSE * (now - began)
+        self._replay_from = (ended := time.monotonic()) + _PAUSE * (ended - began)
 
     @property
     def may_replay(self) -> bool:
@@ -139,7 +139,7 @@ class RecordedCatalog:
 
     @property
     def committed(self) -> CatalogCursor:
-        """A cursor in autocommit, which sees what is committed when it is used."""
+        """Return a cursor in autocommit, which sees what is committed when it is used."""
         if self._beside is None:
             self._beside = self._catalog.cursor()
         return self._beside
@@ -161,7 +161,7 @@ class RecordedCatalog:
 
 
 def _begun(catalog: Catalog) -> Any:
-    """A catalog transaction that sees what is committed now: DuckDB takes its snapshot at the first look, not at BEGIN."""
+    """Return a catalog transaction that sees what is committed now: DuckDB takes its snapshot at the first query, not at BEGIN."""
     transaction = catalog.begin()
     transaction.cursor.execute("SELECT value FROM hg.counter LIMIT 1").fetchall()
     return transaction

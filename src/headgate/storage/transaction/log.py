@@ -1,18 +1,18 @@
-"""The transaction log of a node: which Delta versions make up each committed transaction, and at which LSN.
+"""The transaction log of a node: the Delta versions that make up each committed transaction, and their LSNs.
 
-A node's LSN is a position in this log. An entry covers the half-open range from the previous entry's `end_lsn` to its own;
-the LSN of its n-th change lies inside it, ascending, below `commit_lsn`, and ``commit_lsn < end_lsn``:
+A node's LSN is a position in this log. An entry covers the half-open range from the previous entry's `end_lsn` to its own. The LSN of its
+n-th change is inside it, ascending, below `commit_lsn`, and ``commit_lsn < end_lsn``:
 
     0/1000000 ── lsn of write 0 (8 per change) ── lsn of write 1 … ── commit_lsn ── end_lsn = begin of the next entry
 
-A write takes as many positions as its files have bytes (at least 16 a change), so that the distance of two LSNs tells, as in PostgreSQL,
-how much data lies between them; `max_slot_wal_keep_size` counts in it.
+A write takes as many positions as its files have bytes (at least 16 a change), so that, as in PostgreSQL, the distance of two LSNs measures
+the amount of data between them. `max_slot_wal_keep_size` uses that unit.
 
-Kinds of entries: a committed transaction; PREPARE TRANSACTION with the writes of the transaction, which nobody sees yet; COMMIT PREPARED
-and ROLLBACK PREPARED, which name the position of the former; a logical decoding message outside of a transaction.
+Kinds of entries: a committed transaction; PREPARE TRANSACTION with the writes of the transaction, which are not visible yet; COMMIT
+PREPARED and ROLLBACK PREPARED, which name the position of the former; a logical decoding message outside a transaction.
 
-The entries live in the catalog's DuckDB file, so an entry, the catalog rows of its transaction and the origin's progress are
-committed together. Rows are only inserted (and removed by `trim`), never updated, so that two open transactions cannot conflict.
+The entries are in the catalog's DuckDB file, so an entry, the catalog rows of its transaction and the origin's progress are committed
+together. Rows are only inserted (and removed by `trim`), never updated, so that two open transactions cannot conflict.
 
 Called by `transaction.Transaction.commit` (under the commit lock) and read by the publisher, which follows it with `wait` and `entries`.
 """
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 FIRST_LSN = Lsn(0x1000000)
 FIRST_XID = 700
 _SPECIAL_XIDS = 3
-"""The least numbers that 32 bits can have are no transactions' (InvalidTransactionId, Bootstrap…, Frozen…): subscribers refuse them."""
+"""The smallest 32-bit numbers are not valid transaction ids (InvalidTransactionId, Bootstrap…, Frozen…): subscribers reject them."""
 POSTGRES_EPOCH = 946_684_800
 """2000-01-01 in seconds of the Unix epoch."""
 
 LSN_PER_CHANGE = 8
 _ROWS_PER_CHANGE = 2
-"""An update is two rows of a change file; a change's LSN counts rows, so its write takes room for two."""
+"""An update is two rows of a change file. A change's LSN counts rows, so its write reserves positions for two."""
 _LSN_OF_WRITE = 24
 _TRIMMED = "trimmed"
-"""The counter that holds the LSN up to which entries have been forgotten."""
+"""The counter that holds the LSN up to which entries have been removed."""
 _WRITES_AT_ONCE = 50
-"""Writes of one entry that one statement puts into the catalog."""
+"""Number of writes of an entry that one statement inserts into the catalog."""
 _LSN_OF_COMMIT = 40
 
 _TABLES = """
@@ -67,18 +67,18 @@ CREATE TABLE IF NOT EXISTS hg.table_version(dbid BIGINT, relid BIGINT, lsn BIGIN
 
 
 def create_tables(cursor: CatalogCursor) -> None:
-    """Makes the log's tables in the catalog's file; at a node's first start, does nothing where they exist."""
+    """Create the log's tables in the catalog's file if they do not exist."""
     cursor.execute(_TABLES)
 
 
 def now() -> int:
-    """The time in microseconds since 2000-01-01 UTC, PostgreSQL's TimestampTz."""
+    """Return the time in microseconds since 2000-01-01 UTC, PostgreSQL's TimestampTz."""
     return time.time_ns() // 1000 - POSTGRES_EPOCH * 1_000_000
 
 
 @dataclass(frozen=True)
 class OriginProgress:
-    """How far an origin has been applied: name of the origin, position at the publisher, time of the commit there (µs since 2000)."""
+    """The progress of an origin: its name, the LSN at the publisher, the time of the commit there (µs since 2000)."""
 
     origin: str
     lsn: Lsn
@@ -86,7 +86,7 @@ class OriginProgress:
 
 
 class EntryKind(enum.StrEnum):
-    """What an entry of the log is."""
+    """The kind of a log entry."""
 
     COMMIT = "commit"
     PREPARE = "prepare"
@@ -105,7 +105,7 @@ class Emitted:
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that holds changes of a write, by its path below the table: rows that were added, or (`paired`) change rows."""
+    """A file with changes of a write, by its path below the table: added rows, or (`paired`) change rows."""
 
     path: str
     size: int
@@ -114,20 +114,20 @@ class WrittenFile:
 
 
 WriteKind = Literal["write", "truncate", "foreign", "message"]
-"""What an entry of the log has of one table: changes, a TRUNCATE, the version of another writer; or a message without a table."""
+"""The kind of a write: changes, a TRUNCATE, the version of another writer, or a message, which has no table."""
 
 
 @dataclass(frozen=True)
 class TableWrite:
-    """One write of a transaction to one table; all its writes to a table are one Delta version.
+    """One write of a transaction to one table. All its writes to a table are one Delta version.
 
-    `seq` counts the transaction's writes from 0; `statement` is the seq of the first write of the same statement (a TRUNCATE of
-    several tables is one statement); `changes` is the number of changed rows; `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY.
-    `lsn` is the position of the first change, the others follow at distances of 8; it is 0 until the transaction commits. `bytes`: size
-    of the files; `seen`: the end of the log when the write was made, by which streams judge it; `xid`: the subtransaction, 0 for
-    the transaction itself. `files`: where the changes are, in order; None: what the version alone names. `physical`: the columns' names
-    in these files, None where they are the columns' own. Kinds: ``foreign`` is a write of another Delta writer (`foreign_writer`);
-    ``message`` has no relation and no version, but `emitted`.
+    `seq` counts the transaction's writes from 0. `statement` is the seq of the first write of the same statement (a TRUNCATE of several
+    tables is one statement). `changes` is the number of changed rows. `options` of a truncate: 1 CASCADE, 2 RESTART IDENTITY. `lsn` is the
+    position of the first change, the others follow at distances of 8; it is 0 until the transaction commits. `bytes`: size of the files.
+    `seen`: the end of the log when the write was made, whose catalog streams use for it. `xid`: the subtransaction, 0 for the transaction
+    itself. `files`: the files with the changes, in order; None: those that the version names. `physical`: the columns' names in these
+    files, None if they are the columns' own. Kinds: ``foreign`` is a write of another Delta writer (`foreign_writer`); ``message`` has no
+    relation and no version, but `emitted`.
     """
 
     seq: int
@@ -147,26 +147,26 @@ class TableWrite:
     physical: Mapping[str, str] | None = None
 
     def where(self) -> str | None:
-        """`files` and `physical` as text."""
+        """Return `files` and `physical` as text, None if there are no files."""
         if self.files is None:
             return None
-        names = [[each.path, each.size, each.rows, each.paired] for each in self.files]
-        return json.dumps({"files": names, "physical": dict(self.physical) if self.physical else None}, separators=(",", ":"))
+        file_rows = [[file.path, file.size, file.rows, file.paired] for file in self.files]
+        return json.dumps({"files": file_rows, "physical": dict(self.physical) if self.physical else None}, separators=(",", ":"))
 
     def placed(self, where: str | None) -> TableWrite:
-        """The write with the files and names that `where` gave."""
+        """Return the write with the files and names from the output of `where`."""
         if where is None:
             return self
-        found = json.loads(where)
-        files = tuple(WrittenFile(path, size, rows, paired) for path, size, rows, paired in found["files"])
-        return replace(self, files=files, physical=found["physical"])
+        stored = json.loads(where)
+        files = tuple(WrittenFile(path, size, rows, paired) for path, size, rows, paired in stored["files"])
+        return replace(self, files=files, physical=stored["physical"])
 
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One committed transaction. `commit_time` is in µs since 2000-01-01; `origin` is None for a local transaction.
+    """One committed transaction. `commit_time` is in µs since 2000-01-01. `origin` is None for a local transaction.
 
-    `writes` of COMMIT PREPARED are those of the entry at `prepared` (its commit_lsn), under that entry's LSNs.
+    `writes` of COMMIT PREPARED are those of the entry at `prepared` (its commit_lsn), with that entry's LSNs.
     """
 
     commit_lsn: Lsn
@@ -191,7 +191,7 @@ class TableVersion:
 
 
 class TransactionLog:
-    """The log in memory and in the catalog's file. All methods may be called from any thread; `append` only under the commit lock."""
+    """The log in memory and in the catalog's file. All methods are thread-safe; `append` only under the commit lock."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -206,15 +206,15 @@ class TransactionLog:
         ).fetchone()
         self._next_xid = highest[0] + 1 if highest and highest[0] else FIRST_XID
         self.first_xid = self._next_xid
-        """No transaction that the catalog knows has this number, or a higher one, when the node starts."""
+        """The first id that no transaction in the catalog has, as of the node's start. Higher ids are unused too."""
 
     @property
     def end(self) -> Lsn:
-        """The end of the log, pg_current_wal_lsn()."""
+        """Return the end of the log, pg_current_wal_lsn()."""
         return self._end
 
     def next_xid(self) -> int:
-        """A transaction id; ids of transactions that did not commit may be given again after a restart."""
+        """Return a new transaction id. Ids of transactions that did not commit may be reused after a restart."""
         with self._moved:
             xid = self._next_xid
             if xid % 2**32 < _SPECIAL_XIDS:
@@ -233,13 +233,13 @@ class TransactionLog:
         gid: str = "",
         prepared: Lsn = INVALID,
     ) -> LogEntry:
-        """The entry that a transaction would have if it committed now: LSNs are assigned. Call under the commit lock."""
-        at = self._end + LSN_PER_CHANGE
+        """Return the entry of a transaction that commits now, with LSNs assigned. Call under the commit lock."""
+        lsn = self._end + LSN_PER_CHANGE
         placed = []
         for write in writes:
-            placed.append(replace(write, lsn=Lsn(at)))
-            at += _LSN_OF_WRITE + max(LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1), -(-write.bytes // 8) * 8)
-        commit_lsn = Lsn(at)
+            placed.append(replace(write, lsn=Lsn(lsn)))
+            lsn += _LSN_OF_WRITE + max(LSN_PER_CHANGE * _ROWS_PER_CHANGE * max(write.changes, 1), -(-write.bytes // 8) * 8)
+        commit_lsn = Lsn(lsn)
         return LogEntry(
             commit_lsn=commit_lsn,
             end_lsn=Lsn(commit_lsn + _LSN_OF_COMMIT),
@@ -255,15 +255,19 @@ class TransactionLog:
         )
 
     def insert(self, cursor: CatalogCursor, entry: LogEntry, versions: Mapping[int, TableVersion]) -> None:
-        """Writes the entry and the tables' visible versions in the caller's catalog transaction."""
+        """Insert the entry and the tables' visible versions in the caller's catalog transaction."""
         row = [entry.commit_lsn, entry.end_lsn, entry.commit_time, entry.xid, entry.database, entry.origin, entry.origin_lsn]
         row += [str(entry.kind), entry.gid, entry.prepared]
-        cursor.execute("INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", [int(v) if isinstance(v, int) else v for v in row])
+        cursor.execute(
+            "INSERT INTO hg.log_entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [int(value) if isinstance(value, int) else value for value in row],
+        )
         self._insert_writes(cursor, entry)
-        for w in entry.writes:
-            if w.emitted is not None:
+        for write in entry.writes:
+            if write.emitted is not None:
                 cursor.execute(
-                    "INSERT INTO hg.log_message VALUES (?, ?, ?, ?)", [int(entry.commit_lsn), w.seq, w.emitted.prefix, w.emitted.content]
+                    "INSERT INTO hg.log_message VALUES (?, ?, ?, ?)",
+                    [int(entry.commit_lsn), write.seq, write.emitted.prefix, write.emitted.content],
                 )
         for relation, version in versions.items():
             cursor.execute(
@@ -275,10 +279,20 @@ class TransactionLog:
     def _insert_writes(cursor: CatalogCursor, entry: LogEntry) -> None:
         rows = [
             [
-                *(int(entry.commit_lsn), w.seq, int(w.lsn), w.relation, w.kind, w.version, w.changes, w.statement, w.options),
-                *(w.bytes, int(w.seen), w.xid, w.where()),
+                *(
+                    int(entry.commit_lsn),
+                    write.seq,
+                    int(write.lsn),
+                    write.relation,
+                    write.kind,
+                    write.version,
+                    write.changes,
+                    write.statement,
+                    write.options,
+                ),
+                *(write.bytes, int(write.seen), write.xid, write.where()),
             ]
-            for w in entry.writes
+            for write in entry.writes
         ]
         for first in range(0, len(rows), _WRITES_AT_ONCE):
             part = rows[first : first + _WRITES_AT_ONCE]
@@ -286,95 +300,107 @@ class TransactionLog:
             cursor.execute(f"INSERT INTO hg.log_write VALUES {values}", [value for row in part for value in row])
 
     def append(self, entry: LogEntry) -> None:
-        """Moves the end of the log past a committed entry and wakes those who wait."""
+        """Move the end of the log past a committed entry and wake the waiters."""
         with self._moved:
             self._end = entry.end_lsn
             self._moved.notify_all()
 
     def wait(self, after: Lsn, timeout: float) -> bool:
-        """Waits until the log's end is past `after`, at most `timeout` seconds; whether it is."""
+        """Wait until the log's end is past `after`, at most `timeout` seconds. Return whether it is."""
         with self._moved:
             return self._moved.wait_for(lambda: self._end > after, timeout)
 
     def wake(self) -> None:
-        """Wakes all waiters without a new entry (a stream that must stop looks at its own flag)."""
+        """Wake all waiters without a new entry (a stream that must stop checks its own flag)."""
         with self._moved:
             self._moved.notify_all()
 
     def entries(self, after: Lsn, database: int, limit: int) -> list[LogEntry]:
-        """At most `limit` entries of a database that commit at or behind `after`, in log order; entries without writes included.
+        """Return at most `limit` entries of a database that commit at or after `after`, in log order, including entries without writes.
 
-        A position inside of an entry leaves it out when it lies behind the commit: so a subscriber skips a transaction.
+        A position inside an entry but after its commit excludes it: a subscriber uses that to skip a transaction.
         """
         return self._entries("commit_lsn >= ? AND dbid = ? ORDER BY end_lsn LIMIT ?", [int(after), database, limit])
 
     def of_origin(self, origin: str, origin_lsn: Lsn) -> LogEntry | None:
-        """The last entry that an origin wrote at this position of its own, None where it has been forgotten."""
-        found = self._entries("origin = ? AND origin_lsn = ? ORDER BY end_lsn DESC LIMIT 1", [origin, int(origin_lsn)])
-        return found[0] if found else None
+        """Return the last entry that an origin wrote at this position of its own, or None if it has been removed."""
+        entries = self._entries("origin = ? AND origin_lsn = ? ORDER BY end_lsn DESC LIMIT 1", [origin, int(origin_lsn)])
+        return entries[0] if entries else None
 
     def is_rolled_back(self, prepared: Lsn) -> bool:
-        """Whether ROLLBACK PREPARED has ended the transaction whose PREPARE is the entry at this position: its files are gone."""
+        """Whether ROLLBACK PREPARED has ended the transaction of the PREPARE entry at this position, so that its files are removed."""
         sql = "SELECT 1 FROM hg.log_entry WHERE prepared = ? AND kind = ? LIMIT 1"
         return self._catalog.cursor().execute(sql, [int(prepared), str(EntryKind.ROLLBACK_PREPARED)]).fetchone() is not None
 
     def of_relations(self, database: int, relations: Sequence[int], limit: int) -> Iterator[LogEntry]:
-        """The newest entries, `limit` at most, that committed a write to one of these tables, the last first."""
+        """Yield the newest entries, at most `limit`, that committed a write to one of these tables, the last first."""
         cursor = self._catalog.cursor()
-        found = cursor.execute(
+        positions = cursor.execute(
             "SELECT DISTINCT e.commit_lsn FROM hg.log_write w JOIN hg.log_entry e ON w.commit_lsn IN (e.commit_lsn, e.prepared)"
             " WHERE e.dbid = ? AND list_contains(?, w.relid) AND e.kind NOT IN (?, ?) ORDER BY 1 DESC LIMIT ?",
             [database, list(relations), str(EntryKind.PREPARE), str(EntryKind.ROLLBACK_PREPARED), limit],
         ).fetchall()
-        for (lsn,) in found:
+        for (lsn,) in positions:
             entry = self.at(Lsn(lsn))
             if entry is not None:
                 yield entry
 
     def at(self, commit_lsn: Lsn) -> LogEntry | None:
-        """The entry at a position, None where it has been forgotten."""
-        found = self._entries("commit_lsn = ?", [int(commit_lsn)])
-        return found[0] if found else None
+        """Return the entry at a position, or None if it has been removed."""
+        entries = self._entries("commit_lsn = ?", [int(commit_lsn)])
+        return entries[0] if entries else None
 
-    def _entries(self, which: str, limits: Sequence[int | str]) -> list[LogEntry]:
+    def _entries(self, where: str, limits: Sequence[int | str]) -> list[LogEntry]:
         cursor = self._catalog.cursor()
-        found = cursor.execute(
-            f"SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn, kind, gid, prepared FROM hg.log_entry WHERE {which}",
+        rows = cursor.execute(
+            f"SELECT commit_lsn, end_lsn, commit_time, xid, dbid, origin, origin_lsn, kind, gid, prepared FROM hg.log_entry WHERE {where}",
             limits,
         ).fetchall()
-        if not found:
+        if not rows:
             return []
-        writes = self._writes(cursor, "BETWEEN ? AND ?", [found[0][0], found[-1][0]])
-        for row in found:
+        writes = self._writes(cursor, "BETWEEN ? AND ?", [rows[0][0], rows[-1][0]])
+        for row in rows:
             if row[7] == EntryKind.COMMIT_PREPARED:
                 writes |= {row[0]: self._writes(cursor, "= ?", [row[9]]).get(row[9], [])}
         return [
-            LogEntry(Lsn(c), Lsn(e), t, xid, db, origin, Lsn(origin_lsn), tuple(writes.get(c, ())), EntryKind(kind), gid, Lsn(prepared))
-            for c, e, t, xid, db, origin, origin_lsn, kind, gid, prepared in found
+            LogEntry(
+                Lsn(commit),
+                Lsn(end),
+                commit_time,
+                xid,
+                database,
+                origin,
+                Lsn(origin_lsn),
+                tuple(writes.get(commit, ())),
+                EntryKind(kind),
+                gid,
+                Lsn(prepared),
+            )
+            for commit, end, commit_time, xid, database, origin, origin_lsn, kind, gid, prepared in rows
         ]
 
-    def _writes(self, cursor: CatalogCursor, which: str, limits: list[int]) -> dict[int, list[TableWrite]]:
-        """The writes of the entries whose commit_lsn is `which`, by commit_lsn."""
+    def _writes(self, cursor: CatalogCursor, condition: str, limits: list[int]) -> dict[int, list[TableWrite]]:
+        """Return the writes by commit_lsn, of the entries whose commit_lsn meets a condition."""
         rows = cursor.execute(
             "SELECT commit_lsn, seq, lsn, relid, kind, version, changes, statement, options, bytes, seen, xid, files FROM hg.log_write"
-            f" WHERE commit_lsn {which} ORDER BY commit_lsn, seq",
+            f" WHERE commit_lsn {condition} ORDER BY commit_lsn, seq",
             limits,
         ).fetchall()
         emitted: dict[tuple[int, int], Emitted] = {}
         if any(row[4] == "message" for row in rows):
-            said = cursor.execute(f"SELECT commit_lsn, seq, prefix, content FROM hg.log_message WHERE commit_lsn {which}", limits)
-            emitted = {(lsn, seq): Emitted(prefix, bytes(content)) for lsn, seq, prefix, content in said.fetchall()}
+            messages = cursor.execute(f"SELECT commit_lsn, seq, prefix, content FROM hg.log_message WHERE commit_lsn {condition}", limits)
+            emitted = {(lsn, seq): Emitted(prefix, bytes(content)) for lsn, seq, prefix, content in messages.fetchall()}
         writes: dict[int, list[TableWrite]] = {}
         for commit, seq, lsn, relation, kind, version, changes, statement, options, size, seen, xid, where in rows:
-            said_here = emitted.get((commit, seq))
+            message = emitted.get((commit, seq))
             write = TableWrite(
-                seq, relation, kind, version, changes, statement, options, Lsn(lsn), Lsn(commit), size, Lsn(seen), xid, said_here
+                seq, relation, kind, version, changes, statement, options, Lsn(lsn), Lsn(commit), size, Lsn(seen), xid, message
             )
             writes.setdefault(commit, []).append(write.placed(where))
         return writes
 
     def versions(self, at: Lsn | None = None) -> dict[tuple[int, int], TableVersion]:
-        """The version of each table, by (database, relation), visible at an LSN; the newest by default. Dropped tables are left out."""
+        """Return the version of each table, by (database, relation), visible at an LSN, by default the newest. Omit dropped tables."""
         cursor = self._catalog.cursor()
         rows = cursor.execute(
             "SELECT dbid, relid, arg_max(version, lsn), arg_max(dropped, lsn) FROM hg.table_version WHERE lsn <= ? GROUP BY dbid, relid",
@@ -383,8 +409,8 @@ class TransactionLog:
         return {(dbid, relid): TableVersion(version) for dbid, relid, version, dropped in rows if not dropped}
 
     def version_at(self, database: int, relation: int, at: Lsn) -> int | None:
-        """The version of one table visible at an LSN; None where it did not exist."""
-        found = (
+        """Return the version of one table visible at an LSN, or None if it did not exist."""
+        row = (
             self._catalog.cursor()
             .execute(
                 "SELECT version, dropped FROM hg.table_version WHERE dbid = ? AND relid = ? AND lsn <= ?"
@@ -393,22 +419,22 @@ class TransactionLog:
             )
             .fetchone()
         )
-        return None if found is None or found[1] else int(found[0])
+        return None if row is None or row[1] else int(row[0])
 
     def dropped(self) -> list[tuple[int, int, Lsn]]:
-        """Tables that were dropped and whose directory may still be there: (database, relation, LSN of the drop)."""
+        """Return the dropped tables whose directory may still exist: (database, relation, LSN of the drop)."""
         rows = self._catalog.cursor().execute("SELECT dbid, relid, lsn FROM hg.table_version WHERE dropped").fetchall()
         return [(dbid, relid, Lsn(lsn)) for dbid, relid, lsn in rows]
 
     def forget_dropped(self, database: int, relation: int) -> None:
-        """A dropped table's directory is gone."""
+        """Remove the versions of a dropped table whose directory is gone."""
         sql = "DELETE FROM hg.table_version WHERE dbid = ? AND relid = ?"
         self._catalog.change(lambda cursor: cursor.execute(sql, [database, relation]), Step.CLEANING)
 
     def trim(self, before: Lsn) -> int:
-        """Forgets entries that end at or before `before` (what no slot and no reader needs any more); how many there were.
+        """Remove entries that end at or before `before` (no slot and no reader needs them). Return their number.
 
-        The last entry stays, the highest xid, each table's newest version, and what was prepared until its end has been forgotten.
+        Kept are the last entry, the highest xid, each table's newest version, and a PREPARE until its end has been removed.
         """
         keep = int(min(before, self._end - 1))
         gone = (
@@ -417,8 +443,8 @@ class TransactionLog:
         )
 
         def delete(cursor: CatalogCursor) -> int:
-            found, last = cursor.execute(f"SELECT count(*), max(end_lsn) FROM ({gone})", [keep, keep]).fetchone()
-            if found:
+            count, last = cursor.execute(f"SELECT count(*), max(end_lsn) FROM ({gone})", [keep, keep]).fetchone()
+            if count:
                 for name, value in (("xid", self._next_xid), (_TRIMMED, last)):
                     cursor.execute("DELETE FROM hg.counter WHERE name = ?", [name])
                     cursor.execute("INSERT INTO hg.counter VALUES (?, ?)", [name, value])
@@ -429,15 +455,15 @@ class TransactionLog:
                 " WHERE n.dbid = v.dbid AND n.relid = v.relid AND n.lsn > v.lsn AND n.lsn <= ?)",
                 [keep, keep],
             )
-            return int(found)
+            return int(count)
 
         return int(self._catalog.change(delete, Step.CLEANING))
 
     def oldest_kept(self) -> Lsn:
-        """Return the position from which on no entry has been forgotten.
+        """Return the position from which on no entry has been removed.
 
-        Catalogs that were trimmed before the position was recorded tell it by the first entry, whose first LSN follows the end of the
-        entry before it; entries of PREPARE may be older than others that are gone.
+        Catalogs that were trimmed before the position was recorded derive it from the first entry, whose first LSN follows the end of the
+        entry before it. Entries of PREPARE may be older than others that were removed.
         """
         cursor = self._catalog.cursor()
         recorded = cursor.execute("SELECT max(value)::BIGINT FROM hg.counter WHERE name = ?", [_TRIMMED]).fetchone()
@@ -451,12 +477,12 @@ class TransactionLog:
         return Lsn(first[0] - LSN_PER_CHANGE) if first is not None and first[0] is not None else self._end
 
     def oldest_seen(self) -> Lsn:
-        """The oldest position by whose catalog an entry of the log is judged; the end of the log where there are no writes."""
-        found = self._catalog.cursor().execute("SELECT min(seen) FROM hg.log_write").fetchone()
-        return self._end if found is None or found[0] is None else Lsn(found[0])
+        """Return the oldest position whose catalog an entry of the log needs, or the end of the log if there are no writes."""
+        row = self._catalog.cursor().execute("SELECT min(seen) FROM hg.log_write").fetchone()
+        return self._end if row is None or row[0] is None else Lsn(row[0])
 
     def needed_versions(self, before: Lsn) -> dict[tuple[int, int], int]:
-        """By (database, relation) the oldest Delta version that the log, or a reader as of `before` or later, can ask for."""
+        """Return by (database, relation) the oldest Delta version that the log, or a reader as of `before` or later, can need."""
         cursor = self._catalog.cursor()
         rows = cursor.execute(
             "SELECT dbid, relid, min(version) FROM (SELECT dbid, relid, arg_max(version, lsn) AS version FROM hg.table_version"

@@ -1,18 +1,18 @@
 """Prepared transactions: PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED (manual, pg_prepared_xacts and 31.7).
 
-`PreparedXact` is one; `PreparedTransactions` are those of a node, which the engine holds. Called by the server for the three commands
+`PreparedXact` is one of them; `PreparedTransactions` are those of a node, held by the engine. Called by the server for the three commands
 and by apply workers. States:
 
     prepared     `prepare` wrote the log entry of the kind ``prepare`` and the row of hg.prepared_xact, with all actions, in one DuckDB
-                 transaction. The files lie in the tables' folders, no Delta version names them, the tables' write locks are held under
-                 its xid, and so are the names that it has given and the objects that it uses. Survives a restart: `restore` takes the
-                 locks again.
-    committed    `commit` stored an intent, wrote the tables' Delta versions, and then in one DuckDB transaction repeated what the
-                 transaction had written into the catalog and wrote the entry ``commit prepared`` (`intent`)
+                 transaction. The files are in the tables' folders, no Delta version names them. The tables' write locks are held under
+                 its xid, and so are the names that it has created and the objects that it uses. It survives a restart: `restore`
+                 acquires the locks again.
+    committed    `commit` stored an intent, wrote the tables' Delta versions, and then in one DuckDB transaction repeated the
+                 transaction's catalog writes and wrote the entry ``commit prepared`` (`intent`)
     rolled back  `rollback` wrote the entry ``rollback prepared``, then removed the files
 
-What must hold: a table has one writer, so a prepared transaction keeps all other writers of its tables waiting until its end.
-PostgreSQL locks rows.
+What must hold: a table has one writer, so a prepared transaction blocks all other writers of its tables until its end. PostgreSQL locks
+rows.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class PreparedXact:
     time: int
     position: Lsn
     tables: dict[int, tuple[int, list[Action]]]
-    """By relation the Delta version on which it was staged, and the actions."""
+    """By relation, the Delta version on which it was staged, and the actions."""
     created: frozenset[Key]
     dropped: frozenset[Key]
     catalog: tuple[tuple[str, str, Any], ...]
-    """What it wrote into the catalog: method of the cursor, statement, parameters."""
+    """Its catalog writes: method of the cursor, statement, parameters."""
     catalog_keys: Mapping[CatalogKey, Hold] = field(default_factory=dict)
-    """The keys of catalogs that it holds."""
+    """The catalog keys that it holds."""
     read: frozenset[Key] = frozenset()
-    """The tables that a serializable one has read: no other serializable transaction changes them before its end."""
+    """The tables that a serializable transaction has read. No other serializable transaction changes them before its end."""
 
     @property
     def keys(self) -> set[Key]:
@@ -73,7 +73,7 @@ class PreparedXact:
 
 
 class PreparedTransactions:
-    """The prepared transactions of a node; any thread may call anything."""
+    """The prepared transactions of a node. All methods are thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -86,20 +86,20 @@ class PreparedTransactions:
         self._all = {row[1]: _read(*row) for row in rows}
 
     def all(self) -> list[PreparedXact]:
-        """Those that wait for their end, by xid."""
+        """Return the transactions that are prepared, by xid."""
         with self._lock:
-            return sorted(self._all.values(), key=lambda one: one.xid)
+            return sorted(self._all.values(), key=lambda xact: xact.xid)
 
     def restore(self) -> None:
-        """At the node's start: takes the locks again."""
-        for one in self.all():
-            for key in one.keys:
-                self._engine.locks.acquire(key, one.xid)
-            for catalog_key, hold in one.catalog_keys.items():
-                self._engine.locks.claim_catalog(catalog_key, one.xid, hold=hold)
+        """Acquire their locks again, at the node's start."""
+        for xact in self.all():
+            for key in xact.keys:
+                self._engine.locks.acquire(key, xact.xid)
+            for catalog_key, hold in xact.catalog_keys.items():
+                self._engine.locks.claim_catalog(catalog_key, xact.xid, hold=hold)
 
     def prepare(self, transaction: Transaction, gid: str, owner: str) -> Lsn:
-        """Prepares a transaction under a name; the end LSN of the entry. 42710 where the name is in use; it is rolled back on any error."""
+        """Prepare a transaction under a gid. Return the entry's end LSN. Raise 42710 if it is in use. Any error rolls it back."""
         engine = self._engine
         try:
             handed = transaction.hand_over()
@@ -109,7 +109,7 @@ class PreparedTransactions:
                         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
                 entry = engine.log.place(handed.xid, handed.database, handed.writes, None, kind=EntryKind.PREPARE, gid=gid)
                 tables = {key[1]: (staged.base.version, staged.actions()) for key, staged in handed.tables.items()}
-                one = PreparedXact(
+                xact = PreparedXact(
                     handed.xid,
                     gid,
                     handed.database,
@@ -127,12 +127,12 @@ class PreparedTransactions:
                 def write(cursor: CatalogCursor) -> None:
                     engine.log.insert(cursor, entry, {})
                     history.repeat(cursor, handed.history)
-                    _store(cursor, one)
+                    _store(cursor, xact)
 
                 engine.catalog.change(write, Step.PREPARED)
                 with self._lock:
-                    self._all[gid] = one
-                    self._staged[one.xid] = handed.tables
+                    self._all[gid] = xact
+                    self._staged[xact.xid] = handed.tables
                 engine.log.append(entry)
         except Exception:
             transaction.rollback()
@@ -142,24 +142,24 @@ class PreparedTransactions:
         return entry.end_lsn
 
     def take(self, gid: str, database: int, user: str | None) -> PreparedXact:
-        """The transaction of this name, to be ended by `commit` or `rollback`; `user` None may end any. 42704, 42501, 0A000, 55000."""
+        """Reserve a transaction for `commit` or `rollback` by a user, None for any owner's. Raise 42704, 42501, 0A000 or 55000."""
         with self._lock:
-            one = self._all.get(gid)
-            if one is None:
+            xact = self._all.get(gid)
+            if xact is None:
                 raise PostgresError("42704", f'prepared transaction with identifier "{gid}" does not exist')
             if gid in self._busy:
                 raise PostgresError("55000", f'prepared transaction with identifier "{gid}" is busy')
-            if user is not None and user != one.owner:
+            if user is not None and user != xact.owner:
                 hint = "Must be superuser or the user that prepared the transaction."
                 raise PostgresError("42501", "permission denied to finish prepared transaction", hint=hint)
-            if one.database != database:
+            if xact.database != database:
                 hint = "Connect to the database where the transaction was prepared to finish it."
                 raise PostgresError("0A000", "prepared transaction belongs to another database", hint=hint)
             self._busy.add(gid)
-            return one
+            return xact
 
     def commit(self, one: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
-        """COMMIT PREPARED; the end LSN of the entry. Where it fails, the transaction stays prepared."""
+        """Commit a prepared transaction. Return the entry's end LSN. If it fails, the transaction stays prepared."""
         engine = self._engine
         try:
             tables = self._tables(one)
@@ -197,7 +197,7 @@ class PreparedTransactions:
         return entry.end_lsn
 
     def rollback(self, one: PreparedXact, origin: OriginProgress | None = None) -> Lsn:
-        """ROLLBACK PREPARED; the end LSN of the entry."""
+        """Roll back a prepared transaction. Return the entry's end LSN."""
         engine = self._engine
         intent = Intent(
             one.xid, one.database, EntryKind.ROLLBACK_PREPARED, (), {}, {}, frozenset(), origin, (), False, one.gid, one.position
@@ -216,30 +216,30 @@ class PreparedTransactions:
         return entry.end_lsn
 
     def _tables(self, one: PreparedXact) -> dict[Key, StagedTable]:
-        """What it has staged; after a restart from its actions."""
+        """Return its staged tables, after a restart from its actions."""
         with self._lock:
-            found = self._staged.get(one.xid)
-        if found is not None:
-            return found
-        made = {}
+            staged = self._staged.get(one.xid)
+        if staged is not None:
+            return staged
+        rebuilt = {}
         for relation, (version, actions) in one.tables.items():
             table = self._engine.table((one.database, relation))
             base = table.state(version)
-            made[one.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
-        return made
+            rebuilt[one.database, relation] = repeated(base, table.stage(base, actions) if actions else base, actions)
+        return rebuilt
 
     def files(self, key: Key) -> set[DataPath]:
-        """The files that prepared transactions have staged for a table."""
+        """Return the files that prepared transactions have staged for a table."""
         path = self._engine.path(key)
-        found = [one.tables[key[1]][1] for one in self.all() if one.database == key[0] and key[1] in one.tables]
-        return {file for actions in found for file in file_action.files_of(path, actions)}
+        staged = [xact.tables[key[1]][1] for xact in self.all() if xact.database == key[0] and key[1] in xact.tables]
+        return {file for actions in staged for file in file_action.files_of(path, actions)}
 
     def ended(self, gid: str) -> None:
-        """It is committed or rolled back, also by recovery: its locks are free."""
+        """Remove a transaction that was committed or rolled back, also by recovery, and release its locks."""
         with self._lock:
-            one = self._all.pop(gid)
-            self._staged.pop(one.xid, None)
-        self._engine.locks.release(one.xid)
+            xact = self._all.pop(gid)
+            self._staged.pop(xact.xid, None)
+        self._engine.locks.release(xact.xid)
 
     def _free(self, one: PreparedXact) -> None:
         with self._lock:
@@ -247,7 +247,7 @@ class PreparedTransactions:
 
 
 def check_room(limit: int, held: int) -> None:
-    """55000 and 53200 where max_prepared_transactions (`limit`) has no room beside those that are `held`."""
+    """Raise 55000 or 53200 if max_prepared_transactions (`limit`) allows no more than the `held` ones."""
     if not limit:
         hint = "Set max_prepared_transactions to a nonzero value."
         raise PostgresError("55000", "prepared transactions are disabled", hint=hint)
@@ -263,15 +263,15 @@ def _store(cursor: CatalogCursor, one: PreparedXact) -> None:
 
 
 def read_body(body: bytes) -> tuple[Any, ...]:
-    """What `_store` has stored: the tables first."""
-    found: tuple[Any, ...] = stored_body.load(bytes(body))
-    return found
+    """Return the content of a body that `_store` has written: the tables first."""
+    content: tuple[Any, ...] = stored_body.load(bytes(body))
+    return content
 
 
 def _read(xid: int, gid: str, database: int, owner: str, time: int, position: int, body: bytes) -> PreparedXact:
     tables, created, dropped, catalog, *more = read_body(body)
-    held = more[0] if more else {}
-    if not isinstance(held, Mapping):  # of an earlier version, which had names only
-        held = dict.fromkeys(held, Hold.ALONE)
+    catalog_keys = more[0] if more else {}
+    if not isinstance(catalog_keys, Mapping):  # written by an earlier version, which stored only names
+        catalog_keys = dict.fromkeys(catalog_keys, Hold.ALONE)
     read = more[1] if len(more) > 1 else frozenset()
-    return PreparedXact(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, held, read)
+    return PreparedXact(xid, gid, database, owner, time, Lsn(position), tables, created, dropped, catalog, catalog_keys, read)

@@ -1,7 +1,7 @@
-"""Bodies of intents and prepared transactions, as the catalog keeps them over a restart: pickled, and read whichever version wrote them.
+"""Bodies of intents and prepared transactions in the catalog: pickled, and readable regardless of the version that wrote them.
 
-Called by `intent` and `prepared`. A pickle names its classes by their modules, and a data directory lives longer than a module's name: a
-class that has moved is found by the names in MOVED, which are never taken out.
+Called by `intent` and `prepared`. A pickle names its classes by their modules, and a data directory outlives a module's name. A class that
+has moved is found by the names in MOVED, whose entries are never removed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ MOVED = {
     "headgate.storage.intent": "headgate.storage.transaction.intent",
     "headgate.storage.log": "headgate.storage.transaction.log",
 }
-"""Modules of classes in bodies that were written before: by the name that they had then."""
+"""The current modules of classes, by the names of their modules in older bodies."""
 
 
 def dump(value: object) -> bytes:
-    """The body of a value."""
+    """Return the body of a value."""
     return pickle.dumps(value)
 
 
 def load(body: bytes) -> Any:
-    """The value of a body. Raises whatever its bytes say, where they are no body."""
+    """Return the value of a body. Raise any exception if the bytes are not a body."""
     return _Unpickler(io.BytesIO(body)).load()
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str) -> Any:
-        """The class, where it is now."""
+        """Return the class from its current module."""
         return super().find_class(MOVED.get(module_name, module_name), global_name)

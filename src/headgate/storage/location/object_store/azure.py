@@ -1,15 +1,15 @@
-"""Azure Blob Storage, accounts with a flat namespace: reached by obstore from Python, by Hadoop's ABFS from Java.
+"""Azure Blob Storage, for accounts with a flat namespace. Python accesses it through obstore, Java through Hadoop's ABFS.
 
-Made by `object_store`. The setting `data_location_credentials` names where the credentials are: ``env:ACCOUNT_KEY`` or
-``env:TENANT_ID,CLIENT_ID,CLIENT_SECRET`` (names of environment variables), or ``file:/a/file`` (section ``default``, of ``account_key``,
-``sas_token``, or all of ``tenant_id``, ``client_id``, ``client_secret``). Without it both clients take what Kubernetes gives a workload
-(AZURE_FEDERATED_TOKEN_FILE, AZURE_TENANT_ID, AZURE_CLIENT_ID) or, where there is no such file, the identity of the machine
-(AZURE_CLIENT_ID says which): the two ways that both have. Java gets them with its other settings (`spark_session`).
+Made by `object_store`. The setting `data_location_credentials` names the source of the credentials: ``env:ACCOUNT_KEY`` or
+``env:TENANT_ID,CLIENT_ID,CLIENT_SECRET`` (names of environment variables), or ``file:/a/file`` (section ``default``, with ``account_key``,
+``sas_token``, or all of ``tenant_id``, ``client_id``, ``client_secret``). Without it, both clients use the workload identity of Kubernetes
+(AZURE_FEDERATED_TOKEN_FILE, AZURE_TENANT_ID, AZURE_CLIENT_ID). If there is no such file, they use the identity of the machine
+(AZURE_CLIENT_ID selects it). These are the two ways that both clients support. Java gets them with its other settings (`spark_session`).
 
-What must hold: both clients are told which kind of credentials they have, so that a variable of the environment that only obstore reads
-does not part them. Both ask the Blob endpoint, which Hadoop's authors want for a flat namespace (an account's other one is DFS); their
-client refuses an account with a hierarchical namespace there. Java marks folders by empty files with the folders' names: they are listed
-with a slash behind, so that they go with a folder that is removed.
+What must hold: both clients are told the kind of their credentials, so that an environment variable that only obstore reads does not make
+them differ. Both use the Blob endpoint, which Hadoop's authors recommend for a flat namespace (an account's other one is DFS). Their client
+rejects an account with a hierarchical namespace there. Java marks folders by empty files with the folders' names. They are listed with a
+slash at the end, so that they are removed together with a folder.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from upath import UPath
 
 _PLACE = re.compile(r"([a-z0-9](?:-?[a-z0-9]){2,62})@([a-z0-9]{3,24})\.dfs\.core\.windows\.net(/(?!\.)[\w.=-]*[\w=-])+/?", re.ASCII)
-"""A container, an account and a prefix, of whose names none ends with a dot: the store takes those away."""
+"""A container, an account and a prefix. No name in it ends with a dot, because the store strips those."""
 _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2."
 _AUTHORITY = "https://login.microsoftonline.com"
 _PLAIN_HTTP = "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem"
-"""The client of ``abfs://``, which need not use TLS."""
+"""The client of ``abfs://``, which does not require TLS."""
 _REDACTED = "(?i)secret|password|token|access[.]?key|credential|account[.]?key"
-"""Settings whose values Spark shows nowhere (an event log, a web interface): its own pattern, which passes over an account's key."""
+"""The settings whose values Spark redacts (in event logs, web interface): its own pattern, which misses an account key, extended."""
 _HINT = (
     "It names environment variables, env:ACCOUNT_KEY or env:TENANT_ID,CLIENT_ID,CLIENT_SECRET, or a file, file:/path, "
     "with a section [default] that has account_key, or sas_token, or tenant_id, client_id and client_secret."
@@ -51,7 +51,7 @@ _FORMS = {"sas_token": r"[!-~]*\bsig=[!-~]+", "tenant_id": r"[\w.-]+", "client_i
 
 @dataclass(frozen=True)
 class Credentials:
-    """How a node shows who it is: each kind has its fields, and no others."""
+    """The credentials of a node. Each kind has its own fields, and no others."""
 
     account_key: str = field(default="", repr=False)
     sas_token: str = field(default="", repr=False)
@@ -61,7 +61,7 @@ class Credentials:
     token_file: str = ""
 
     def of_python(self) -> dict[str, str]:
-        """As obstore takes them."""
+        """Return the settings of obstore."""
         if self.account_key:
             return {"credential_type": "access_key", "account_key": self.account_key}
         if self.sas_token:
@@ -74,25 +74,25 @@ class Credentials:
         return {"credential_type": "managed_identity"} | ({"client_id": self.client_id} if self.client_id else {})
 
     def of_java(self) -> dict[str, str]:
-        """As Hadoop's client takes them."""
+        """Return the settings of Hadoop's client."""
         if self.account_key:
             return {"account.auth.type": "SharedKey", "account.key": self.account_key}
         if self.sas_token:
             return {"account.auth.type": "SAS", "sas.fixed.token": self.sas_token}
-        found = {"account.auth.type": "OAuth"} | ({"account.oauth2.client.id": self.client_id} if self.client_id else {})
+        settings = {"account.auth.type": "OAuth"} | ({"account.oauth2.client.id": self.client_id} if self.client_id else {})
         if self.client_secret:
-            return found | {
+            return settings | {
                 "account.oauth.provider.type": f"{_OAUTH}ClientCredsTokenProvider",
                 "account.oauth2.client.endpoint": f"{_AUTHORITY}/{self.tenant_id}/oauth2/token",
                 "account.oauth2.client.secret": self.client_secret,
             }
         if self.token_file:
-            return found | {
+            return settings | {
                 "account.oauth.provider.type": f"{_OAUTH}WorkloadIdentityTokenProvider",
                 "account.oauth2.msi.tenant": self.tenant_id,
                 "account.oauth2.token.file": self.token_file,
             }
-        return found | {"account.oauth.provider.type": f"{_OAUTH}MsiTokenProvider"}
+        return settings | {"account.oauth.provider.type": f"{_OAUTH}MsiTokenProvider"}
 
 
 class AzureStorage(ObstoreRequests):
@@ -116,7 +116,7 @@ class AzureStorage(ObstoreRequests):
         config = {
             "container_name": container,
             "account_name": account,
-            # variables of the environment count for neither
+            # ignore environment variables for these two
             "use_emulator": "false",
             "skip_signature": "false",
             "endpoint": f"{endpoint}/{account}" if endpoint else f"https://{account}.blob.core.windows.net",
@@ -126,30 +126,30 @@ class AzureStorage(ObstoreRequests):
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """See `Store`."""
         _, account = _parts(settings["data_location"])
-        found = {
+        options = {
             "fs.azure.fns.account.service.type": "BLOB",
             "fs.azure.buffer.dir": str(scratch),
-            # the other mode asks for OpenSSL, whose jar is not among ours
+            # the other mode needs OpenSSL, whose jar is not included
             "fs.azure.ssl.channel.mode": "Default_JSSE",
-            "fs.azure.io.retry.max.retries": "5",  # of 30, which take a quarter of an hour
+            "fs.azure.io.retry.max.retries": "5",  # the default of 30 takes a quarter of an hour
         }
         if endpoint := _emulator(settings):
-            found |= {"fs.azure.abfs.endpoint": urlsplit(endpoint).netloc, "fs.azure.account.hns.enabled": "false"}
+            options |= {"fs.azure.abfs.endpoint": urlsplit(endpoint).netloc, "fs.azure.account.hns.enabled": "false"}
             if endpoint.startswith("http://"):
-                found |= {"fs.abfss.impl": _PLAIN_HTTP, "fs.azure.always.use.https": "false"}
+                options |= {"fs.abfss.impl": _PLAIN_HTTP, "fs.azure.always.use.https": "false"}
         for name, value in credentials(settings).of_java().items():
-            found[f"fs.azure.{name}.{account}.dfs.core.windows.net"] = value
-        return {"spark.redaction.regex": _REDACTED} | {f"spark.hadoop.{name}": value for name, value in found.items()}
+            options[f"fs.azure.{name}.{account}.dfs.core.windows.net"] = value
+        return {"spark.redaction.regex": _REDACTED} | {f"spark.hadoop.{name}": value for name, value in options.items()}
 
 
 def _parts(given: str) -> tuple[str, str]:
-    """The container and the account of a location, or of a path below it."""
+    """Return the container and the account of a location, or of a path below it."""
     container, _, rest = given.partition("://")[2].partition("@")
     return container, rest.partition(".")[0]
 
 
 def _emulator(settings: Mapping[str, str]) -> str:
-    """The address at which an emulator has the accounts as folders; empty: there is none. 22023 where it is more or less than that."""
+    """Return the address of an emulator, which has the accounts as folders, or an empty string. Raise 22023 for other values."""
     endpoint = settings.get("data_location_endpoint", "").rstrip("/")
     if endpoint and not re.fullmatch(r"https?://[\w.-]+:\d{1,5}", endpoint, re.ASCII):
         raise PostgresError(
@@ -161,7 +161,7 @@ def _emulator(settings: Mapping[str, str]) -> str:
 
 
 def credentials(settings: Mapping[str, str]) -> Credentials:
-    """The credentials that the setting names, those of the machine where it names none. 22023, F0000 where they cannot be had."""
+    """Return the credentials that the setting names, by default the machine's. Raise 22023 or F0000 if they are not available."""
     source = named_credentials.find(settings, _HINT, names=(1, 3))
     if source is None:
         return _of_machine(os.environ)
@@ -174,7 +174,7 @@ def credentials(settings: Mapping[str, str]) -> Credentials:
 
 
 def _of_machine(environment: Mapping[str, str]) -> Credentials:
-    """What Kubernetes has put into a workload's environment, or the machine's own identity."""
+    """Return the workload identity that Kubernetes has put into the environment, or the machine's own identity."""
     client, file = environment.get("AZURE_CLIENT_ID", ""), environment.get("AZURE_FEDERATED_TOKEN_FILE", "")
     tenant = environment.get("AZURE_TENANT_ID", "")
     return Credentials(client_id=client, tenant_id=tenant, token_file=file) if file and tenant and client else Credentials(client_id=client)
@@ -185,20 +185,20 @@ def _of_file(text: str) -> Credentials:
     try:
         parser.read_string(text)
         return _checked({name: value for name, value in parser["default"].items() if value})
-    except (configparser.Error, KeyError):  # what they say shows lines of the file
+    except (configparser.Error, KeyError):  # their messages contain lines of the file
         raise NoCredentialsError("It has a section [default].") from None
 
 
-def _checked(found: dict[str, str]) -> Credentials:
-    """What a source has, if it is one of the kinds and looks as such do: clients show what they cannot read."""
-    if tuple(found) not in _KINDS and set(found) != set(_KINDS[2]):
+def _checked(fields: dict[str, str]) -> Credentials:
+    """Return a source's credentials if they are of one kind and well formed: clients print values that they cannot parse."""
+    if tuple(fields) not in _KINDS and set(fields) != set(_KINDS[2]):
         raise NoCredentialsError(f"It has one of: {'; '.join(', '.join(kind) for kind in _KINDS)}.")
-    if "sas_token" in found:
-        found["sas_token"] = found["sas_token"].removeprefix("?")
-    for name, value in found.items():
+    if "sas_token" in fields:
+        fields["sas_token"] = fields["sas_token"].removeprefix("?")
+    for name, value in fields.items():
         if not (_is_key(value) if name == "account_key" else re.fullmatch(_FORMS[name], value, re.ASCII)):
             raise NoCredentialsError(f"What it has is no {name}.")
-    return Credentials(**found)
+    return Credentials(**fields)
 
 
 def _is_key(value: str) -> bool:

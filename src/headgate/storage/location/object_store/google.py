@@ -1,13 +1,13 @@
-"""Google Cloud Storage: reached by obstore from Python, by Google's connector for Hadoop from Java.
+"""Google Cloud Storage. Python accesses it through obstore, Java through Google's connector for Hadoop.
 
-Made by `object_store`. The setting `data_location_credentials` names where the JSON key of a service account is, ``env:NAME`` (a variable
-that holds it) or ``file:/a/file``; without it both clients go the usual way: GOOGLE_APPLICATION_CREDENTIALS, what gcloud has left, the
-machine's service account. Java takes a key from a file alone, so one of a variable is written into the node's scratch folder, for its user
-to read.
+Made by `object_store`. The setting `data_location_credentials` names the source of a service account's JSON key: ``env:NAME`` (a variable
+that contains it) or ``file:/a/file``. Without it both clients use the default chain: GOOGLE_APPLICATION_CREDENTIALS, gcloud's credentials,
+the machine's service account. Java reads a key only from a file, so a key in a variable is written into the node's scratch folder, readable
+only by its user.
 
-What must hold: the tag of a file is its generation, which the store counts up at each write; conditions are on it. Java's client repairs no
-folders (`implicit.dir.repair.enable`), so that it makes no files that mark them: obstore cannot name those (`obstore_requests`), so they
-would never be removed. Those that others have made are listed as empty files, and passed over.
+What must hold: the tag of a file is its generation, which the store increments at each write; conditions use it. Java's client does not
+repair folders (`implicit.dir.repair.enable`), so that it creates no marker files for them. obstore cannot name those (`obstore_requests`),
+so they would never be removed. Markers that other programs have created are listed as empty files, and skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _CONNECTOR = "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"
 _PLACE = re.compile(r"[a-z0-9][a-z0-9._-]+(/(?!\.{1,2}(/|\Z))[\w.=@~+,:-]+)+/?", re.ASCII)
-"""A bucket and a prefix without what a URI, a pattern of DuckDB's or a shell reads as something else."""
+"""A bucket and a prefix, without characters that are special in a URI, a pattern of DuckDB or a shell."""
 _HINT = "It names an environment variable that holds the JSON key of a service account, env:NAME, or a file, file:/path."
 _KEY_FILE = "google-key.json"
 
@@ -57,23 +57,23 @@ class GoogleStorage(ObstoreRequests):
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """See `Store`."""
-        found = {
+        options = {
             "impl": _CONNECTOR,
             "implicit.dir.repair.enable": "false",
             "auth.type": "APPLICATION_DEFAULT",
             "inputstream.fadvise": "AUTO",
         }
         if endpoint := settings.get("data_location_endpoint", ""):
-            found["storage.root.url"] = endpoint.rstrip("/") + "/"
+            options["storage.root.url"] = endpoint.rstrip("/") + "/"
         source = credentials.find(settings, _HINT, names=(1,))
         if source is not None:
             file = source.file or _written(scratch / _KEY_FILE, source.variables[0])
-            found |= {"auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE", "auth.service.account.json.keyfile": str(file)}
-        return {f"spark.hadoop.fs.gs.{name}": value for name, value in found.items()}
+            options |= {"auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE", "auth.service.account.json.keyfile": str(file)}
+        return {f"spark.hadoop.fs.gs.{name}": value for name, value in options.items()}
 
 
 def _key(settings: Mapping[str, str]) -> str | None:
-    """The JSON key that the setting names; None where it names none. 22023, F0000 where it cannot be had."""
+    """Return the JSON key that the setting names, or None. Raise 22023 or F0000 if it is not available."""
     source = credentials.find(settings, _HINT, names=(1,))
     if source is None:
         return None
@@ -86,19 +86,19 @@ def _key(settings: Mapping[str, str]) -> str | None:
 
 
 def _checked(text: str) -> str:
-    """A JSON key, if that is what a text is."""
+    """Return the text if it is a JSON key, otherwise raise NoCredentialsError."""
     try:
-        found = json.loads(text)
-    except ValueError:  # what it says shows nothing, but its context does
-        found = None
-    wanted = ("client_email", "private_key")
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), str) and found[name] for name in wanted):
+        key = json.loads(text)
+    except ValueError:  # its message shows nothing of the text, but its context does
+        key = None
+    required = ("client_email", "private_key")
+    if not isinstance(key, dict) or not all(isinstance(key.get(name), str) and key[name] for name in required):
         raise NoCredentialsError('It is the JSON key of a service account, with "client_email" and "private_key".') from None
     return text
 
 
 def _written(file: Path, key: str) -> Path:
-    """The file, with this key, for the node's user alone."""
+    """Write the key to a file that only the node's user can access. Return the file."""
     file.unlink(missing_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as target:
         target.write(key)

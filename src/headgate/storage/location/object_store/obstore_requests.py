@@ -1,7 +1,7 @@
-"""The requests of a store that obstore reaches: what `google` and `azure` have in common of `store.Store`.
+"""The requests to a store that is accessed through obstore: the part of `store.Store` that `google` and `azure` have in common.
 
-What must hold: a store's files that mark folders, whose size is 0, never count as files of a table: no file of a table is empty. obstore
-takes the slash at a name's end away.
+What must hold: the marker files of folders, whose size is 0, never count as files of a table. No file of a table is empty. obstore
+strips the slash at the end of a name.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from upath import UPath
 
 CLIENT = {"connect_timeout": "5s", "timeout": "30s"}
-"""How long the store may take to take a connection, and to answer."""
+"""Time limits for the store to accept a connection, and to answer."""
 RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=60)}
 
 
 class ObstoreRequests:
-    """What is asked of a store; its class says the scheme, and the names of what tells a file's content from others."""
+    """The requests. A subclass sets the scheme, and the fields that identify a file's content."""
 
     scheme: str
     modules = "upath.implementations.cloud,obstore.fsspec"
     _of_tag: tuple[str, ...] = ("e_tag", "version")
     _marks_listed = False
-    """Whether a listing of all that lies below a folder has the marks of folders too, with a slash at their end."""
+    """Whether a listing of all files below a folder includes the markers of folders, with a slash at their end."""
 
     def _reached(self, given: str, config: Mapping[str, str], endpoint: str) -> UPath:
-        """The path of a URI, whose files obstore reads and writes."""
+        """Return the path of a URI, whose files obstore reads and writes."""
         from upath import UPath
 
         register(self.scheme)
         client: dict[str, Any] = {**CLIENT}
         if endpoint:
             client["allow_http"] = endpoint.startswith("http://")
-        found: UPath = UPath(given.rstrip("/"), config=dict(config), client_options=client, retry_config=RETRIES)
-        return found
+        path: UPath = UPath(given.rstrip("/"), config=dict(config), client_options=client, retry_config=RETRIES)
+        return path
 
     def split(self, path: UPath) -> tuple[str, str]:
         """See `Store`."""
@@ -57,17 +57,17 @@ class ObstoreRequests:
         client, key = self._client(folder)
         skipped = len(key) + 1 if key else 0
         if folders:
-            found = obstore.list_with_delimiter(client, key)
-            yield from (StoredFile(f"{name[skipped:]}/", 0, 0.0) for name in found["common_prefixes"])
-            pages: Any = [found["objects"]]
+            listing = obstore.list_with_delimiter(client, key)
+            yield from (StoredFile(f"{name[skipped:]}/", 0, 0.0) for name in listing["common_prefixes"])
+            pages: Any = [listing["objects"]]
         else:
             pages = obstore.list(client, key, chunk_size=1_000)
         for page in pages:
-            for each in page:
-                if each["size"]:
-                    yield StoredFile(each["path"][skipped:], each["size"], each["last_modified"].timestamp())
+            for file in page:
+                if file["size"]:
+                    yield StoredFile(file["path"][skipped:], file["size"], file["last_modified"].timestamp())
                 elif self._marks_listed and not folders:
-                    yield StoredFile(f"{each['path'][skipped:]}/", 0, each["last_modified"].timestamp())
+                    yield StoredFile(f"{file['path'][skipped:]}/", 0, file["last_modified"].timestamp())
 
     def remove(self, near: UPath, keys: Sequence[str]) -> None:
         """See `Store`."""
@@ -76,7 +76,7 @@ class ObstoreRequests:
         client, _ = self._client(near)
         try:
             obstore.delete(client, list(keys))
-        except FileNotFoundError:  # it ends with the first that is not there
+        except FileNotFoundError:  # the request stops at the first file that does not exist
             for key in keys:
                 with contextlib.suppress(FileNotFoundError):
                     obstore.delete(client, key)
@@ -109,7 +109,7 @@ class ObstoreRequests:
 
 @functools.cache
 def register(scheme: str) -> None:
-    """Has fsspec, and so universal_pathlib, reach the stores of a scheme by obstore."""
+    """Make fsspec, and so universal_pathlib, access the stores of a scheme through obstore."""
     import fsspec
     from obstore.fsspec import FsspecStore
 

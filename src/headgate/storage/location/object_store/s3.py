@@ -1,10 +1,10 @@
-"""Amazon's S3, and stores that speak it: reached by s3fs from Python, by Hadoop's S3A from Java.
+"""Amazon S3, and stores with the same protocol. Python accesses them through s3fs, Java through Hadoop's S3A.
 
-Made by `object_store`. The setting `data_location_credentials` names where the credentials are,
-``env:ACCESS_KEY,SECRET_KEY[,SESSION_TOKEN]`` (names of environment variables) or ``file:/a/file`` (as AWS's own tools have it, section
-``default``); without it both clients go the usual way: environment, web identity, profile, the machine's role. What must hold: no
-credential gets into the log, an error, SHOW or a command line. Java gets them with its other settings, in a file that only the node's user
-can read and that is gone when it has started.
+Made by `object_store`. The setting `data_location_credentials` names the source of the credentials:
+``env:ACCESS_KEY,SECRET_KEY[,SESSION_TOKEN]`` (names of environment variables) or ``file:/a/file`` (in the format of AWS's own tools,
+section ``default``). Without it both clients use the default chain: environment, web identity, profile, the machine's role. What must hold:
+no credential gets into the log, an error, SHOW or a command line. Java gets them with its other settings, in a file that only the node's
+user can read and that is removed when Java has started.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CHAIN = "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 _NAMED = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 _TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 BLOCK = 1 << 20
-"""What is read at once of a file of which only parts are wanted."""
+"""Number of bytes that are read at once from a file of which only parts are needed."""
 RETRIES = {"mode": "standard", "max_attempts": 2}
 CONNECT_SECONDS, READ_SECONDS = 5, 30
-"""How long the store may take to take a connection, and to answer."""
+"""Time limits in seconds for the store to accept a connection, and to answer."""
 _HINT = "It names environment variables, env:ACCESS_KEY,SECRET_KEY[,SESSION_TOKEN], or a file, file:/path."
 _REFUSED = ("PreconditionFailed", "ConditionalRequestConflict")
 
@@ -45,13 +45,13 @@ class Credentials:
 
 
 class S3:
-    """A store that speaks S3; see `Store`."""
+    """A store with the S3 protocol; see `Store`."""
 
     name = "s3"
     title = "S3"
     scheme = "s3a"
     example = "s3a://bucket/prefix"
-    modules = "upath.implementations.cloud,s3fs"  # a quarter of a second
+    modules = "upath.implementations.cloud,s3fs"  # importing them takes a quarter of a second
 
     def is_place(self, place: str) -> bool:
         """See `Store`."""
@@ -81,25 +81,25 @@ class S3:
         named = credentials(settings)
         if named is not None:
             options |= {"key": named.key, "secret": named.secret} | ({"token": named.token} if named.token else {})
-        found: UPath = UPath(given.rstrip("/"), **options)
-        return found
+        path: UPath = UPath(given.rstrip("/"), **options)
+        return path
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
         """See `Store`."""
-        # a cluster may have this file system among its own jars: there it would see no class that comes with the application
-        found = {"buffer.dir": str(scratch), "aws.credentials.provider": _CHAIN, "classloader.isolation": "false"}
+        # a cluster may have this file system among its own jars, and it would not find classes that come with the application
+        options = {"buffer.dir": str(scratch), "aws.credentials.provider": _CHAIN, "classloader.isolation": "false"}
         endpoint, region = settings.get("data_location_endpoint", ""), settings.get("data_location_region", "")
         if endpoint:
-            found |= {"endpoint": endpoint, "path.style.access": "true"}
-            found["connection.ssl.enabled"] = "false" if endpoint.startswith("http://") else "true"
+            options |= {"endpoint": endpoint, "path.style.access": "true"}
+            options["connection.ssl.enabled"] = "false" if endpoint.startswith("http://") else "true"
         if region:
-            found["endpoint.region"] = region
+            options["endpoint.region"] = region
         named = credentials(settings)
         if named is not None:
-            found |= {"access.key": named.key, "secret.key": named.secret, "aws.credentials.provider": _NAMED}
+            options |= {"access.key": named.key, "secret.key": named.secret, "aws.credentials.provider": _NAMED}
             if named.token:
-                found |= {"session.token": named.token, "aws.credentials.provider": _TEMPORARY}
-        return {f"spark.hadoop.fs.s3a.{name}": value for name, value in found.items()}
+                options |= {"session.token": named.token, "aws.credentials.provider": _TEMPORARY}
+        return {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items()}
 
     def split(self, path: UPath) -> tuple[str, str]:
         """See `Store`."""
@@ -107,29 +107,29 @@ class S3:
         return bucket, key.rstrip("/")
 
     def listed(self, folder: UPath, *, folders: bool = False) -> Iterator[StoredFile]:
-        """See `Store`; 1,000 names a request.
+        """Yield the files as `Store` says, 1,000 names a request.
 
-        The names of files by which Hadoop marks folders end with a slash too; that of the folder itself has no name. The client's own
-        listing of a folder in which nothing is lists the one above as well, however much there is.
+        The names of Hadoop's marker files for folders end with a slash too; the marker of the folder itself has an empty name. s3fs's own
+        listing is not used: for an empty folder it also lists the parent, however large that is.
         """
         bucket, key = self.split(folder)
-        asked = {"Bucket": bucket, "Prefix": f"{key}/" if key else "", "Delimiter": "/" if folders else ""}
-        skipped = len(asked["Prefix"])
+        arguments = {"Bucket": bucket, "Prefix": f"{key}/" if key else "", "Delimiter": "/" if folders else ""}
+        skipped = len(arguments["Prefix"])
         while True:
-            page = folder.fs.call_s3("list_objects_v2", **asked)
-            for found in page.get("Contents", ()):
-                yield StoredFile(found["Key"][skipped:], int(found["Size"]), found["LastModified"].timestamp())
-            for found in page.get("CommonPrefixes", ()):
-                yield StoredFile(found["Prefix"][skipped:], 0, 0.0)
+            page = folder.fs.call_s3("list_objects_v2", **arguments)
+            for file in page.get("Contents", ()):
+                yield StoredFile(file["Key"][skipped:], int(file["Size"]), file["LastModified"].timestamp())
+            for prefix in page.get("CommonPrefixes", ()):
+                yield StoredFile(prefix["Prefix"][skipped:], 0, 0.0)
             if not page.get("IsTruncated"):
                 return
-            asked["ContinuationToken"] = page["NextContinuationToken"]
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
 
     def remove(self, near: UPath, keys: Sequence[str]) -> None:
         """See `Store`."""
         bucket, _ = self.split(near)
         answer = near.fs.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True})
-        for error in answer.get("Errors", ()):  # the request as a whole has gone well
+        for error in answer.get("Errors", ()):  # the request as a whole has succeeded
             raise OSError(errno.EIO, f"could not remove file: {error.get('Message') or error.get('Code')}", error.get("Key"))
 
     def tag(self, path: UPath) -> str:
@@ -150,11 +150,11 @@ class S3:
 
 
 def credentials(settings: Mapping[str, str]) -> Credentials | None:
-    """The credentials that the setting names; None where it names none. 22023, F0000 where they cannot be had."""
-    found = named_credentials.find(settings, _HINT, names=(2, 3))
-    if found is None:
+    """Return the credentials that the setting names, or None. Raise 22023 or F0000 if they are not available."""
+    source = named_credentials.find(settings, _HINT, names=(2, 3))
+    if source is None:
         return None
-    return Credentials(*found.variables) if found.file is None else named_credentials.read(found.file, _of_file)
+    return Credentials(*source.variables) if source.file is None else named_credentials.read(source.file, _of_file)
 
 
 def _of_file(text: str) -> Credentials:
@@ -163,5 +163,5 @@ def _of_file(text: str) -> Credentials:
         parser.read_string(text)
         section = parser["default"]
         return Credentials(section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token"))
-    except (configparser.Error, KeyError):  # what they say shows lines of the file
+    except (configparser.Error, KeyError):  # their messages contain lines of the file
         raise NoCredentialsError("It has a section [default] with aws_access_key_id and aws_secret_access_key.") from None

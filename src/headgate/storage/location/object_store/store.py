@@ -1,8 +1,8 @@
-"""What an object store must do for a node, and each does its own way.
+"""The interface of an object store: the operations that each store implements differently.
 
-Implemented by `s3`, `google` and `azure`, called by `data_location`, `lease` and `spark_session`. Everything else (whole files, parts of
-them, copies) goes through fsspec's names, which the paths' file systems have in common. What must hold: a write on condition is refused by
-the store itself, whoever else writes at that moment; a file appears whole.
+Implemented by `s3`, `google` and `azure`, called by `data_location`, `lease` and `spark_session`. All other operations (whole files, parts
+of them, copies) use fsspec's methods, which the paths' file systems have in common. What must hold: the store itself rejects a conditional
+write, even against concurrent writers; a file appears atomically.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of a listing: its name below the folder that was listed, its size, and when it was written (seconds of the Unix epoch)."""
+    """A file of a listing: its name relative to the listed folder, its size, and its modification time (seconds of the Unix epoch)."""
 
     name: str
     size: int
@@ -26,41 +26,41 @@ class StoredFile:
 
 
 class Store(Protocol):
-    """One kind of object store; it has no state, which is in the file systems of the paths that it makes."""
+    """One kind of object store. It has no state: that is in the file systems of the paths that it makes."""
 
     name: str
-    """As `headgate fetch-jars` has it."""
+    """The name for `headgate fetch-jars`."""
     title: str
-    """What people call it."""
+    """The product name."""
     scheme: str
     example: str
-    """A location in it."""
+    """A sample location."""
     modules: str
-    """What a process imports that asks the store for something, comma-separated."""
+    """The modules that a process imports to access the store, comma-separated."""
 
     def is_place(self, place: str) -> bool:
-        """Whether what stands behind the scheme names a bucket and a prefix."""
+        """Whether the part after the scheme names a bucket and a prefix."""
 
     def path(self, given: str, settings: Mapping[str, str]) -> UPath:
-        """A path of the store, by its URI. 22023, F0000 where the credentials that the settings name cannot be had."""
+        """Return a path of the store by its URI. Raise 22023 or F0000 if the credentials that the settings name are not available."""
 
     def spark_settings(self, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
-        """The same for Java's file system; `scratch`: a folder of the node's own. 22023, F0000 as of `path`."""
+        """Return the settings of Java's file system. `scratch`: a folder of the node. Raise 22023 or F0000 as `path` does."""
 
     def split(self, path: UPath) -> tuple[str, str]:
-        """A path as the store's requests name it: bucket and key."""
+        """Return the bucket and the key of a path."""
 
     def listed(self, folder: UPath, *, folders: bool = False) -> Iterator[StoredFile]:
-        """All that lies below a folder; with `folders` only what is in it, the folders too, whose names end with a slash."""
+        """Yield all files below a folder. With `folders`, only its entries; names of folders end with a slash."""
 
     def remove(self, near: UPath, keys: Sequence[str]) -> None:
-        """Removes at most 1,000 files of a path's bucket by their keys; those that are not there are passed over. OSError."""
+        """Remove at most 1,000 files of a path's bucket by their keys. Skip those that do not exist. Raise OSError."""
 
     def tag(self, path: UPath) -> str:
-        """What tells the content of a file from all that it has had or will have. FileNotFoundError."""
+        """Return a tag that identifies the content of a file among all that it has ever had. Raise FileNotFoundError."""
 
     def put_if(self, path: UPath, content: bytes, before: str | None) -> str:
-        """Writes a small file in place of the one with this tag, None: of no file; its tag. FileExistsError where something else is there.
+        """Write a small file if it has the tag `before`, or for None, if it does not exist. Return its new tag.
 
-        FileNotFoundError where the one with the tag has gone.
+        Raise FileExistsError if the content is another, FileNotFoundError if the tagged file no longer exists.
         """
