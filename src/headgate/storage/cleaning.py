@@ -1,27 +1,27 @@
-"""Removes what nobody can read any more: entries of the log, history of the catalog, data files and versions of the tables.
+"""Removal of everything that nothing can read any more: log entries, catalog history, data files and versions of the tables.
 
-`clean` is called at each checkpoint. What must hold: nothing goes that a slot, an exported snapshot, a running transaction or a prepared
-one needs. `oldest` is the LSN from which on they read; from it follows for each table the oldest version V that they, or the log, can
-ask for. Of a table then go
+`clean` is called at each checkpoint. What must hold: it removes nothing that a slot, an exported snapshot, a running transaction or a
+prepared one needs. `oldest` is the LSN from which on they read. It determines for each table the oldest version V that they, or the log,
+can need. Of a table, these are removed:
 
-    data files that a version up to V has removed           if that was longer than `retention` ago (readers outside of the node)
+    data files that a version up to V has removed           if that was longer than `retention` ago (readers outside the node)
     change files of versions before V                       likewise
     deletion vectors that no kept file has                  likewise
     ``_headgate/<version>`` of versions before V            at once
-    files that transactions which failed could not remove   at once
-    files that nothing names, of transactions that were     if they are older than `retention` and every transaction that runs: a look
-    killed, or of a Spark job that failed                   at each table's folder once, when all are old that were too young then,
-                                                            behind a failed job, after every LOOK_VERSIONS
-    versions (JSON, checksums, checkpoints) before the      likewise; and where there are more than KEPT_VERSIONS, at once
+    files that failed transactions could not remove         at once
+    files that nothing names, of transactions that were     if they are older than `retention` and every running transaction. Each
+    killed, or of a Spark job that failed                   table's folder is searched once, when all files that were too young then
+                                                            have aged, after a failed job, and after every LOOK_VERSIONS
+    versions (JSON, checksums, checkpoints) before the      likewise; and if there are more than KEPT_VERSIONS, at once
     newest checkpoint that is not after V
 
-A commit every few seconds makes hundreds of thousands of versions while the first are young (a SELECT after a start took a minute). So
-versions are trimmed by count too, to KEPT_VERSIONS. What they say of files that may go later is written down first
-(``_headgate/removed/<version>``, as old as the last of them). Delta's snapshots name the versions that they were made of, and are
-computed when they are first read: so Delta reads the log anew (`Engine.read_anew`), and nothing goes before the transactions that ran
-then have ended.
+A commit every few seconds makes hundreds of thousands of versions within the retention (a SELECT after a start took a minute). So versions
+are trimmed by count too, to KEPT_VERSIONS. First, their list of files that may be removed later is stored
+(``_headgate/removed/<version>``, with the time of the last of them). Delta's snapshots name the versions that they were made of, and are
+computed when they are first read. So Delta reads the log again (`Engine.read_anew`), and nothing is removed before the transactions that
+ran then have ended.
 
-Delta's own VACUUM and clean-up of its log know nothing of slots: the tables have the latter switched off.
+Delta's own VACUUM and log clean-up do not know slots: the tables have the latter disabled.
 """
 
 from __future__ import annotations
@@ -50,40 +50,40 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 _NUMBERED = re.compile(r"\.{0,2}(\d{20})\.")
-"""Files of a version in a Delta log: its commit, its checkpoint, their checksums (a dot before), and of all of them what a process that was
-killed had not renamed yet (another dot)."""
+"""Files of a version in a Delta log: its commit, its checkpoint, their checksums (with a dot in front), and any of them that a killed
+process had not renamed yet (with another dot)."""
 _FILES = re.compile(r"(?:[0-9A-Za-z]{2}/)?[^/]*\.(?:parquet|bin)|_change_data/[^/]*\.parquet")
-"""Where data, change and vector files lie: Delta gives those of a table with column mapping a folder of two letters."""
+"""Paths of data, change and vector files. Delta puts files of a table with column mapping into folders named by two letters."""
 LOOK_VERSIONS = 1_000
 _REMOVED = "removed"
 KEPT_VERSIONS = 1_000
-"""So many versions of a table stay that are younger than `retention`; a tenth more may gather before they are trimmed."""
+"""Number of versions of a table that are kept within `retention`. A tenth more may accumulate before they are trimmed."""
 LOCK_SECONDS = 1.0
 CLOCK_SECONDS = 1.0
-"""How much a file's time may be behind the clock's."""
+"""Time in seconds by which a file's timestamp may be behind the clock."""
 
 
 class Cleaner:
-    """The cleaning of one engine; remembers up to which version each table is clean."""
+    """The cleaning of one engine. It remembers up to which version each table is clean."""
 
     def __init__(self, engine: Engine, kept_versions: int = KEPT_VERSIONS) -> None:
         self._engine = engine
         self._kept_versions = kept_versions
         self._anew: dict[Key, tuple[int, frozenset[int]]] = {}
-        """Tables that Delta has read anew: from which checkpoint on, and the transactions that ran then."""
+        """Tables that Delta has read again: from which checkpoint on, and the transactions that ran then."""
         self._cleaned: dict[Key, int] = {}
         self._looked: dict[Key, int] = {}
         self._youngest: dict[Key, float] = {}
-        """The time of the youngest unnamed file that was left there; none where all went."""
+        """The time of the youngest unnamed file that was kept, infinity if all were removed."""
 
     def clean(self, oldest: Lsn, retention: float) -> None:
-        """Removes what is not needed from `oldest` on, files only when they are older than `retention` seconds."""
+        """Remove what is not needed from `oldest` on. Files must be older than `retention` seconds."""
         engine = self._engine
         try:
             data_location.remove_forsaken(engine.base)
         except (OSError, PostgresError) as error:
             _log.warning("could not remove files that transactions have left: %s", error)
-        engine.intents.purge()  # while the entries that tell that they are done are there
+        engine.intents.purge()  # before the log entries that show that they are done are removed
         trimmed = engine.log.trim(oldest)
         if trimmed:
             floor = min(oldest, engine.log.oldest_seen())
@@ -107,24 +107,24 @@ class Cleaner:
     @step(Step.CLEANING)
     def _clean_table(self, key: Key, needed: int, before: float) -> None:
         path = self._engine.path(key)
-        beside = data_location.names_if_any(path / "_headgate")  # of each table, at each checkpoint: requests count
-        for name in beside:
+        entries = data_location.names_if_any(path / "_headgate")  # listed once per table and checkpoint: requests count
+        for name in entries:
             if name.isdigit() and int(name) < needed:
                 data_location.remove_tree(path / "_headgate" / name)
         self._remove_unnamed(key, path, needed, before)
-        if _REMOVED in beside:
+        if _REMOVED in entries:
             self._remove_noted(key, path, before)
         upto = self._upto(key, path, needed, before)
         if upto > self._cleaned.get(key, -1):
-            gone = removed_files(path, self._cleaned.get(key, -1) + 1, upto, needed)
-            if gone:
+            removed = removed_files(path, self._cleaned.get(key, -1) + 1, upto, needed)
+            if removed:
                 kept = self._kept(key, path, upto)
-                data_location.remove_all(path / name for name in gone - kept)
+                data_location.remove_all(path / name for name in removed - kept)
             self._cleaned[key] = upto
         self._trim(key, path, needed)
 
     def _trim(self, key: Key, path: DataPath, needed: int) -> None:
-        """Removes the versions that are old enough, and those that are too many."""
+        """Remove the versions that are old enough, and those above the limit."""
         versions = delta_log.versions(path)
         first, limit = min(versions, default=0), self._limit(key, versions, needed)
         if limit <= first or delta_checkpoint.newest(path, limit) <= first or (key not in self._anew and not self._read_anew(key)):
@@ -140,14 +140,14 @@ class Cleaner:
             _log.debug("trimmed relation %d to the versions from %d on", key[1], upto)
 
     def _limit(self, key: Key, versions: list[int], needed: int) -> int:
-        """The version at which a log of these versions may begin."""
+        """Return the version at which a log of these versions may begin."""
         limit = self._cleaned.get(key, -1)
         if max(versions, default=0) - min(versions, default=0) >= self._kept_versions * 11 // 10:
             limit = max(limit, min(needed, max(versions) - self._kept_versions))
         return limit
 
     def _read_anew(self, key: Key) -> bool:
-        """Has Delta forget the versions that may go; False where somebody is writing to the table."""
+        """Make Delta drop its state of the versions that may be removed. Return False if a transaction is writing to the table."""
         engine = self._engine
         transaction = engine.begin(key[0])
         try:
@@ -163,18 +163,18 @@ class Cleaner:
         return True
 
     def _note_removed(self, key: Key, path: DataPath, last: int, needed: int) -> None:
-        """Writes down which files the versions up to `last` have removed; they go as if the versions were there."""
-        gone = removed_files(path, self._cleaned.get(key, -1) + 1, last, needed)
+        """Store the names of the files that the versions up to `last` have removed, so that they are removed later."""
+        removed = removed_files(path, self._cleaned.get(key, -1) + 1, last, needed)
         self._cleaned[key] = max(last, self._cleaned.get(key, -1))
-        if not gone:
+        if not removed:
             return
         folder = path / "_headgate" / _REMOVED
-        moment = data_location.modified(path / "_delta_log" / f"{last:020d}.json")
+        modified = data_location.modified(path / "_delta_log" / f"{last:020d}.json")
         data_location.make_folder(folder)
-        data_location.write_whole(folder / f"{last:020d}", "".join(f"{name}\n" for name in sorted(gone)), modified=moment)
+        data_location.write_whole(folder / f"{last:020d}", "".join(f"{name}\n" for name in sorted(removed)), modified=modified)
 
     def _remove_noted(self, key: Key, path: DataPath, before: float) -> None:
-        """Removes the files of versions that were trimmed, once they are old enough."""
+        """Remove the files of trimmed versions that are old enough."""
         folder = path / "_headgate" / _REMOVED
         due = [folder / note.name for note in data_location.below(folder) if note.name.isdigit() and note.modified <= before]
         if not due:
@@ -185,24 +185,24 @@ class Cleaner:
             data_location.remove(note)
 
     def _upto(self, key: Key, path: DataPath, needed: int, before: float) -> int:
-        """The newest version, at most the needed one, that is old enough; nothing younger is looked at."""
-        at = self._cleaned.get(key, -1)
-        for version, written in delta_log.times(path):
-            if version <= at:
+        """Return the newest version, at most the needed one, that is old enough. Stop at the first younger one."""
+        clean_to = self._cleaned.get(key, -1)
+        for version, modified in delta_log.times(path):
+            if version <= clean_to:
                 continue
             try:
-                moment = written()
+                written_at = modified()
             except FileNotFoundError:
                 continue
-            if version > needed or moment > before:
+            if version > needed or written_at > before:
                 break
-            at = version
-        return at
+            clean_to = version
+        return clean_to
 
     def _remove_unnamed(self, key: Key, path: DataPath, needed: int, before: float) -> None:
-        """Removes old files that no version names: a killed process has left them, or a job of Spark that failed."""
+        """Remove old files that no version names, left by a killed process or a failed Spark job."""
         newest, table = self._engine.visible[key].version, self._engine.table(key)
-        # what is staged now was made by a transaction that runs, is prepared, or is being undone
+        # a staged file belongs to a transaction that is running, prepared, or being undone
         oldest = min(before, self._engine.oldest_begin() - CLOCK_SECONDS)
         has_aged = self._youngest.get(key, oldest) < oldest
         if newest < self._looked.get(key, -LOOK_VERSIONS) + LOOK_VERSIONS and not has_aged and not table.has_failed:
@@ -218,16 +218,16 @@ class Cleaner:
         self._looked[key], self._youngest[key] = newest, max(young, default=math.inf)
         table.has_failed = False
         if old:
-            self._engine.spark._jvm.System.gc()  # type: ignore[union-attr]  # what failed has left them open, and the disk has no room yet
+            self._engine.spark._jvm.System.gc()  # type: ignore[union-attr]  # failed jobs have left them open, which keeps their space in use
 
     def _kept(self, key: Key, path: DataPath, upto: int) -> set[str]:
-        """Files that a version after `upto` has or removes, or that are visible."""
+        """Return the files that a version after `upto` has or removes, or that are visible."""
         shown = self._engine.visible[key].state
         return set(file_action.names_of(path, shown.files.values())) | named_files(path, upto)
 
 
 def named_files(path: DataPath, upto: int) -> set[str]:
-    """Names of the files that a version after `upto` has or removes."""
+    """Return the names of the files that a version after `upto` has or removes."""
     named: set[str] = set()
     versions = [version for version in delta_log.versions(path) if version > upto]
     delta_log.fetch_versions(path, versions)
@@ -238,32 +238,32 @@ def named_files(path: DataPath, upto: int) -> set[str]:
 
 
 def unnamed_files(path: DataPath, named: Container[str]) -> list[StoredFile]:
-    """Data, change and vector files of a table that are not among these."""
+    """Return the data, change and vector files of a table that are not in `named`."""
     return [file for file in data_location.below(path) if _FILES.fullmatch(file.name) and file.name not in named]
 
 
 def removed_files(path: DataPath, first: int, last: int, needed: int) -> set[str]:
-    """Names of the files that these versions have removed, and of change files that nobody asks for."""
-    gone: set[str] = set()
-    for version in sorted(each for each in delta_log.versions(path) if first <= each <= last):
+    """Return the names of the files that these versions have removed, and of change files that are no longer needed."""
+    removed: set[str] = set()
+    for version in sorted(number for number in delta_log.versions(path) if first <= number <= last):
         actions = delta_log.read_version(path, version)
-        gone |= set(file_action.names_of(path, [action["remove"] for action in actions if "remove" in action]))
-        gone -= set(file_action.names_of(path, [action["add"] for action in actions if "add" in action]))
+        removed |= set(file_action.names_of(path, [action["remove"] for action in actions if "remove" in action]))
+        removed -= set(file_action.names_of(path, [action["add"] for action in actions if "add" in action]))
         if version < needed:
-            gone |= set(file_action.names_of(path, [action["cdc"] for action in actions if "cdc" in action]))
-    return gone
+            removed |= set(file_action.names_of(path, [action["cdc"] for action in actions if "cdc" in action]))
+    return removed
 
 
 def _notes(path: DataPath) -> list[DataPath]:
-    """The files that `_note_removed` has written."""
+    """Return the files that `_note_removed` has written."""
     folder = path / "_headgate" / _REMOVED
     return [folder / name for name in data_location.names_if_any(folder) if name.isdigit()]
 
 
 def forget_versions(path: DataPath, checkpoint: int) -> None:
-    """Removes the versions before a checkpoint, the oldest first, so that there is never a gap."""
+    """Remove the versions before a checkpoint, the oldest first, so that there is never a gap."""
     log = path / "_delta_log"
-    files = sorted((int(found[1]), name) for name in data_location.names_if_any(log) if (found := _NUMBERED.match(name)))
+    files = sorted((int(match[1]), name) for name in data_location.names_if_any(log) if (match := _NUMBERED.match(name)))
     for version, name in files:
         if version < checkpoint:
             data_location.remove(log / name)

@@ -1,15 +1,15 @@
-"""Commits that the tables bear and the catalog does not know: its file is older than they are, and going on would take them back.
+"""Detection of commits that the tables have and the catalog does not: its file is older than the tables, and starting would undo them.
 
-A version with a transaction's mark is written behind the transaction's intent (`intent`), which stays in the catalog until the log names
-the version or its inverse is written. So a marked version above the logged one was committed under a newer catalog where its transaction
-has no intent and no inverse follows: `catalog.duckdb` was restored from an earlier time, or without its log (``catalog.duckdb.wal``). A
-folder that the log does not name may be left of a table that was dropped: there only a number that the catalog has not given yet tells.
+A version with a transaction's mark is written after the transaction's intent (`intent`). The intent stays in the catalog until the log
+names the version or its inverse is written. So if a marked version above the logged one has no intent and no inverse, it was committed
+under a newer catalog: `catalog.duckdb` was restored from an earlier time, or without its log (``catalog.duckdb.wal``). A folder that the
+log does not name may remain from a dropped table. There, only a transaction id that the catalog has not assigned yet shows a lost commit.
 
-Traced: the node committed 734 as version 9 of t, was killed, and somebody removed the catalog's log. The catalog knows version 7 of t and
-no intent. Version 8 bears ``headgate 733`` and 9 ``headgate 734``, neither is undone: the node does not start.
+Traced: the node committed 734 as version 9 of t and was killed, and the catalog's log was removed by hand. The catalog has version 7 of t
+and no intent. Version 8 is marked ``headgate 733`` and 9 ``headgate 734``, and neither is undone: the node does not start.
 
-`refuse` is called by `engine.recover` before anything is changed (``ignore_lost_commits = on`` leaves it out, and recovery takes them
-back), the others by `check`.
+`engine.recover` calls `refuse` before it changes anything (``ignore_lost_commits = on`` skips it, and recovery undoes the commits). `check`
+calls the other functions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SETTING = "ignore_lost_commits"
 
 @dataclass(frozen=True)
 class Lost:
-    """The newest such version of one table; `logged`: the version that the log names, None where it does not know the table."""
+    """The newest lost commit of one table. `logged`: the version that the log names, None if it does not name the table."""
 
     key: Key
     logged: int | None
@@ -44,60 +44,60 @@ class Lost:
 
 
 def refuse(engine: Engine) -> None:
-    """XX001 where a table has commits that the catalog does not know."""
-    found = list(find(engine))
-    if not found or engine.settings.get(SETTING, "off") == "on":
+    """Raise XX001 if a table has commits that the catalog does not have."""
+    lost = list(find(engine))
+    if not lost or engine.settings.get(SETTING, "off") == "on":
         return
-    first = found[0]
-    more = f"; tables with such commits: {len(found)}" if len(found) > 1 else ""
-    there = f"there is version {first.version} of transaction {first.xid}"
+    first = lost[0]
+    more = f"; tables with such commits: {len(lost)}" if len(lost) > 1 else ""
+    existing = f"there is version {first.version} of transaction {first.xid}"
     known = f"version {first.logged}" if first.logged is not None else "no such table"
     raise PostgresError(
         "XX001",
         f'catalog "{engine.catalog.path}" is older than the tables: commits of {engine.title(first.key)} are not in it',
-        detail=f"The catalog ends at {engine.log.end} and knows {known}; {there}{more}.",
+        detail=f"The catalog ends at {engine.log.end} and knows {known}; {existing}{more}.",
         hint=f'Restore the catalog\'s file together with its log, "{engine.catalog.path}.wal", or the whole data directory from one'
         f' backup. To give up what was committed since, start once with: headgate start -o "-c {SETTING}=on"',
     )
 
 
 def find(engine: Engine) -> Iterator[Lost]:
-    """One for each table that has some."""
+    """Yield the newest lost commit of each table that has one."""
     with contextlib.closing(engine.catalog.cursor()) as cursor:
         intended = {xid for (xid,) in cursor.execute("SELECT xid FROM hg.intent").fetchall()}
     logged = engine.log.versions()
     dropped = {(database, relation) for database, relation, _ in engine.log.dropped()}
     known = {key: table.version for key, table in logged.items()}
-    looked = [(key, path) for key, path in inventory.folders(engine.base) if key in known or key not in dropped]
-    marks = data_location.together(engine.base, lambda each: _above(each[1], known.get(each[0], -1)), looked)
-    for (key, _), found in zip(looked, marks, strict=True):
-        lost = of_versions(found, intended)
+    tables = [(key, path) for key, path in inventory.folders(engine.base) if key in known or key not in dropped]
+    marks = data_location.together(engine.base, lambda item: _above(item[1], known.get(item[0], -1)), tables)
+    for (key, _), versions in zip(tables, marks, strict=True):
+        lost = of_versions(versions, intended)
         if key not in known:
-            lost = [each for each in lost if each[1] >= engine.log.first_xid]
+            lost = [commit for commit in lost if commit[1] >= engine.log.first_xid]
         if lost:
             version, xid = lost[-1]
             yield Lost(key, logged[key].version if key in logged else None, version, xid)
 
 
 def _above(path: DataPath, known: int) -> list[tuple[int, str | None]]:
-    """The versions of a table above one, each with its mark; what cannot be read is told of elsewhere."""
+    """Return the versions of a table above one, each with its mark. Skip versions that cannot be read, which are reported elsewhere."""
     newest = delta_log.newest_version(path)
-    found: list[tuple[int, str | None]] = []
+    versions: list[tuple[int, str | None]] = []
     for version in range(known + 1, (known if newest is None else newest) + 1):
         with contextlib.suppress(OSError, PostgresError):
-            found.append((version, marked_with(delta_log.read_version(path, version))))
-    return found
+            versions.append((version, marked_with(delta_log.read_version(path, version))))
+    return versions
 
 
 def of_versions(marks: Collection[tuple[int, str | None]], intended: Collection[int]) -> list[tuple[int, int]]:
-    """Version and transaction of those that were committed and that nobody knows; `marks`: of all above the logged one, ascending."""
+    """Return version and xid of the lost commits. `marks`: those of all versions above the logged one, ascending."""
     lost: list[tuple[int, int]] = []
     for version, mark in marks:
         if mark is None:
             continue
-        back = undone_to(mark)
-        if back is not None:
-            lost = [each for each in lost if each[0] <= back]
+        undone_to_version = undone_to(mark)
+        if undone_to_version is not None:
+            lost = [commit for commit in lost if commit[0] <= undone_to_version]
         elif (xid := transaction_of(mark)) is not None and xid not in intended:
             lost.append((version, xid))
     return lost

@@ -1,14 +1,14 @@
-"""Which leaf of a partitioned table a row belongs to, for columns of rows at a time (execPartition.c, partbounds.c).
+"""Routing of rows to the leaves of a partitioned table, many rows at a time (execPartition.c, partbounds.c).
 
-    LIST    the value is looked up among all values of the bounds; NULL where a bound lists it
-    RANGE   values and bounds are put in one order, column by column, and the row is searched among the lower bounds
+    LIST    the value is looked up among all values of the bounds; NULL if a bound lists it
+    RANGE   values and bounds are put into one order, column by column, and the row is searched among the lower bounds
     HASH    PostgreSQL's hash functions (`headgate.types.hashing`), modulus and remainder
-    what no bound takes goes to the default partition, if there is one
+    rows that no bound accepts go to the default partition, if there is one
 
-A partitioned partition routes its rows on. Used by `partitioned` for rows that are written, on the driver or inside a Spark task
-(a Router can be pickled), and by the commands and the subscriber to check rows of a leaf against its bounds.
+A partitioned partition routes its rows further. Used by `partitioned` for rows that are written, on the driver or inside a Spark task (a
+Router can be pickled), and by the commands and the subscriber to check rows of a leaf against its bounds.
 
-What must hold: a row lies where PostgreSQL would put it, since publisher and subscriber can be either.
+What must hold: a row is in the partition where PostgreSQL would put it, since publisher and subscriber can be either.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Places = npt.NDArray[np.int32]
 Numbers = npt.NDArray[np.int64]
 NOWHERE = -1
 _TABLE_SIZE = 1 << 16
-"""Hash partitions are found by a table of remainders up to this modulus."""
+"""The largest modulus up to which hash partitions are looked up in a table of remainders."""
 
 
 @dataclass(frozen=True)
 class Homeless:
-    """A row that no partition takes: its place, and the table that has none for it."""
+    """A row that no partition accepts: its index, and the table that has no partition for it."""
 
     row: int
     table: Branch
 
 
 class Router:
-    """Routes rows of a table (plain or partitioned) to the leaves below it; `leaves[i]` is the leaf that `route` numbers i."""
+    """Routes rows of a table (plain or partitioned) to the leaves below it. `leaves[i]` is the leaf that `route` numbers i."""
 
     def __init__(self, branch: Branch) -> None:
         self.branch = branch
@@ -54,41 +54,43 @@ class Router:
             self._first[leaf.oid] = number
 
     def key_names(self) -> list[str]:
-        """The columns that decide, of all levels."""
-        return list(dict.fromkeys(column.name for each in self.branch.walk() if each.relation.is_partitioned for column in each.key))
+        """Return the names of the partition key columns of all levels."""
+        return list(dict.fromkeys(column.name for member in self.branch.walk() if member.relation.is_partitioned for column in member.key))
 
     def route(self, rows: Mapping[str, pa.Array], count: int) -> tuple[Places, Homeless | None]:
-        """The number of each row's leaf, and the first row that has none (NOWHERE). `rows`: the columns by name, stored form."""
-        found = np.full(count, NOWHERE, np.int32)
-        lost: list[Homeless] = []
-        self._descend(self.branch, rows, np.arange(count), found, lost)
-        return found, min(lost, key=lambda each: each.row) if lost else None
+        """Return the number of each row's leaf, and the first row without one (NOWHERE). `rows`: the columns by name, in storage types."""
+        numbers = np.full(count, NOWHERE, np.int32)
+        homeless: list[Homeless] = []
+        self._descend(self.branch, rows, np.arange(count), numbers, homeless)
+        return numbers, min(homeless, key=lambda row: row.row) if homeless else None
 
-    def _descend(self, branch: Branch, rows: Mapping[str, pa.Array], at: Numbers, found: Places, lost: list[Homeless]) -> None:
+    def _descend(self, branch: Branch, rows: Mapping[str, pa.Array], indexes: Numbers, numbers: Places, homeless: list[Homeless]) -> None:
         if not branch.relation.is_partitioned:
-            found[at] = self._first[branch.relation.oid]
+            numbers[indexes] = self._first[branch.relation.oid]
             return
-        chosen = children_of(branch, {column.name: rows[column.name] for column in branch.key}, len(at))
+        chosen = children_of(branch, {column.name: rows[column.name] for column in branch.key}, len(indexes))
         if (nowhere := chosen == NOWHERE).any():
-            lost.append(Homeless(int(at[np.argmax(nowhere)]), branch))
+            homeless.append(Homeless(int(indexes[np.argmax(nowhere)]), branch))
         for number, child in enumerate(branch.children):
             mine = np.flatnonzero(chosen == number)
             if not len(mine):
                 continue
             part = (
-                rows if len(mine) == len(at) or not child.relation.is_partitioned else {n: v.take(pa.array(mine)) for n, v in rows.items()}
+                rows
+                if len(mine) == len(indexes) or not child.relation.is_partitioned
+                else {name: values.take(pa.array(mine)) for name, values in rows.items()}
             )
-            self._descend(child, part, at[mine], found, lost)
+            self._descend(child, part, indexes[mine], numbers, homeless)
 
     def refused(self, homeless: Homeless, rows: Mapping[str, pa.Array]) -> PostgresError:
-        """23514 for a row that has no partition."""
+        """Return 23514 for a row that has no partition."""
         return no_partition(homeless.table, {name: values.slice(homeless.row, 1) for name, values in rows.items()})
 
 
 def no_partition(table: Branch, row: Mapping[str, pa.Array]) -> PostgresError:
-    """`no partition of relation "t" found for row`; `row` has one row."""
+    """Return the error `no partition of relation "t" found for row`. `row` has one row."""
     names = ", ".join(column.name for column in table.key)
-    values = [write_text(row[c.name], c.type_oid, c.typmod)[0].as_py() for c in table.key]
+    values = [write_text(row[column.name], column.type_oid, column.typmod)[0].as_py() for column in table.key]
     shown = ", ".join("null" if value is None else _cut(value) for value in values)
     relation = table.relation
     return PostgresError(
@@ -103,38 +105,38 @@ def _cut(value: str) -> str:
 
 
 def children_of(branch: Branch, key: Mapping[str, pa.Array], count: int) -> Places:
-    """Of each row the number of the child that takes it, NOWHERE if none does; `key`: the columns of the partition key."""
+    """Return for each row the number of the child that accepts it, or NOWHERE. `key`: the columns of the partition key."""
     if not branch.children:
         return np.full(count, NOWHERE, np.int32)
     columns = [key[column.name] for column in branch.key]
-    bounds = [(number, each.bound) for number, each in enumerate(branch.children) if each.bound is not None and not each.bound.default]
+    bounds = [(number, child.bound) for number, child in enumerate(branch.children) if child.bound is not None and not child.bound.default]
     match branch.strategy:
         case Strategy.LIST:
-            found = _by_list(branch.key[0], columns[0], bounds)
+            numbers = _by_list(branch.key[0], columns[0], bounds)
         case Strategy.RANGE:
-            found = _by_range(branch.key, columns, bounds)
+            numbers = _by_range(branch.key, columns, bounds)
         case Strategy.HASH:
-            found = _by_hash(branch.key, columns, bounds)
-    default = next((number for number, each in enumerate(branch.children) if each.bound is not None and each.bound.default), None)
+            numbers = _by_hash(branch.key, columns, bounds)
+    default = next((number for number, child in enumerate(branch.children) if child.bound is not None and child.bound.default), None)
     if default is not None:
-        found[found == NOWHERE] = default
-    return found
+        numbers[numbers == NOWHERE] = default
+    return numbers
 
 
 def _by_list(column: Column, values: pa.Array, bounds: Sequence[tuple[int, Bound]]) -> Places:
     texts = [value for _, bound in bounds for value in bound.values if value is not None]
     owners = np.array([number for number, bound in bounds for value in bound.values if value is not None] or [NOWHERE], np.int32)
     null = next((number for number, bound in bounds if None in bound.values), NOWHERE)
-    listed, here = comparable([texts_of(texts, column), values], column.type_oid, column.typmod)
-    at = pc.index_in(here, value_set=listed, skip_nulls=True)
-    places = np.asarray(pc.fill_null(at, -1))
-    found: Places = np.where(places >= 0, owners[np.maximum(places, 0)], NOWHERE).astype(np.int32)
-    found[np.asarray(values.is_null())] = null
-    return found
+    listed, encoded = comparable([texts_of(texts, column), values], column.type_oid, column.typmod)
+    positions = pc.index_in(encoded, value_set=listed, skip_nulls=True)
+    owner_indexes = np.asarray(pc.fill_null(positions, -1))
+    numbers: Places = np.where(owner_indexes >= 0, owners[np.maximum(owner_indexes, 0)], NOWHERE).astype(np.int32)
+    numbers[np.asarray(values.is_null())] = null
+    return numbers
 
 
 def texts_of(texts: Sequence[str | None], column: Column) -> pa.Array:
-    """Values of bounds in the stored form of a column."""
+    """Return values of bounds in the storage type of a column."""
     return read_text(pa.array(texts, pa.string()), column.type_oid, column.typmod)
 
 
@@ -144,8 +146,8 @@ def _by_range(columns: Sequence[Column], values: Sequence[pa.Array], bounds: Seq
     codes = order_codes(columns, [*lower, *upper], values)
     low, high, rows = codes[: len(bounds)], codes[len(bounds) : 2 * len(bounds)], codes[2 * len(bounds) :]
     null = np.zeros(count, np.bool_)
-    for each in values:
-        null |= np.asarray(each.is_null())
+    for column_values in values:
+        null |= np.asarray(column_values.is_null())
     if not bounds:
         return np.full(count, NOWHERE, np.int32)
     order = np.argsort(low, kind="stable")
@@ -157,15 +159,15 @@ def _by_range(columns: Sequence[Column], values: Sequence[pa.Array], bounds: Seq
 
 
 def order_codes(columns: Sequence[Column], ends: Sequence[Sequence[Edge]], values: Sequence[pa.Array]) -> Numbers:
-    """Numbers that order range bounds and rows among each other: those of `ends` first, then those of the rows.
+    """Return numbers that order range bounds and rows together: first those of `ends`, then those of the rows.
 
-    MINVALUE comes before and MAXVALUE behind every value; rows with NULL have any number.
+    MINVALUE sorts before and MAXVALUE after every value. Rows with NULL have arbitrary numbers.
     """
     codes: Numbers = np.zeros(len(ends) + (len(values[0]) if values else 0), np.int64)
     for place, column in enumerate(columns):
         finite = texts_of([end[place].value for end in ends if not end[place].infinite], column)
-        there = comparable([finite, values[place]] if values else [finite], column.type_oid, column.typmod)
-        ranks = np.asarray(pc.rank(pa.chunked_array(there), tiebreaker="dense").to_numpy(), np.int64)
+        encoded = comparable([finite, values[place]] if values else [finite], column.type_oid, column.typmod)
+        ranks = np.asarray(pc.rank(pa.chunked_array(encoded), tiebreaker="dense").to_numpy(), np.int64)
         most = int(ranks.max(initial=0)) + 1
         infinite = np.array([end[place].infinite for end in ends], np.int64)
         of_ends = np.where(infinite < 0, 0, most)
@@ -176,8 +178,8 @@ def order_codes(columns: Sequence[Column], ends: Sequence[Sequence[Edge]], value
 
 
 def _by_hash(columns: Sequence[Column], values: Sequence[pa.Array], bounds: Sequence[tuple[int, Bound]]) -> Places:
-    hashes = partition_hash([(each, column.type_oid) for each, column in zip(values, columns, strict=True)])
-    found = np.full(len(hashes), NOWHERE, np.int32)
+    hashes = partition_hash([(column_values, column.type_oid) for column_values, column in zip(values, columns, strict=True)])
+    numbers = np.full(len(hashes), NOWHERE, np.int32)
     greatest = max((bound.modulus for _, bound in bounds), default=1)
     if greatest <= _TABLE_SIZE:
         table = np.full(greatest, NOWHERE, np.int32)
@@ -185,23 +187,23 @@ def _by_hash(columns: Sequence[Column], values: Sequence[pa.Array], bounds: Sequ
             table[bound.remainder :: bound.modulus] = number
         return table[(hashes % np.uint64(greatest)).astype(np.int64)]
     for number, bound in bounds:
-        found[hashes % np.uint64(bound.modulus) == np.uint64(bound.remainder)] = number
-    return found
+        numbers[hashes % np.uint64(bound.modulus) == np.uint64(bound.remainder)] = number
+    return numbers
 
 
 def outside_each(oid: int, above: Sequence[Branch], rows: Mapping[str, pa.Array], count: int) -> npt.NDArray[np.bool_]:
-    """Which rows do not belong into a partition; `above`: the tables above it, nearest first. `rows` has the columns of their keys."""
-    wrong = np.zeros(count, np.bool_)
+    """Return a mask of the rows outside a partition. `above`: the tables above it, nearest first. `rows` has their key columns."""
+    is_outside = np.zeros(count, np.bool_)
     below = oid
     for table in above:
         chosen = children_of(table, {column.name: rows[column.name] for column in table.key}, count)
-        number = next(place for place, each in enumerate(table.children) if each.relation.oid == below)
-        wrong |= chosen != number
+        number = next(index for index, child in enumerate(table.children) if child.relation.oid == below)
+        is_outside |= chosen != number
         below = table.relation.oid
-    return wrong
+    return is_outside
 
 
 def outside(oid: int, above: Sequence[Branch], rows: Mapping[str, pa.Array], count: int) -> int | None:
-    """The first row that does not belong into a partition."""
-    wrong = outside_each(oid, above, rows, count)
-    return int(np.argmax(wrong)) if wrong.any() else None
+    """Return the index of the first row outside a partition, or None."""
+    is_outside = outside_each(oid, above, rows, count)
+    return int(np.argmax(is_outside)) if is_outside.any() else None

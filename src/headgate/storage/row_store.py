@@ -1,9 +1,9 @@
-"""Rows that are kept for later: few in memory, many in a file (tuplestore.c).
+"""A temporary store of rows: few are kept in memory, many in a file (like tuplestore.c).
 
-`RowStore` takes batches in order and gives any part of them again, forward or backward, one block at a time. Used by cursors that go back
-(SCROLL), that outlive their transaction (WITH HOLD), by FETCH, which moves its cursor at once however slowly its rows are read, and by
-INSERT, UPDATE and DELETE for what they return and for the keys that they look at when all is written. The file has no name, so that nothing
-is left of it when the node dies; `temp_file_limit` bounds it.
+`RowStore` stores batches in order and returns any part of them again, forward or backward, one block at a time. It is used by cursors that
+scroll backward (SCROLL) or outlive their transaction (WITH HOLD). FETCH uses it, because it moves its cursor at once, however slowly its
+rows are read. INSERT, UPDATE and DELETE use it for their RETURNING rows, and for the keys that they check at the end. The file has no name,
+so that it disappears when the node dies; `temp_file_limit` limits it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import pyarrow as pa
 from headgate.errors import PostgresError
 
 MEMORY_BYTES = 16 << 20
-"""What is held in memory before it goes to the file."""
+"""Number of bytes that are held in memory before they are spilled to the file."""
 BLOCK_ROWS = 16_384
 _TAIL_BATCHES = 256
-"""So many single rows, which is what FETCH without a count gives, become one batch: a batch takes a thousand bytes whatever is in it."""
+"""Number of small batches, such as the single rows of FETCH without a count, that are merged: each batch has an overhead of 1,000 bytes."""
 
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows `first` and following, as `size` bytes of the file at `offset`."""
+    """`rows` rows from number `first` on, as `size` bytes of the file at `offset`."""
 
     first: int
     rows: int
@@ -38,7 +38,7 @@ class _Block:
 
 
 class RowStore:
-    """See the module. `most_kilobytes`: temp_file_limit, -1 for none."""
+    """A temporary store of rows (see the module). `most_kilobytes`: temp_file_limit, -1 for no limit."""
 
     def __init__(self, directory: Path, most_kilobytes: int) -> None:
         self.rows = 0
@@ -52,7 +52,7 @@ class RowStore:
         self._held_bytes = 0
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Takes the next rows. 53400 beyond temp_file_limit, OSError where the disk is full."""
+        """Append rows. Raise 53400 above temp_file_limit, OSError if the disk is full."""
         self._tail.append(batch)
         self.rows += batch.num_rows
         self.nbytes += batch.nbytes
@@ -63,17 +63,17 @@ class RowStore:
             self._spill()
 
     def extend(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Takes the next rows, batch by batch."""
+        """Append rows, batch by batch."""
         for batch in batches:
             self.append(batch)
 
     def part(self, first: int, many: int, *, backward: bool = False) -> RowPart:
-        """Rows `first` (from 0) to ``first + many``, the last one first if `backward`."""
+        """Return rows `first` (from 0) to ``first + many``, the last one first if `backward`."""
         return RowPart(self, first, max(many, 0), backward=backward)
 
     def _join_tail(self) -> None:
-        alike = all(each.schema.equals(self._tail[0].schema) for each in self._tail)
-        joined = [pa.concat_batches(self._tail)] if self._tail and alike and self._tail[0].num_columns else self._tail
+        have_same_schema = all(batch.schema.equals(self._tail[0].schema) for batch in self._tail)
+        joined = [pa.concat_batches(self._tail)] if self._tail and have_same_schema and self._tail[0].num_columns else self._tail
         self._held += joined
         self._tail = []
 
@@ -85,13 +85,13 @@ class RowStore:
         for batch in self._held:
             for start in range(0, batch.num_rows, BLOCK_ROWS):
                 piece = batch.slice(start, BLOCK_ROWS)
-                written = piece.serialize()
-                if 0 <= self._most << 10 < self._end + written.size:
+                serialized = piece.serialize()
+                if 0 <= self._most << 10 < self._end + serialized.size:
                     raise PostgresError("53400", f"temporary file size exceeds temp_file_limit ({self._most}kB)")
-                _write(self._file, written, self._end)
-                self._blocks.append(_Block(first, piece.num_rows, self._end, written.size, piece.schema))
+                _write(self._file, serialized, self._end)
+                self._blocks.append(_Block(first, piece.num_rows, self._end, serialized.size, piece.schema))
                 first += piece.num_rows
-                self._end += written.size
+                self._end += serialized.size
         self._held, self._held_bytes = [], 0
 
     @property
@@ -99,23 +99,23 @@ class RowStore:
         return self._blocks[-1].first + self._blocks[-1].rows if self._blocks else 0
 
     def places(self) -> list[tuple[int, int, _Block | pa.RecordBatch]]:
-        """(first row, rows, where they are) of all that is stored."""
-        found: list[tuple[int, int, _Block | pa.RecordBatch]] = [(each.first, each.rows, each) for each in self._blocks]
+        """Return (first row, number of rows, place) of all stored rows."""
+        places: list[tuple[int, int, _Block | pa.RecordBatch]] = [(block.first, block.rows, block) for block in self._blocks]
         first = self._spilled
         for batch in (*self._held, *self._tail):
-            found.append((first, batch.num_rows, batch))
+            places.append((first, batch.num_rows, batch))
             first += batch.num_rows
-        return found
+        return places
 
     def load(self, place: _Block | pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of one place."""
+        """Return the rows at one place."""
         if isinstance(place, pa.RecordBatch):
             return place
         assert self._file is not None
         return pa.ipc.read_record_batch(pa.py_buffer(os.pread(self._file, place.size, place.offset)), place.schema)
 
     def _opened(self) -> int:
-        """A file without a name, which goes with this object: parts of it may be read when its cursor is closed."""
+        """Open a file without a name that is closed with this object: a part may still be read after its cursor is closed."""
         self._directory.mkdir(parents=True, exist_ok=True)
         file, name = tempfile.mkstemp(dir=self._directory)
         Path(name).unlink()
@@ -125,13 +125,13 @@ class RowStore:
 
 def _write(file: int, data: pa.Buffer, offset: int) -> None:
     view = memoryview(data)
-    while view:  # a full disk takes a part before it refuses the rest
+    while view:  # a disk that fills up accepts a part before it rejects the rest
         written = os.pwrite(file, view, offset)
         view, offset = view[written:], offset + written
 
 
 class RowPart:
-    """Some rows of a store, read when they are iterated over. What is appended meanwhile is not among them."""
+    """Some rows of a store, read when they are iterated over. Rows that are appended meanwhile are not included."""
 
     def __init__(self, store: RowStore, first: int, many: int, *, backward: bool) -> None:
         self._store, self._first, self._backward = store, first, backward
@@ -139,21 +139,21 @@ class RowPart:
 
     @property
     def is_large(self) -> bool:
-        """Whether the store holds more than memory is for."""
+        """Whether the store exceeds its memory limit."""
         return self._store.nbytes > MEMORY_BYTES
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Batches in the order that was asked for."""
+        """Yield batches in the requested order."""
         end = self._first + self.rows
-        wanted = [(first, rows, place) for first, rows, place in self._store.places() if first < end and first + rows > self._first]
-        for first, rows, place in reversed(wanted) if self._backward else wanted:
+        places = [(first, rows, place) for first, rows, place in self._store.places() if first < end and first + rows > self._first]
+        for first, rows, place in reversed(places) if self._backward else places:
             start = max(self._first - first, 0)
             batch = self._store.load(place).slice(start, min(rows, end - first) - start)
             yield batch.take(pa.array(range(batch.num_rows - 1, -1, -1), pa.int64())) if self._backward and batch.num_columns else batch
 
 
 def tables(batches: Iterable[pa.RecordBatch], most_rows: int, most_bytes: int) -> Iterator[pa.Table]:
-    """The rows of batches (alike, with columns), at once no more than so many rows and bytes, or one row of any size."""
+    """Yield the rows of batches (same schema, with columns) as tables within the limits of rows and bytes, or of one row of any size."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

@@ -1,9 +1,9 @@
 """The rows of a table at a version, read by the driver: of a small table for queries, of one of any size for COPY.
 
-A query of Spark's over the rows of a small table is one task, without its reader of Delta, which makes two frames of the list of files, in
-each query anew, and a task for each file or so; what comes after it is shuffled. Most statements on small tables cost a third when the rows
-are a local relation in one piece (decision 0007). COPY takes `pieces`, since Spark would write all rows once more, row by row, to hand them
-over. Called by `delta_table`, which decides what is small.
+Spark's query over the local rows of a small table is one task. Delta's reader is not used: it makes two frames from the list of files in
+each query, and about one task per file, whose rows are then shuffled. Most statements on small tables cost a third if the rows are a local
+relation in one piece (decision 0007). COPY uses `pieces`, because Spark would write all rows again, row by row, to return them. Called by
+`delta_table`, which decides which tables are small.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PIECE_ROWS = 16_384
 
 
 def read(table: DataPath, state: TableState, most: int | None = None) -> Iterator[tuple[str, pa.Table, pa.Array]]:
-    """Of each file its path in the log, its rows that are not deleted (the columns of the state's schema) and their places in it (int64).
+    """Yield for each file its path in the Delta log, its live rows (the columns of the state's schema) and their row numbers (int64).
 
-    `most`: so many rows of a file that are not deleted are enough. XX001 where a file or its deletion vector is damaged.
+    `most`: this many live rows of a file are enough. Raise XX001 if a file or its deletion vector is damaged.
     """
     row = schema(state)
     if most is None:
@@ -37,17 +37,17 @@ def read(table: DataPath, state: TableState, most: int | None = None) -> Iterato
     for name, add in state.files.items():
         deleted = deletion_vector.read(table, add.get("deletionVector"))
         with parquet.opened(table / unquote(name)) as file:
-            held = file.read() if most is None else _head(file, most, deleted)
-        places = np.arange(held.num_rows, dtype=np.int64)
-        if len(deleted):  # of rows that were not read, too
-            places = np.setdiff1d(places, deleted, assume_unique=True)
-            held = held.take(pa.array(places))
-        yield name, pa.table(columns(held, state, row), schema=row), pa.array(places)
+            rows = file.read() if most is None else _head(file, most, deleted)
+        numbers = np.arange(rows.num_rows, dtype=np.int64)
+        if len(deleted):  # may include rows that were not read
+            numbers = np.setdiff1d(numbers, deleted, assume_unique=True)
+            rows = rows.take(pa.array(numbers))
+        yield name, pa.table(columns(rows, state, row), schema=row), pa.array(numbers)
 
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a file of a table, while the file is open: what is read of it may decide what else is. `deleted`: places in it."""
+    """A row group of a table's file, valid while the file is open, so that the caller can choose columns. `deleted`: rows within it."""
 
     _file: pq.ParquetFile
     _number: int
@@ -56,17 +56,17 @@ class RowGroup:
     _deleted: deletion_vector.Rows
 
     def pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of its rows that are not deleted, in order, piece by piece; each time the same rows in the same pieces."""
+        """Yield batches of some columns of its live rows, in order. Each call yields the same rows in the same batches."""
         row = pa.schema([self._row.field(name) for name in names])
-        held = set(self._file.schema_arrow.names)
-        wanted = [self._state.physical[name] for name in names if self._state.physical[name] in held]
-        batches = self._file.iter_batches(PIECE_ROWS, row_groups=[self._number], columns=wanted or None)
-        for found in deletion_vector.without(batches, self._deleted):
-            yield pa.RecordBatch.from_arrays(columns(found, self._state, row), schema=row)
+        existing = set(self._file.schema_arrow.names)
+        columns_to_read = [self._state.physical[name] for name in names if self._state.physical[name] in existing]
+        batches = self._file.iter_batches(PIECE_ROWS, row_groups=[self._number], columns=columns_to_read or None)
+        for batch in deletion_vector.without(batches, self._deleted):
+            yield pa.RecordBatch.from_arrays(columns(batch, self._state, row), schema=row)
 
 
 def groups(table: DataPath, state: TableState) -> Iterator[RowGroup]:
-    """All rows of a table of any size, by the row groups of its files, each of which is good until the next. XX001 as `read`."""
+    """Yield all rows of a table of any size by the row groups of its files. Each is valid until the next. Raise XX001 as `read` does."""
     row = schema(state)
     for path, add in state.files.items():
         deleted = deletion_vector.read(table, add.get("deletionVector"))
@@ -74,30 +74,30 @@ def groups(table: DataPath, state: TableState) -> Iterator[RowGroup]:
         with parquet.opened(table / unquote(path)) as file:
             for number in range(file.num_row_groups):
                 last = first + file.metadata.row_group(number).num_rows
-                gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, last)] - first
-                yield RowGroup(file, number, state, row, gone)
+                deleted_here = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, last)] - first
+                yield RowGroup(file, number, state, row, deleted_here)
                 first = last
 
 
 def pieces(table: DataPath, state: TableState, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of all rows of a table of any size, in the order of its files, piece by piece."""
+    """Yield batches of some columns of all rows of a table of any size, in the order of its files."""
     for group in groups(table, state):
         yield from group.pieces(names)
 
 
 def columns(held: pa.Table | pa.RecordBatch, state: TableState, row: pa.Schema) -> list[Any]:
-    """The columns of rows of a file under a table's names; NULLs for a column that the file is older than."""
-    there = set(held.schema.names)
+    """Return the columns of a file's rows under the table's names. A column that is newer than the file is NULL."""
+    existing = set(held.schema.names)
     return [
         array_column.of_file(held.column(stored), field.type)
-        if (stored := state.physical.get(field.name, field.name)) in there
+        if (stored := state.physical.get(field.name, field.name)) in existing
         else pa.nulls(held.num_rows, field.type)
         for field in row
     ]
 
 
 def _head(file: pq.ParquetFile, most: int, deleted: deletion_vector.Rows) -> pa.Table:
-    """The first rows of a file, `most` of which are not deleted."""
+    """Return the first rows of a file, with at least `most` live rows if it has them."""
     parts, read = [], 0
     for batch in file.iter_batches(max(most, 1)):
         parts.append(batch)
@@ -108,6 +108,6 @@ def _head(file: pq.ParquetFile, most: int, deleted: deletion_vector.Rows) -> pa.
 
 
 def schema(state: TableState) -> pa.Schema:
-    """The columns of what `read` gives."""
-    found: pa.Schema = to_arrow_schema(state.schema)
-    return found
+    """Return the schema of the rows from `read`."""
+    row: pa.Schema = to_arrow_schema(state.schema)
+    return row

@@ -1,6 +1,6 @@
-"""Does once, in the background, what a node's first statements will do, so that they do not pay for class loading and compilation.
+"""Warm-up: run the work of a node's first statements once in the background, so that they do not pay for class loading and compilation.
 
-Started by the node in a thread of its own when it is ready (setting `warm_up`); `archive` uses it to see the classes that matter.
+The node starts it in a thread when it is ready (setting `warm_up`). `archive` uses it to load the classes for the class archive.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _log = logging.getLogger("headgate.storage")
 
 
 def warm_up(session: SparkSession, scratch: DataPath) -> None:
-    """Makes a table that is read by Spark, writes, reads and rewrites it, reads a small one, and removes it.
+    """Create a table that is read by Spark, write, read and rewrite it, read a small one, and remove it.
 
-    `scratch`: where tasks see it (`Engine.exchange`).
+    `scratch`: a folder that tasks can access (`Engine.exchange`).
     """
-    place = scratch / f"warmup-{uuid.uuid4()}"
+    path = scratch / f"warmup-{uuid.uuid4()}"
     try:
-        delta_log.create(place, StructType([StructField("a", LongType()), StructField("b", StringType())]))
-        table = DeltaTable(Delta(session), place)
+        delta_log.create(path, StructType([StructField("a", LongType()), StructField("b", StringType())]))
+        table = DeltaTable(Delta(session), path)
         state = table.state()
         rows = session.range(RESIDENT_ROWS + 1).select(F.col("id").alias("a"), F.lit("x").alias("b"))
         state = table.commit_version(state, table.write(state, rows), "warm-up")
         frame = table.frame(state, positions=True)
-        found = frame.where("a % 7 = 3").persist()
-        few = found.toArrow()
-        deleted = table.deletions(state, found.select(FILE, ROW), few[FILE].unique().to_pylist())
-        found.unpersist()
+        persisted_rows = frame.where("a % 7 = 3").persist()
+        few = persisted_rows.toArrow()
+        deleted = table.deletions(state, persisted_rows.select(FILE, ROW), few[FILE].unique().to_pylist())
+        persisted_rows.unpersist()
         state = table.commit_version(state, deleted, "warm-up")
-        for rows in (table.frame(state), in_one_piece(session, few, found.schema)):
+        for rows in (table.frame(state), in_one_piece(session, few, persisted_rows.schema)):
             rows.groupBy("b").agg(F.count("*"), F.max("a")).orderBy("b").limit(10).toArrow()
         tasks = max(session.sparkContext.defaultParallelism, 2)
-        session.range(0, tasks, 1, tasks).mapInArrow(_same, "id bigint").toArrow()  # starts the processes that workers are forked from
+        session.range(0, tasks, 1, tasks).mapInArrow(_same, "id bigint").toArrow()  # starts the daemons that fork the workers
     finally:
-        data_location.remove_tree(place)
+        data_location.remove_tree(path)
 
 
 def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -72,12 +72,12 @@ def start(session: SparkSession, scratch: DataPath, modules: Sequence[str], is_s
             heap.settle()
             warm_up(session, scratch)
             _log.debug("the warm-up took %.1f s", time.monotonic() - begun)
-        except Exception as error:  # noqa: BLE001 (Spark ends under it in many ways)
+        except Exception as error:  # noqa: BLE001 (Spark fails in many ways if it is stopped meanwhile)
             if is_stopping():
                 return
-            known = used_up(error)
-            if known is not None:
-                _log.warning("the warm-up failed; the first statements will take longer: %s", known.message)
+            exhausted = used_up(error)
+            if exhausted is not None:
+                _log.warning("the warm-up failed; the first statements will take longer: %s", exhausted.message)
             else:
                 _log.warning("the warm-up failed; the first statements will take longer", exc_info=True)
 

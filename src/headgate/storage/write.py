@@ -1,7 +1,7 @@
 """The files of one write: appended rows, or changed rows with their change files and deletion vectors.
 
-Two ways, equal in result (tests/storage/test_write.py): small writes are made by the driver (pyarrow, no Spark job beyond the
-one that computes the rows), others by one Spark job. Called by `transaction` under the table's lock; nothing here is committed yet.
+There are two ways with equal results (tests/storage/test_write.py): the driver makes small writes (pyarrow, with no Spark job except the
+one that computes the rows), one Spark job makes the others. Called by `transaction` under the table's lock. Nothing here is committed yet.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 
 CHANGE = "_change_type"
 SMALL_ROWS = 10_000
-"""Writes of at most this many rows are made by the driver."""
+"""Limit of the rows of a write that the driver makes."""
 SMALL_BYTES = 16 << 20
 CHANGES_BYTES = 16 << 20
-"""Bytes of changed rows that are put into the change file at a time."""
+"""Limit in bytes of the changed rows that are written to the change file at a time."""
 FILE_BYTES = 64 << 20
-"""Rows of this size (in Arrow's form) make a file where the driver writes."""
+"""Size in bytes, in Arrow form, of the rows of one file that the driver writes."""
 
 Positions = Mapping[str, deletion_vector.Rows]
-"""Numbers of rows by the path of their file in the log."""
+"""Row numbers by the path of their file in the Delta log."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Actions to commit and the number of changes that they hold; `rows`: the change rows, where the caller is to keep them."""
+    """Actions to commit and the number of changes in them. `rows`: the change rows, if the caller must keep them."""
 
     actions: list[Action]
     changes: int
@@ -61,39 +61,39 @@ class Written:
 
 
 def columns(relation: Relation) -> StructType:
-    """The Spark schema of a relation's live columns."""
-    return StructType([StructField(c.name, spark_type(c.type_oid, c.typmod)) for c in relation.columns])
+    """Return the Spark schema of a relation's live columns."""
+    return StructType([StructField(column.name, spark_type(column.type_oid, column.typmod)) for column in relation.columns])
 
 
 def stored(relation: Relation, *, as_lists: bool) -> StructType:
-    """The schema of the Delta table of a new relation: its columns (`as_lists`: arrays as Delta arrays), or the placeholder for none."""
-    made = [StructField(c.name, array_column.file_type(c, as_lists=as_lists)) for c in relation.columns]
-    return StructType(made or [StructField(PLACEHOLDER, BooleanType())])
+    """Return the schema of a new relation's Delta table: its columns (`as_lists`: arrays as Delta arrays), or the placeholder for none."""
+    fields = [StructField(column.name, array_column.file_type(column, as_lists=as_lists)) for column in relation.columns]
+    return StructType(fields or [StructField(PLACEHOLDER, BooleanType())])
 
 
 def arrow_row(relation: Relation) -> pa.Schema:
-    """The Arrow schema of a relation's live columns."""
-    return pa.schema([(c.name, arrow_type(c.type_oid, c.typmod)) for c in relation.columns])
+    """Return the Arrow schema of a relation's live columns."""
+    return pa.schema([(column.name, arrow_type(column.type_oid, column.typmod)) for column in relation.columns])
 
 
 @step(Step.STAGED)
 def append(table: DeltaTable, relation: Relation, state: TableState, rows: DataFrame | pa.Table, *, kept: int = 0) -> Written:
-    """Writes new rows; `kept`: up to how many bytes of them are given back as change rows too."""
+    """Write new rows. `kept`: up to this many bytes, they are also returned as change rows."""
     if isinstance(rows, DataFrame) and not relation.columns:
         rows = pa.table({PLACEHOLDER: np.ones(rows.count(), bool)})  # Arrow does not count rows without columns
     if isinstance(rows, DataFrame):
-        known = _most_rows(rows)
-        if known is not None and known <= SMALL_ROWS:
+        most = _most_rows(rows)
+        if most is not None and most <= SMALL_ROWS:
             rows = rows.toArrow()
     if isinstance(rows, pa.Table):
         return append_rows(table, relation, state, rows, kept=kept)
-    frame = rows.select(*[F.col(quoted(c.name)) for c in relation.columns] or [F.col(PLACEHOLDER)])
+    frame = rows.select(*[F.col(quoted(column.name)) for column in relation.columns] or [F.col(PLACEHOLDER)])
     actions = table.write(state, frame)
-    return Written(actions, sum(file_action.records(a["add"]) for a in actions if "add" in a))
+    return Written(actions, sum(file_action.records(action["add"]) for action in actions if "add" in action))
 
 
 def append_rows(table: TableFolder, relation: Relation, state: TableState, rows: pa.Table, *, kept: int = 0, number: int = 0) -> Written:
-    """Write new rows; runs in the driver and in tasks. `number`, `kept`: as for `write_changed`."""
+    """Write new rows. Runs in the driver and in tasks. `number`, `kept`: as for `write_changed`."""
     if not rows.num_rows:
         return Written([], 0)
     size = -(-rows.num_rows // (rows.nbytes // FILE_BYTES + 1))
@@ -109,7 +109,7 @@ def append_rows(table: TableFolder, relation: Relation, state: TableState, rows:
 
 @contextlib.contextmanager
 def _whole(table: TableFolder, actions: Sequence[Action]) -> Iterator[None]:
-    """What a write has made before it failed is removed: nobody else knows of it, and a full disk needs the room."""
+    """Remove the files of a write if it fails: nothing names them, and a full disk needs the space."""
     try:
         yield
     except BaseException:
@@ -118,7 +118,7 @@ def _whole(table: TableFolder, actions: Sequence[Action]) -> Iterator[None]:
 
 
 def _stored(relation: Relation, state: TableState, rows: pa.Table) -> pa.Table:
-    """The rows as the Parquet file holds them: the relation's columns in order, or the placeholder."""
+    """Return the rows in the form of the Parquet file: the relation's columns in order, or the placeholder."""
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(rows.num_rows, bool))})
     schema = arrow_row(relation)
@@ -126,7 +126,7 @@ def _stored(relation: Relation, state: TableState, rows: pa.Table) -> pa.Table:
 
 
 def _most_rows(frame: DataFrame) -> int | None:
-    """How many rows a frame can have at most, if its plan says so."""
+    """Return the maximum number of rows of a frame if its plan has one, otherwise None."""
     most = frame._jdf.queryExecution().optimizedPlan().maxRows()
     return int(most.get()) if most.isDefined() else None
 
@@ -142,29 +142,28 @@ def rewrite(
     kept: int = 0,
     is_kept: bool = False,
 ) -> Written:
-    """Writes changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
+    """Write changed rows: `old`, `new`, `file`, `row` (see `Transaction.rewrite`).
 
-    `kept`: up to how many bytes of change rows are given back, for the caller to write, instead of a change file.
-    `is_kept`: Spark keeps the frame's rows, or makes them of some that it keeps; otherwise they are kept here, since they are read three
-    times.
-    `seen`: the table as a transaction sees it that reads as of its begin, where others have changed it since. 40001 for a row that they
-    have changed or that it does not see (ON CONFLICT, a cascade), which only the driver's way tells row by row, and where there are many.
+    `kept`: up to this many bytes, change rows are returned for the caller to write, instead of a change file. `is_kept`: the frame is
+    persisted, or computed from persisted rows; otherwise it is persisted here, since it is read three times. `seen`: the table as seen by a
+    transaction that reads as of its begin, if others have changed it since. Raise 40001 for a row that they have changed or that it does
+    not see (ON CONFLICT, a cascade). Only the driver can tell that row by row, so for many rows 40001 is raised in any case.
     """
     if isinstance(changed, pa.Table):
         return _rewrite_small(table, relation, state, changed, seen, kept)
-    row = columns(relation)  # all nullable: Arrow takes no struct that is NULL with fields that are not
+    row = columns(relation)  # all nullable: Arrow rejects a NULL struct with fields that are not nullable
     changed = changed.select(F.col("old").cast(row), F.col("new").cast(row), "file", "row")
-    with contextlib.nullcontext(changed) if is_kept else persisted(changed) as held:
-        counted = held.agg(F.count("*").alias("changes"), F.collect_set("file").alias("files")).toArrow()
-        count, files = counted["changes"][0].as_py(), counted["files"][0].as_py()
+    with contextlib.nullcontext(changed) if is_kept else persisted(changed) as persisted_rows:
+        counts = persisted_rows.agg(F.count("*").alias("changes"), F.collect_set("file").alias("files")).toArrow()
+        count, files = counts["changes"][0].as_py(), counts["files"][0].as_py()
         if not count:
             return Written([], 0)
         if count <= small_enough([state]):
-            return _rewrite_small(table, relation, state, held.toArrow(), seen, kept)
+            return _rewrite_small(table, relation, state, persisted_rows.toArrow(), seen, kept)
         if seen is not None:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
-        actions = table.write(state, _change_rows(relation, held))
-        places = held.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW))
+        actions = table.write(state, _change_rows(relation, persisted_rows))
+        places = persisted_rows.where("file IS NOT NULL").select(F.col("file").alias(FILE), F.col("row").alias(ROW))
         with _whole(table, actions):
             if state.has_vectors:
                 return Written(table.deletions(state, places, files) + actions, count)
@@ -172,18 +171,18 @@ def rewrite(
 
 
 def small_enough(states: Sequence[TableState], most: int | None = None) -> int:
-    """How many changed rows of tables the driver may hold, `most` or SMALL_ROWS: fewer where rows are wide."""
+    """Return how many changed rows of tables the driver may hold: `most` or SMALL_ROWS, or fewer if rows are wide."""
     size = sum(add["size"] for state in states for add in state.files.values())
     rows = max(sum(state.rows for state in states), 1)
     return int(min(SMALL_ROWS if most is None else most, SMALL_BYTES * rows // max(size, 1) // 2 + 1))
 
 
 def _change_rows(relation: Relation, changed: DataFrame) -> DataFrame:
-    """Rows for `DeltaTable.write`: of each change its change rows (preimage directly before postimage), then the new row as data."""
-    names = [c.name for c in relation.columns]
+    """Return rows for `DeltaTable.write`: for each change its change rows (preimage directly before postimage), then the new data row."""
+    names = [column.name for column in relation.columns]
 
     def row(side: str, change: str | None) -> Column:
-        values = [F.col(f"{side}.{quoted(n)}").alias(n) for n in names] or [F.lit(True).alias(PLACEHOLDER)]
+        values = [F.col(f"{side}.{quoted(name)}").alias(name) for name in names] or [F.lit(True).alias(PLACEHOLDER)]
         return F.struct(*values, F.lit(change).cast("string").alias(CHANGE))
 
     rows = (
@@ -192,12 +191,12 @@ def _change_rows(relation: Relation, changed: DataFrame) -> DataFrame:
         .otherwise(F.array(row("old", "update_preimage"), row("new", "update_postimage"), row("new", None)))
     )
     exploded = changed.select(F.explode(rows).alias("e"))
-    kept = [F.col("e." + quoted(n)).alias(n) for n in names or [PLACEHOLDER]]
-    return exploded.select(*kept, F.col(f"e.{CHANGE}").alias(CHANGE))
+    selected = [F.col("e." + quoted(name)).alias(name) for name in names or [PLACEHOLDER]]
+    return exploded.select(*selected, F.col(f"e.{CHANGE}").alias(CHANGE))
 
 
 def refuse_unseen(table: DeltaTable, seen: TableState | None, files: pa.ChunkedArray | pa.Array) -> None:
-    """40001 for rows in files (URIs; NULL: in none) that a transaction which reads as of its begin does not see (`seen`, see `rewrite`)."""
+    """Raise 40001 for rows in files (URIs; NULL: none) that a transaction reading as of its begin does not see (`seen`: see `rewrite`)."""
     if seen is not None and not {table.name(uri) for uri in pc.unique(files).to_pylist() if uri is not None} <= seen.files.keys():
         raise PostgresError("40001", "could not serialize access due to concurrent update")
 
@@ -209,25 +208,25 @@ def _rewrite_small(
         return Written([], 0)
     refuse_unseen(table, seen, changed["file"])
     written = write_changed(table, relation, state, changed, kept=kept)
-    gone = positions(table, changed.select(["file", "row"]).filter(pc.is_valid(changed["old"])))
-    return with_deletions(table, state, written.actions, gone, written.changes, written.rows)
+    deleted = positions(table, changed.select(["file", "row"]).filter(pc.is_valid(changed["old"])))
+    return with_deletions(table, state, written.actions, deleted, written.changes, written.rows)
 
 
 def with_deletions(
     table: DeltaTable, state: TableState, actions: Sequence[Action], gone: Positions, changes: int, rows: pa.Table | None = None
 ) -> Written:
-    """The files of changed rows (`actions`) with the deletion of the rows whose place they take."""
+    """Return the files of changed rows (`actions`) with the deletion of the rows that they replace."""
     with _whole(table, actions):
         deletions = mark_deleted(table, state, gone) if gone else []
-    return Written([*deletions, *actions], changes, rows)  # what is left of a file comes before what is new
+    return Written([*deletions, *actions], changes, rows)  # the remaining rows of old files come before the new ones
 
 
 def write_changed(
     table: TableFolder, relation: Relation, state: TableState, changed: pa.Table, *, kept: int = 0, number: int = 0
 ) -> Written:
-    """Write the new rows and the change rows of changed rows (as for `rewrite`, at least one); their old rows are not deleted by it.
+    """Write the new rows and the change rows of changed rows (as for `rewrite`, at least one). Their old rows are not deleted by it.
 
-    Runs in the driver and in tasks. `number`: the place of the files among those of one write. `kept`: as for `rewrite`.
+    Runs in the driver and in tasks. `number`: the position of the files among those of one write. `kept`: as for `rewrite`.
     """
     changed = changed.combine_chunks()
     old, new = buffers.whole(changed["old"]), buffers.whole(changed["new"])
@@ -250,14 +249,14 @@ def write_changed(
 def _flat(relation: Relation, state: TableState, rows: pa.StructArray) -> pa.Table:
     if not relation.columns:
         return pa.table({PLACEHOLDER: pa.array(np.ones(len(rows), bool))})
-    fields = rows.flatten() if rows.null_count else [rows.field(i) for i in range(rows.type.num_fields)]
-    return _stored(relation, state, pa.table(fields, names=[f.name for f in rows.type]))
+    fields = rows.flatten() if rows.null_count else [rows.field(index) for index in range(rows.type.num_fields)]
+    return _stored(relation, state, pa.table(fields, names=[field.name for field in rows.type]))
 
 
 def _change_pieces(
     relation: Relation, state: TableState, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any
 ) -> Iterator[pa.Table]:
-    """The rows of the change file, of some changes at a time: wide rows would be copied over and over in one piece."""
+    """Yield the rows of the change file, some changes at a time: in one piece, wide rows would be copied repeatedly."""
     count = max(len(old) * CHANGES_BYTES // max(old.nbytes + new.nbytes, 1), 1)
     for first in range(0, len(old), count):
         part = slice(first, first + count)
@@ -265,12 +264,12 @@ def _change_pieces(
 
 
 def _change_table(relation: Relation, state: TableState, old: pa.StructArray, new: pa.StructArray, has_old: Any, has_new: Any) -> pa.Table:
-    """The rows of the change file: preimage and postimage of a change one after the other."""
+    """Return the rows of the change file: preimage and postimage of a change one after the other."""
     count = len(old)
     both = has_old & has_new
-    at = np.arange(count)
-    index = np.concatenate([at[has_old], at[has_new] + count])
-    order = np.concatenate([2 * at[has_old], 2 * at[has_new] + 1])
+    numbers = np.arange(count)
+    index = np.concatenate([numbers[has_old], numbers[has_new] + count])
+    order = np.concatenate([2 * numbers[has_old], 2 * numbers[has_new] + 1])
     kind_old = np.where(both, "update_preimage", "delete")[has_old]
     kind_new = np.where(both, "update_postimage", "insert")[has_new]
     sort = np.argsort(order, kind="stable")
@@ -283,22 +282,24 @@ def _joined(old: pa.StructArray, new: pa.StructArray) -> pa.StructArray:
 
 
 def files_of(table: DataPath, actions: Sequence[Action], rows: pa.Table | None = None) -> tuple[WrittenFile, ...]:
-    """The files in which a write's actions hold its changes, in the order of the changes: change files where there are any.
+    """Return the files that hold a write's changes, in the order of the changes: its change files if there are any.
 
     `rows`: the change rows of a change file that is not written yet.
     """
-    changed = sorted((a["cdc"] for a in actions if "cdc" in a), key=file_action.order)
-    if changed:
-        counts = [rows.num_rows if rows is not None else parquet.rows_of(table / unquote(each["path"])) for each in changed]
-        return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(changed, counts, strict=True))
-    added = sorted((a["add"] for a in actions if "add" in a and a["add"].get("dataChange", True)), key=file_action.order)
+    change_files = sorted((action["cdc"] for action in actions if "cdc" in action), key=file_action.order)
+    if change_files:
+        counts = [rows.num_rows if rows is not None else parquet.rows_of(table / unquote(file["path"])) for file in change_files]
+        return tuple(WrittenFile(file["path"], file["size"], count, paired=True) for file, count in zip(change_files, counts, strict=True))
+    added = sorted(
+        (action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)), key=file_action.order
+    )
     return tuple(WrittenFile(file["path"], file["size"], file_action.records(file), paired=False) for file in added)
 
 
 def copy_changes(table: DeltaTable, add: Action, kind: str) -> Action:
-    """Writes the rows of a data file as a change file of one kind, piece by piece; its `cdc` action.
+    """Write the rows of a data file as a change file of one kind, piece by piece. Return its `cdc` action.
 
-    'delete': those that its vector has left; 'insert': all of them, as they were added.
+    'delete': the rows that its vector does not delete; 'insert': all rows, as they were added.
     """
     deleted = deletion_vector.read(table.path, add.get("deletionVector")) if kind == "delete" else np.empty(0, np.int64)
     with parquet.opened(table.path / unquote(add["path"])) as file:
@@ -313,15 +314,15 @@ def copy_changes(table: DeltaTable, add: Action, kind: str) -> Action:
 
 
 def on_other_state(table: DeltaTable, state: TableState, other: TableState, actions: Sequence[Action]) -> list[Action]:
-    """Actions that were made for one state of a table, for another one that has fewer rows deleted or lacks files."""
-    by_rows = any("cdc" in action for action in actions)  # otherwise whole files go: TRUNCATE
+    """Convert actions for one state of a table to another state that has fewer deleted rows or lacks files."""
+    by_rows = any("cdc" in action for action in actions)  # otherwise whole files are removed: TRUNCATE
     added = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
-    made = [action for action in actions if "add" in action and action["add"]["path"] not in state.files]
+    converted = [action for action in actions if "add" in action and action["add"]["path"] not in state.files]
     vectors: dict[str, deletion_vector.Rows] = {}
     for path in (action["remove"]["path"] for action in actions if "remove" in action):
         if path not in other.files:
             continue
-        made.append(file_action.removal(other.files[path], data_change=True))
+        converted.append(file_action.removal(other.files[path], data_change=True))
         if not by_rows:
             continue
         before = deletion_vector.read(table.path, state.files[path].get("deletionVector"))
@@ -330,29 +331,29 @@ def on_other_state(table: DeltaTable, state: TableState, other: TableState, acti
             if path in added
             else np.arange(file_action.records(state.files[path]))
         )
-        gone = np.union1d(deletion_vector.read(table.path, other.files[path].get("deletionVector")), np.setdiff1d(after, before))
-        if not file_action.is_emptied(other.files[path], len(gone)):
-            vectors[path] = gone
+        deleted = np.union1d(deletion_vector.read(table.path, other.files[path].get("deletionVector")), np.setdiff1d(after, before))
+        if not file_action.is_emptied(other.files[path], len(deleted)):
+            vectors[path] = deleted
     described = deletion_vector.write(table.path, vectors) if vectors else {}
-    return made + [file_action.marked(other.files[path], described[path]) for path in vectors]
+    return converted + [file_action.marked(other.files[path], described[path]) for path in vectors]
 
 
 def positions(table: TableFolder, places: pa.Table) -> Positions:
-    """The positions of rows (columns file: URI, row)."""
+    """Return the positions of rows (columns file: URI, row)."""
     grouped = places.group_by("file", use_threads=False).aggregate([("row", "list")])
-    found = zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True)
-    return {table.name(uri): np.asarray(rows.values, np.int64) for uri, rows in found}
+    rows_by_file = zip(grouped["file"].to_pylist(), grouped["row_list"].combine_chunks(), strict=True)
+    return {table.name(uri): np.asarray(rows.values, np.int64) for uri, rows in rows_by_file}
 
 
 def mark_deleted(table: DeltaTable, state: TableState, gone: Positions) -> list[Action]:
-    """The actions that delete rows, without Spark: `remove` of each file, `add` with its new vector unless no row is left.
+    """Delete rows without Spark. Return the actions: `remove` of each file, `add` with its new vector unless no row remains.
 
-    If the table has no deletion vectors, the rows that are left are in new files (`copy_on_write`).
+    If the table has no deletion vectors, the remaining rows are in new files (`copy_on_write`).
     """
     vectors: dict[str, deletion_vector.Rows] = {}
     actions: list[Action] = []
     for path, rows_found in gone.items():
-        # a transaction that reads as of its begin has found rows that another has changed since
+        # a transaction that reads as of its begin may name rows that another has changed since
         if path not in state.files:
             raise PostgresError("40001", "could not serialize access due to concurrent update")
         before = deletion_vector.read(table.path, state.files[path].get("deletionVector"))

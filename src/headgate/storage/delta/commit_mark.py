@@ -1,6 +1,6 @@
-"""How a node marks its own Delta commits, so that recovery and `foreign_writer` can tell them from those of other writers.
+"""The marks of a node's own Delta commits, by which recovery and `foreign_writer` tell them from those of other writers.
 
-The mark is the commit's user metadata: ``headgate <xid>``, or ``headgate undo to <version>``.
+A mark is the commit's user metadata: ``headgate <xid>``, or ``headgate undo to <version>``.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ MARK = "headgate"
 
 
 def transaction_mark(xid: int) -> str:
-    """User metadata of a transaction's commits."""
+    """Return the user metadata of a transaction's commits."""
     return f"{MARK} {xid}"
 
 
 def undo_mark(version: int) -> str:
-    """User metadata of the commit that makes a table equal to `version` again."""
+    """Return the user metadata of the commit that makes a table equal to `version` again."""
     return f"{MARK} undo to {version}"
 
 
 def undone_to(mark: str) -> int | None:
-    """The version to which the commit with this mark takes its table back; None for a transaction's."""
-    found = mark.removeprefix(f"{MARK} undo to ")
-    return int(found) if found != mark and found.isdigit() else None
+    """Return the version to which the commit with this mark reverts its table, None for a transaction's mark."""
+    version = mark.removeprefix(f"{MARK} undo to ")
+    return int(version) if version != mark and version.isdigit() else None
 
 
 def transaction_of(mark: str) -> int | None:
-    """The transaction whose commit bears this mark; None for one that takes back."""
-    found = mark.removeprefix(f"{MARK} ")
-    return int(found) if found != mark and found.isdigit() else None
+    """Return the xid in the mark, None for a mark of an undo commit."""
+    xid = mark.removeprefix(f"{MARK} ")
+    return int(xid) if xid != mark and xid.isdigit() else None
 
 
 def marked_with(actions: Iterable[Mapping[str, Any]]) -> str | None:
-    """The mark in the actions of a version; None if the version is another writer's."""
+    """Return the mark in the actions of a version, None for another writer's version."""
     for action in actions:
         if "commitInfo" in action:
-            found = action["commitInfo"].get("userMetadata") or ""
-            return str(found) if found == MARK or found.startswith(MARK + " ") else None
+            mark = action["commitInfo"].get("userMetadata") or ""
+            return str(mark) if mark == MARK or mark.startswith(MARK + " ") else None
     return None

@@ -1,14 +1,14 @@
-"""Rewrites files of a table in the background: many small ones as one, and those that hold many deleted rows without them.
+"""Background rewriting of a table's files: many small ones into one, and those with many deleted rows without them.
 
-`Compactor` is the engine's. A commit tells it which tables have changed (`committed`); its thread, or a caller of `run_due`, looks at
+The engine has one `Compactor`. A commit passes the changed tables to it (`committed`). Its thread, or a caller of `run_due`, examines
 them. If a table has `MOST` small files, or a larger file in which more than `DEAD_SHARE` of the rows are deleted, the live rows are written
 to new files in one Delta commit of `dataChange` false and one log entry that names the version but no write. No stream sees it:
 the changes are in the files of the versions before, which stay on disk.
 
     chosen      the files of the visible version; a transaction keeps cleaning from removing them
-    rewritten   their live rows are in new files that no version names; writers go on
+    rewritten   their live rows are in new files that no version names; writers continue
     locked      the table's lock is held; rows that were deleted meanwhile are marked as deleted in the new files (`Rewritten.actions`).
-                If a file was removed or a column changed meanwhile, the new files are removed, and it begins anew
+                If a file was removed or a column changed meanwhile, the new files are removed, and it starts again
     committed   the next version names the new files
 
 Example: file A has the rows 0 to 9, of which 2 and 5 are deleted. The new file B has A's rows 0 1 3 4 6 7 8 9. If a writer deletes A's
@@ -52,31 +52,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 MOST = 32
-"""Small files that a table may have."""
+"""Number of small files from which on they are rewritten."""
 SMALL_BYTES = 2 << 20
 SMALL_ROWS = 50_000
 """A file of fewer bytes and rows is small."""
 TOTAL_ROWS = 400_000
 TOTAL_BYTES = 16 << 20
-"""Most rows and bytes of the small files that are rewritten together."""
+"""Limits of the rows and bytes of the small files that are rewritten together."""
 DEAD_SHARE = 0.2
 """A larger file is rewritten if more than this share of its rows is deleted."""
 REWRITTEN_BYTES = 256 << 20
-"""After so many bytes of larger files, the rest of a table waits for the next turn."""
+"""After this many bytes of larger files, the rest of a table waits for the next turn."""
 ATTEMPTS = 3
-"""How often writers may be faster before the lock is taken first."""
+"""Number of attempts in which writers may be faster before the lock is acquired first."""
 LOCK_SECONDS = 1.0
-"""How long it waits for the lock of a table."""
+"""Lock timeout in seconds for a table."""
 LONG_SECONDS = 60.0
-"""From which age on a transaction that reads as of its begin is not waited for."""
+"""Age in seconds from which on a compaction does not wait for a transaction that reads as of its begin."""
 REST_SECONDS = 0.5
-"""How long the thread rests between two looks."""
+"""Pause in seconds of the thread between two checks."""
 RETRY_SECONDS = 10.0
-"""After which a table that could not be compacted is tried again, whether it has grown since or not."""
+"""Time in seconds after which a table that could not be compacted is retried, whether it has grown since or not."""
 
 
 class Compactor(Supervised):
-    """See the module."""
+    """The compaction of one engine's tables, and its thread (see the module)."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__("compactor", self._compact_due, patience=30)
@@ -87,23 +87,23 @@ class Compactor(Supervised):
         self._is_due = threading.Condition()
 
     def stop(self) -> None:
-        """End the thread after the table that it looks at."""
+        """End the thread after the table that it is processing."""
         self.stopping.set()
         with self._is_due:
             self._is_due.notify_all()
         super().stop()
 
     def committed(self, keys: Iterable[Key]) -> None:
-        """Note those of the tables that may need it. The thread looks at the files of a table with many, so that commits cost the same."""
+        """Note those of the tables that may need it. The thread examines tables with many files, so that commits cost the same."""
         visible = self._engine.visible
-        changed = [key for key in keys if (shown := visible.get(key)) is not None and _may_need(shown.state)]
+        changed = [key for key in keys if (visible_state := visible.get(key)) is not None and _may_need(visible_state.state)]
         if changed:
             with self._is_due:
                 self._due |= dict.fromkeys(changed)
                 self._is_due.notify_all()
 
     def run_due(self) -> None:
-        """Looks at each noted table once; notes those again that a transaction is in the way of."""
+        """Process each noted table once. Note a table again if a transaction blocks it."""
         self._retry()
         with self._is_due:
             due, self._due = list(self._due), {}
@@ -119,7 +119,7 @@ class Compactor(Supervised):
                 else:
                     _log.warning("could not compact relation %d: %s", key[1], error.message)
                     self._note_failure(key, error.message)
-            except Exception as error:  # noqa: BLE001 (the other tables are looked at, whatever happens here)
+            except Exception as error:  # noqa: BLE001 (a failure must not affect the other tables)
                 full = disk_full(error)
                 _log.warning("could not compact relation %d: %s", key[1], full or error, exc_info=None if full else error)
                 self._note_failure(key, str(full or error))
@@ -131,7 +131,7 @@ class Compactor(Supervised):
         self._failed.add(key)
 
     def _retry(self) -> None:
-        """Note tables that could not be compacted again, if it is time; those that have no need any more have no obstacle either."""
+        """Note failed tables again, if it is time. Clear the obstacle of those that no longer need compaction."""
         if not self._failed or time.monotonic() < self._retry_at:
             return
         failed, self._failed = self._failed, set()
@@ -151,7 +151,7 @@ def _may_need(state: TableState) -> bool:
 
 
 def _compact(engine: Engine, key: Key) -> None:
-    """Rewrite files of a table if it is time; raise 55P03 if another transaction is in the way."""
+    """Rewrite files of a table if it is time. Raise 55P03 if another transaction blocks it."""
     shown = engine.visible.get(key)
     if shown is None or not _chosen(shown.state):
         return
@@ -161,8 +161,8 @@ def _compact(engine: Engine, key: Key) -> None:
 
 
 def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
-    """Rewrite files of a table if it is time; return False if a writer was faster."""
-    table, made = engine.table(key), set[DataPath]()
+    """Rewrite files of a table if it is time. Return False if a writer was faster."""
+    table, new_files = engine.table(key), set[DataPath]()
     transaction = engine.begin(key[0])  # from now on nothing that it reads is removed
     lock = functools.partial(engine.locks.acquire, key, transaction.xid, lock_timeout=LOCK_SECONDS, beside_claims=True)
     try:
@@ -173,30 +173,30 @@ def _attempt(engine: Engine, key: Key, *, lock_first: bool) -> bool:
             return True
         with step(Step.COMPACTION):
             rewritten = rewrite(table, shown.state, chosen)
-            made.update(file_action.files_made(table.path, rewritten.actions()))
+            new_files.update(file_action.files_made(table.path, rewritten.actions()))
             lock()
-            now = engine.visible.get(key)
-            if now is None:
+            current = engine.visible.get(key)
+            if current is None:
                 return True  # it was dropped
-            if not _still_there(shown.state, now.state, chosen):
+            if not _still_there(shown.state, current.state, chosen):
                 return False
-            actions = rewritten.actions(now.state)
-            made.update(file_action.files_made(table.path, actions))
+            actions = rewritten.actions(current.state)
+            new_files.update(file_action.files_made(table.path, actions))
             transaction.replace_files(key, actions)
-            made -= set(file_action.files_made(table.path, actions))  # the transaction's from now on
+            new_files -= set(file_action.files_made(table.path, actions))  # owned by the transaction from now on
             with engine.isolation.lock:
                 if engine.isolation.youngest() < LONG_SECONDS:
                     raise PostgresError("55P03", "a transaction reads as of its begin")
                 transaction.commit()
         engine.statistics.compacted(len(chosen))
     finally:
-        data_location.forsake(made)
+        data_location.forsake(new_files)
         transaction.rollback()
     return True
 
 
 def _still_there(before: TableState, now: TableState, chosen: list[Action]) -> bool:
-    """Whether the files are still the table's and its columns are the same. More of their rows may be deleted."""
+    """Whether the table still has the files and the same columns. More of their rows may be deleted."""
     return now.schema == before.schema and now.physical == before.physical and all(add["path"] in now.files for add in chosen)
 
 
@@ -215,7 +215,7 @@ def _sparse_files(state: TableState) -> list[Action]:
 
 
 def small_files(state: TableState) -> list[Action]:
-    """The `add` actions of the small files, oldest first, as many as are put together at once."""
+    """Return the `add` actions of the small files, oldest first, as many as are merged at once."""
     return _small_among(state.files.values())
 
 
@@ -230,7 +230,7 @@ def _small_among(files: Iterable[Action]) -> list[Action]:
 
 
 def together(table: DeltaTable, state: TableState, own: Iterable[Action]) -> list[Action]:
-    """Return the actions that rewrite the small ones of a transaction's own files as one, before a version has named them; none for a few.
+    """Return the actions that merge a transaction's own small files into one before a version names them, none for a few files.
 
     Their rows must be in change files: a reader of the changes does not look for rows in a file that is added here.
     """
@@ -270,14 +270,14 @@ class Rewritten:
 
     def _deleted_since(self, sources: Iterable[Action]) -> dict[str, deletion_vector.Rows]:
         """Return the rows of each new file, ascending, that were deleted from the sources after their live rows were read."""
-        found: dict[str, list[deletion_vector.Rows]] = {}
+        deleted: dict[str, list[deletion_vector.Rows]] = {}
         for before, source, added, start in zip(self.sources, sources, self.added, self.starts, strict=True):
             if added is None or source.get("deletionVector") == before.get("deletionVector"):
                 continue
             dead = deletion_vector.read(self.table.path, before.get("deletionVector"))
             more = np.setdiff1d(deletion_vector.read(self.table.path, source.get("deletionVector")), dead, assume_unique=True)
-            found.setdefault(added["path"], []).append(more - np.searchsorted(dead, more) + start)
-        return {path: np.concatenate(rows) for path, rows in found.items() if sum(map(len, rows))}
+            deleted.setdefault(added["path"], []).append(more - np.searchsorted(dead, more) + start)
+        return {path: np.concatenate(rows) for path, rows in deleted.items() if sum(map(len, rows))}
 
 
 def _with_vector(add: Action, vector: Action | None) -> Action:

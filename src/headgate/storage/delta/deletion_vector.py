@@ -1,9 +1,9 @@
-"""Deletion vectors: which rows of a Parquet file are deleted (Delta protocol, Deletion Vector Format).
+"""Deletion vectors: the deleted rows of a Parquet file (Delta protocol, Deletion Vector Format).
 
-Read and written here without Spark, for writes of a few thousand rows; large ones are made by Delta's own Spark job
-(`delta_table.DeltaTable.deletions`). A vector is a RoaringBitmapArray in its portable form: a magic number, a count, and for each
-upper half of 32 bits a bitmap in the portable format of the Roaring specification, whose containers hold 65,536 rows each as
-an array (up to 4,096 values), a bitmap or runs. Stored in a file beside the data, several to a file, or inline in Z85.
+Read and written here without Spark, for writes of a few thousand rows. Delta's own Spark job makes large ones
+(`delta_table.DeltaTable.deletions`). A vector is a RoaringBitmapArray in its portable form: a magic number, a count, and for each upper
+half of 32 bits a bitmap in the portable format of the Roaring specification. Its containers hold 65,536 rows each as an array (up to 4,096
+values), a bitmap or runs. It is stored in a file next to the data, several to a file, or inline in Z85.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DIGIT = {c: i for i, c in enumerate(_Z85)}
 
 
 def z85(data: bytes) -> str:
-    """Z85 text of bytes whose number is a multiple of 4 (ZeroMQ RFC 32).
+    """Return the Z85 text of bytes whose number is a multiple of 4 (ZeroMQ RFC 32).
 
     >>> z85(bytes([0x86, 0x4F, 0xD2, 0x6F, 0xB5, 0x59, 0xF7, 0x5B]))
     'HelloWorld'
@@ -44,7 +44,7 @@ def z85(data: bytes) -> str:
 
 
 def unz85(text: str) -> bytes:
-    """The bytes of Z85 text; XX001 if it is none."""
+    """Return the bytes of Z85 text. Raise XX001 if it is not valid."""
     try:
         digits = [_DIGIT[c] for c in text.encode()]
         words = [sum(d * 85**p for d, p in zip(digits[i : i + 5], (4, 3, 2, 1, 0), strict=True)) for i in range(0, len(digits), 5)]
@@ -54,7 +54,7 @@ def unz85(text: str) -> bytes:
 
 
 def serialise(rows: Rows) -> bytes:
-    """The portable form of sorted, distinct row numbers."""
+    """Return the portable form of sorted, distinct row numbers."""
     high = rows >> 32
     keys = np.unique(high)
     out = [struct.pack("<Iq", _MAGIC, len(keys))]
@@ -73,7 +73,7 @@ def _bitmap32(values: npt.NDArray[np.uint32]) -> bytes:
     header[:, 1] = ends - starts - 1
     bodies = [_container(low[start:end]) for start, end in zip(starts, ends, strict=True)]
     first = 8 + 8 * len(containers)
-    offsets = np.cumsum([first, *[len(b) for b in bodies[:-1]]]).astype("<u4")
+    offsets = np.cumsum([first, *[len(body) for body in bodies[:-1]]]).astype("<u4")
     return b"".join([struct.pack("<II", _NO_RUNS, len(containers)), header.tobytes(), offsets.tobytes(), *bodies])
 
 
@@ -86,68 +86,68 @@ def _container(low: npt.NDArray[np.uint16]) -> bytes:
 
 
 def deserialise(data: bytes) -> Rows:
-    """The row numbers of the portable form, ascending; XX001 if it is malformed."""
+    """Return the row numbers of the portable form, ascending. Raise XX001 if it is malformed."""
     try:
         magic, count = struct.unpack_from("<Iq", data)
         if magic != _MAGIC:
             raise PostgresError("XX001", f"deletion vector has magic number {magic}")
-        at, parts = 12, []
+        offset, parts = 12, []
         for _ in range(count):
-            (key,) = struct.unpack_from("<I", data, at)
-            values, at = _read_bitmap32(data, at + 4)
+            (key,) = struct.unpack_from("<I", data, offset)
+            values, offset = _read_bitmap32(data, offset + 4)
             parts.append(values | (key << 32))
     except (struct.error, ValueError, IndexError) as error:
         raise PostgresError("XX001", "deletion vector is cut short") from error
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _read_bitmap32(data: bytes, at: int) -> tuple[Rows, int]:
-    (cookie,) = struct.unpack_from("<I", data, at)
+def _read_bitmap32(data: bytes, offset: int) -> tuple[Rows, int]:
+    (cookie,) = struct.unpack_from("<I", data, offset)
     if cookie & 0xFFFF == _RUNS:
         count = (cookie >> 16) + 1
-        at += 4
-        flags = np.unpackbits(np.frombuffer(data, np.uint8, (count + 7) // 8, at), bitorder="little")[:count]
-        at += (count + 7) // 8
-        offsets = count >= 4
+        offset += 4
+        flags = np.unpackbits(np.frombuffer(data, np.uint8, (count + 7) // 8, offset), bitorder="little")[:count]
+        offset += (count + 7) // 8
+        has_offsets = count >= 4
     else:
-        (count,) = struct.unpack_from("<I", data, at + 4)
-        at += 8
+        (count,) = struct.unpack_from("<I", data, offset + 4)
+        offset += 8
         flags = np.zeros(count, np.uint8)
-        offsets = True
-    header = np.frombuffer(data, "<u2", 2 * count, at).reshape(count, 2)
-    at += 4 * count + (4 * count if offsets else 0)
+        has_offsets = True
+    header = np.frombuffer(data, "<u2", 2 * count, offset).reshape(count, 2)
+    offset += 4 * count + (4 * count if has_offsets else 0)
     parts = []
     for (key, less), run in zip(header.astype(np.int64), flags, strict=True):
-        values, at = _read_container(data, at, int(less) + 1, run=bool(run))
+        values, offset = _read_container(data, offset, int(less) + 1, run=bool(run))
         parts.append(values + (key << 16))
-    return (np.concatenate(parts) if parts else np.empty(0, np.int64)), at
+    return (np.concatenate(parts) if parts else np.empty(0, np.int64)), offset
 
 
-def _read_container(data: bytes, at: int, cardinality: int, *, run: bool) -> tuple[Rows, int]:
+def _read_container(data: bytes, offset: int, cardinality: int, *, run: bool) -> tuple[Rows, int]:
     if run:
-        (count,) = struct.unpack_from("<H", data, at)
-        pairs = np.frombuffer(data, "<u2", 2 * count, at + 2).reshape(count, 2).astype(np.int64)
+        (count,) = struct.unpack_from("<H", data, offset)
+        pairs = np.frombuffer(data, "<u2", 2 * count, offset + 2).reshape(count, 2).astype(np.int64)
         ranges = [np.arange(start, start + less + 1) for start, less in pairs]
-        return np.concatenate(ranges), at + 2 + 4 * count
+        return np.concatenate(ranges), offset + 2 + 4 * count
     if cardinality <= _ARRAY_MOST:
-        return np.frombuffer(data, "<u2", cardinality, at).astype(np.int64), at + 2 * cardinality
-    bits = np.unpackbits(np.frombuffer(data, np.uint8, 8192, at), bitorder="little")
-    return np.flatnonzero(bits).astype(np.int64), at + 8192
+        return np.frombuffer(data, "<u2", cardinality, offset).astype(np.int64), offset + 2 * cardinality
+    bits = np.unpackbits(np.frombuffer(data, np.uint8, 8192, offset), bitorder="little")
+    return np.flatnonzero(bits).astype(np.int64), offset + 8192
 
 
 def file_of(table: DataPath, vector: Mapping[str, Any] | None) -> DataPath | None:
-    """The file that holds a deletion vector; None for an inline one, and where there is none."""
+    """Return the file that holds a deletion vector, None for an inline one or no vector."""
     if vector is None or vector["storageType"] == "i":
         return None
-    place: str = vector["pathOrInlineDv"]
+    location: str = vector["pathOrInlineDv"]
     if vector["storageType"] == "u":
-        prefix, encoded = place[:-20], place[-20:]
+        prefix, encoded = location[:-20], location[-20:]
         return table / prefix / f"deletion_vector_{uuid.UUID(bytes=unz85(encoded))}.bin"
-    return data_location.absolute(table, place)
+    return data_location.absolute(table, location)
 
 
 def read(table: DataPath, vector: Mapping[str, Any] | None) -> Rows:
-    """The deleted rows of a file, by the `deletionVector` of its `add` action. XX001 where the vector is damaged."""
+    """Return the deleted rows of a file, by the `deletionVector` of its `add` action. Raise XX001 if the vector is damaged."""
     if vector is None:
         return np.empty(0, np.int64)
     path = file_of(table, vector)
@@ -163,18 +163,18 @@ def read(table: DataPath, vector: Mapping[str, Any] | None) -> Rows:
 
 
 def without(batches: Iterable[pa.RecordBatch], deleted: Rows) -> Iterator[pa.RecordBatch]:
-    """Yield batches of consecutive rows, of which the first has number 0, without the deleted rows. `deleted` ascends."""
+    """Yield batches of consecutive rows, the first of which has number 0, without the deleted rows. `deleted` is ascending."""
     first = 0
     for batch in batches:
-        gone = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)] - first
+        deleted_here = deleted[np.searchsorted(deleted, first) : np.searchsorted(deleted, first + batch.num_rows)] - first
         first += batch.num_rows
-        kept = np.ones(batch.num_rows, np.bool_)
-        kept[gone] = False
-        yield batch.filter(pa.array(kept)) if len(gone) else batch
+        is_live = np.ones(batch.num_rows, np.bool_)
+        is_live[deleted_here] = False
+        yield batch.filter(pa.array(is_live)) if len(deleted_here) else batch
 
 
 def write(table: DataPath, vectors: Mapping[str, Rows]) -> dict[str, dict[str, Any]]:
-    """Writes the vectors of several data files to one new file; the `deletionVector` of each by the data file's path."""
+    """Write the vectors of several data files to one new file. Return the `deletionVector` of each by the data file's path."""
     name = uuid.uuid4()
     body, described = bytearray([1]), {}
     for path, rows in vectors.items():
@@ -187,6 +187,6 @@ def write(table: DataPath, vectors: Mapping[str, Rows]) -> dict[str, dict[str, A
             "cardinality": len(rows),
         }
         body += struct.pack(">I", len(data)) + data + struct.pack(">I", zlib.crc32(data))
-    with data_location.written(table / f"deletion_vector_{name}.bin") as place:
-        place.write_bytes(body)
+    with data_location.written(table / f"deletion_vector_{name}.bin") as target:
+        target.write_bytes(body)
     return described

@@ -1,12 +1,12 @@
-"""The checkpoints of the tables' Delta logs, written beside the commits: for one, Delta replays the log, which takes a second and more.
+"""Checkpoints of the tables' Delta logs, written separately from commits: for one, Delta replays the log, which takes a second or more.
 
-Tables are made with an interval that no version reaches (`delta_log.create`), so that no commit writes a checkpoint. `write_due` is
-called by the checkpointer every few seconds, and writes one for each table that has EVERY versions since its last. A reader of the
-node's does not notice; a start, another reader and `cleaning` begin at the newest.
+Tables are created with an interval that no version reaches (`delta_log.create`), so that no commit writes a checkpoint. The checkpointer
+calls `write_due` every few seconds, which writes one for each table that has EVERY versions since its last. Readers in the node are not
+affected. A start, another reader and `cleaning` begin at the newest checkpoint.
 
-What must hold: a checkpoint is synchronized before it is announced (``_last_checkpoint``), and before `cleaning` removes what is older. A
-power failure may leave a torn one that is not announced: Delta finds it by its name all the same, and fails; so a start sets it aside
-(`set_torn_aside`), and the versions before it, which are there, tell the same.
+What must hold: a checkpoint is fsynced before it is announced (``_last_checkpoint``), and before `cleaning` removes older versions. A power
+failure may leave a torn checkpoint that is not announced. Delta finds it by its name nevertheless, and fails. So a start renames it
+(`set_torn_aside`); the versions before it still exist and have the same content.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.storage")
 
 EVERY = 100
-"""Versions from one checkpoint of a table to the next."""
+"""Number of versions from one checkpoint of a table to the next."""
 
 
 class DeltaCheckpoints:
-    """Those of one engine's tables. Not for several threads."""
+    """The checkpoints of one engine's tables. Not thread-safe."""
 
     def __init__(self, engine: Engine, every: int = EVERY) -> None:
         self._engine = engine
@@ -40,27 +40,27 @@ class DeltaCheckpoints:
         self._last: dict[Key, int] = {}
 
     def write_due(self, check: Callable[[], None] = lambda: None) -> None:
-        """Writes those that are due. One that fails is told in the log and tried again when as many versions have come.
+        """Write the checkpoints that are due. A failure is logged, and retried after as many versions again.
 
-        `check` raises where one has failed because the work is to end.
+        `check` is called after a failure. It raises if that happened because the work is to end.
         """
         for key, shown in self._engine.visible.items():
             version = shown.loaded_version
             if version is None or version - self._last.get(key, 0) < self._every:
                 continue
             path = self._engine.path(key)
-            written = newest(path, version)
-            if version - written >= self._every:
+            last = newest(path, version)
+            if version - last >= self._every:
                 try:
                     self._write(key, version)
-                except Exception as error:  # noqa: BLE001 (Delta's, Spark's and the disk's; the table is as good without)
+                except Exception as error:  # noqa: BLE001 (from Delta, Spark or the disk; the table works without a checkpoint)
                     check()
                     full = disk_full(error)
                     _log.warning(
                         "could not write a Delta checkpoint of relation %d: %s", key[1], full or error, exc_info=None if full else error
                     )
-                written = version
-            self._last[key] = written
+                last = version
+            self._last[key] = last
 
     @step(Step.DELTA_CHECKPOINT)
     def _write(self, key: Key, version: int) -> None:
@@ -72,23 +72,23 @@ class DeltaCheckpoints:
 
 
 def newest(path: DataPath, limit: int) -> int:
-    """The newest version, at most `limit`, that has a checkpoint with all its parts; 0 where there is none."""
+    """Return the newest version, at most `limit`, that has a checkpoint with all its parts, or 0."""
     return max(delta_log.newest_checkpoint(path, limit), 0)
 
 
 def set_torn_aside(path: DataPath, limit: int) -> list[Path]:
-    """After a power failure: renames a newest checkpoint that cannot be read; the files as they are called now.
+    """After a power failure, rename the newest checkpoint if it cannot be read. Return the new paths of its files.
 
-    An object store has no torn file.
+    An object store has no torn files.
     """
     if not isinstance(path, Path):
         return []
     version = newest(path, limit)
-    found = [file for file in delta_log.checkpoint_files(path, version) if isinstance(file, Path)] if version else []
-    if all(_is_whole(file) for file in found):
+    files = [file for file in delta_log.checkpoint_files(path, version) if isinstance(file, Path)] if version else []
+    if all(_is_whole(file) for file in files):
         return []
-    (path / "_delta_log" / "_last_checkpoint").unlink(missing_ok=True)  # it may announce the one that goes
-    return [file.rename(file.with_name(f"{file.name}.damaged")) for file in found]
+    (path / "_delta_log" / "_last_checkpoint").unlink(missing_ok=True)  # it may announce the damaged one
+    return [file.rename(file.with_name(f"{file.name}.damaged")) for file in files]
 
 
 def _is_whole(file: Path) -> bool:

@@ -1,6 +1,7 @@
-"""The actions of Delta's log that name files, as JSON has them: an `add` puts a file into a table, a `remove` takes it out.
+"""The actions of Delta's log that name files, in JSON form: an `add` puts a file into a table, a `remove` takes it out.
 
-Made by `write`, `compaction` and `transaction`, read wherever files of a version are. Pure: no Spark, no file is opened.
+Made by `write`, `compaction` and `transaction`, read by all code that uses the files of a version. Pure functions: no Spark, no file
+access.
 """
 
 from __future__ import annotations
@@ -20,52 +21,52 @@ from headgate.storage.location.data_location import DataPath
 Action = dict[str, Any]
 
 KEPT = "headgate.kept"
-"""Tag of a file that only holds rows of others that it takes the place of."""
+"""Tag of a file that contains only unchanged rows of the files that it replaces."""
 
 _PART = re.compile(r"(?:part|cdc)-(\d+)-")
 
 
 def records(add: Action) -> int:
-    """Number of rows in the file of an `add` action, those in its deletion vector included."""
+    """Return the number of rows in the file of an `add` action, including those in its deletion vector."""
     stats = add.get("stats")
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
 
 
 def is_counted(add: Action) -> bool:
-    """Whether an `add` action says how many rows its file has; in a `TableState` all do, but those of files that cannot be read."""
+    """Whether an `add` action has the row count of its file. In a `TableState` all have it, except those of unreadable files."""
     return '"numRecords"' in (add.get("stats") or "")
 
 
 def is_emptied(add: Action, deleted: int) -> bool:
-    """Whether a file has no row left where so many are deleted. XX001 where it is not known how many it has."""
+    """Whether a file has no rows left after this many are deleted. Raise XX001 if its row count is not known."""
     if not is_counted(add):
         raise PostgresError("XX001", f'could not read the number of rows of file "{add["path"]}"')
     return deleted >= records(add)
 
 
 def rows(add: Action) -> int:
-    """Number of rows that the `add` action names: those of the file that its deletion vector leaves."""
+    """Return the number of live rows of an `add` action: those that its deletion vector does not delete."""
     return records(add) - dead(add)
 
 
 def dead(add: Action) -> int:
-    """Number of rows in its deletion vector."""
+    """Return the number of rows in its deletion vector."""
     return int((add.get("deletionVector") or {}).get("cardinality", 0))
 
 
 def is_kept(file: Action) -> bool:
-    """Whether a file of a write holds no row that the write has changed."""
+    """Whether a file of a write contains only rows that the write has not changed."""
     return KEPT in (file.get("tags") or {})
 
 
 def order(file: Mapping[str, Any]) -> tuple[int, str]:
-    """The place of a file among those of one write, by the number in its name."""
-    found = _PART.search(file["path"])
-    return (int(found[1]) if found else 0, file["path"])
+    """Return the sort key of a file among those of one write, by the number in its name."""
+    match = _PART.search(file["path"])
+    return (int(match[1]) if match else 0, file["path"])
 
 
 def removal(add: Action, *, data_change: bool) -> Action:
-    """The `remove` action of a file, with its size and statistics so that Delta can keep its checksum up to date."""
+    """Return the `remove` action of a file, with its size and statistics so that Delta can keep its checksum up to date."""
     removed = {
         "path": add["path"],
         "deletionTimestamp": int(time.time() * 1000),
@@ -82,11 +83,11 @@ def removal(add: Action, *, data_change: bool) -> Action:
 
 
 def marked(add: Action, deletion_vector: Action) -> Action:
-    """The `add` action of a file some of whose rows are deleted; its statistics are bounds no more."""
+    """Return the `add` action of a file with some deleted rows. Its statistics are no longer tight bounds."""
     stats = add["stats"].replace('"tightBounds":true', '"tightBounds":false')
     return {
         "add": {
-            **{k: v for k, v in add.items() if k != "deletionVector"},
+            **{key: value for key, value in add.items() if key != "deletionVector"},
             "modificationTime": int(time.time() * 1000),
             "dataChange": True,
             "stats": stats,
@@ -96,9 +97,9 @@ def marked(add: Action, deletion_vector: Action) -> Action:
 
 
 def files_after(files: Mapping[str, Action], actions: Iterable[Action]) -> dict[str, Action]:
-    """The `add` actions that hold, by path, after a commit of `actions`: what was added last comes last.
+    """Return the `add` actions that hold, by path, after a commit of `actions`. The last added comes last.
 
-    A file of which rows are deleted is removed and added again, and keeps its place.
+    A file of which rows are deleted is removed and added again, and keeps its position.
     """
     after = dict(files)
     added = {action["add"]["path"]: action["add"] for action in actions if "add" in action}
@@ -109,33 +110,33 @@ def files_after(files: Mapping[str, Action], actions: Iterable[Action]) -> dict[
 
 
 def files_made(table: DataPath, actions: Sequence[Action]) -> Iterator[DataPath]:
-    """As `files_of`, without the data files that were there before: rows of a file are deleted by removing it and adding it again."""
-    there = {table / unquote(action["remove"]["path"]) for action in actions if "remove" in action}
-    return (path for path in files_of(table, actions) if path not in there)
+    """Return `files_of` without existing data files: deleting rows of a file removes it and adds it again."""
+    existing = {table / unquote(action["remove"]["path"]) for action in actions if "remove" in action}
+    return (path for path in files_of(table, actions) if path not in existing)
 
 
 def files_of(table: DataPath, actions: Iterable[Action]) -> Iterator[DataPath]:
-    """The data, change and deletion-vector files that actions name as the table's."""
+    """Yield the data, change and deletion-vector files that actions add to the table."""
     actions = list(actions)
     for action in actions:
-        named = action.get("add") or action.get("cdc")
-        if named is not None:
-            yield table / unquote(named["path"])
+        file = action.get("add") or action.get("cdc")
+        if file is not None:
+            yield table / unquote(file["path"])
     yield from vectors_of(table, actions)
 
 
 def names_of(table: DataPath, files: Iterable[Action]) -> Iterator[str]:
-    """The names, below the table, of the files that `add`, `remove` and `cdc` describe, and of their deletion vectors."""
+    """Yield the names, relative to the table, of the files of `add`, `remove` and `cdc`, and of their deletion vectors."""
     for file in files:
         yield unquote(file["path"])
-        found = vector.file_of(table, file.get("deletionVector"))
-        if found is not None and data_location.is_inside(table, found):
-            yield data_location.inside(table, found)
+        vector_file = vector.file_of(table, file.get("deletionVector"))
+        if vector_file is not None and data_location.is_inside(table, vector_file):
+            yield data_location.inside(table, vector_file)
 
 
 def vectors_of(table: DataPath, actions: Iterable[Action]) -> Iterator[DataPath]:
-    """The deletion-vector files that actions name."""
+    """Yield the deletion-vector files that actions name."""
     for action in actions:
-        found = vector.file_of(table, action.get("add", {}).get("deletionVector"))
-        if found is not None:
-            yield found
+        vector_file = vector.file_of(table, action.get("add", {}).get("deletionVector"))
+        if vector_file is not None:
+            yield vector_file

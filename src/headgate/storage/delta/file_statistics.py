@@ -1,7 +1,7 @@
-"""Which files of a table can hold given values, by the minimum and maximum that the `add` actions name.
+"""Selection of the files of a table that can contain given values, by the minimum and maximum in the `add` actions.
 
-The statistics are in memory with the table's state (`TableState.files`), so the question costs no Spark job: an insert
-whose keys lie outside all files needs no look-up. Unknown bounds mean that the file can hold anything.
+The statistics are in memory with the table's state (`TableState.files`), so this costs no Spark job: an insert whose keys are outside the
+bounds of all files needs no look-up. Without bounds, a file can contain any value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.storage.delta.table_state import TableState
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 LISTED = 4096
-"""Python finds its place among so many values faster than NumPy does."""
+"""The number of values up to which Python's bisect is faster than NumPy's search."""
 _NOTHING: tuple[Any, Any] = (None, None)
 
 
@@ -33,7 +33,7 @@ def _statistics(text: str) -> dict[str, Any]:
 
 
 def file_bounds(stats: str | None, column: str) -> tuple[Any, Any]:
-    """Minimum and maximum of a column (its name in the file), (None, None) where they are not known."""
+    """Return the minimum and maximum of a column (its name in the file), or (None, None) if they are not known."""
     if not stats:
         return _NOTHING
     parsed = _statistics(stats)
@@ -42,7 +42,7 @@ def file_bounds(stats: str | None, column: str) -> tuple[Any, Any]:
 
 
 def _comparable(value: Any, kind: pa.DataType) -> Any:
-    """A bound in the form of `_values`; None where it cannot be compared."""
+    """Return a bound in the form of `_values`, or None if it cannot be compared."""
     if pa.types.is_integer(kind):
         return int(value)
     if pa.types.is_decimal(kind):
@@ -59,7 +59,7 @@ def _comparable(value: Any, kind: pa.DataType) -> Any:
 
 
 def _values(column: pa.ChunkedArray) -> Any | None:
-    """The sorted, distinct values as an array that `searchsorted` takes; None for types without order here."""
+    """Return the sorted, distinct values as an array for `searchsorted`, or None for types without an order here."""
     kind = column.type
     if pa.types.is_date(kind):
         column = column.cast(pa.int32())
@@ -74,31 +74,31 @@ def _values(column: pa.ChunkedArray) -> Any | None:
 
 
 def candidates(state: TableState, column: str, values: pa.ChunkedArray) -> list[str]:
-    """Paths of the files that can hold one of the values (not NULL) in a column; all files where nothing is known.
+    """Return the paths of the files that can contain one of the values (not NULL) in a column. Without bounds, return all files.
 
-    Timestamps in statistics are cut to milliseconds, so a maximum may be up to 1 ms too low and is taken 1 ms higher.
+    Timestamps in statistics are truncated to milliseconds, so a maximum may be up to 1 ms too low and 1 ms is added.
     """
     physical = state.physical.get(column, column)
-    wanted = _values(values)
-    if wanted is None:
+    distinct = _values(values)
+    if distinct is None:
         return list(state.files)
 
-    if not len(wanted):
+    if not len(distinct):
         return []
-    ordered = wanted.tolist() if len(wanted) <= LISTED else wanted
+    ordered = distinct.tolist() if len(distinct) <= LISTED else distinct
     first, last = ordered[0], ordered[-1]
 
     def holds(low: Any, high: Any) -> bool:
         if high < first or last < low:
             return False
-        at = bisect.bisect_left(ordered, low)
-        return at < len(ordered) and bool(ordered[at] <= high)
+        index = bisect.bisect_left(ordered, low)
+        return index < len(ordered) and bool(ordered[index] <= high)
 
     return [path for path, add in state.files.items() if _may(add.get("stats"), physical, values.type, holds)]
 
 
 def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Any, Any], bool]) -> bool:
-    """What `holds` says of the smallest and the largest value of a file; True where they are not known."""
+    """Call `holds` with the smallest and the largest value of a file. Return True if they are not known."""
     least, most = file_bounds(stats, column)
     if least is None:
         return not _all_null(stats, column)
@@ -112,7 +112,7 @@ def _may(stats: str | None, column: str, kind: pa.DataType, holds: Callable[[Any
 
 
 def _all_null(stats: str | None, column: str) -> bool:
-    """Whether a file is known to hold nothing but NULL in a column."""
+    """Whether a file is known to contain only NULL in a column."""
     if not stats:
         return False
     parsed = _statistics(stats)
@@ -120,7 +120,7 @@ def _all_null(stats: str | None, column: str) -> bool:
 
 
 def can_hold(state: TableState, column: str, least: Any, most: Any, kind: pa.DataType) -> bool:
-    """Whether a file can hold a value of a range; both ends as Arrow scalars, since Python has no year 10000."""
+    """Whether a file can contain a value of a range. Both ends are Arrow scalars, because Python has no year 10000."""
     ends = _values(pa.chunked_array([pa.array([least.cast(kind), most.cast(kind)], kind)]))
     if ends is None or not len(ends):
         return bool(state.files)

@@ -1,6 +1,6 @@
-"""A Delta table at one version: what its log says of its files and columns, held in memory.
+"""The state of a Delta table at one version: the files and columns according to its log, held in memory.
 
-Made by `delta_table.DeltaTable`, shared by all that reads or writes the table at that version; never changed, a commit makes another.
+Made by `delta_table.DeltaTable`, shared by all readers and writers of the table at that version. It is immutable: a commit makes another.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ VECTORS = "delta.enableDeletionVectors"
 
 @dataclass(frozen=True)
 class TableState:
-    """A table at one version: its metadata and the files by path, each the `add` action of the log. Nothing of it is Java's."""
+    """A table at one version: its metadata, and its files by path, each as the `add` action of the log. It has no Java objects."""
 
     version: int
     metadata: Action
     protocol: Action
     files: Mapping[str, Action]
     schema: StructType
-    """The columns as the node holds them."""
+    """The columns in the node's types."""
     physical: Mapping[str, str]
-    """Names in the Parquet files by column name; the same unless column mapping is on."""
+    """Names in the Parquet files by column name. They differ only with column mapping."""
     lists: Mapping[str, pa.ListType]
-    """The columns that the files hold as lists and the node as texts (`array_column`)."""
+    """The columns that the files hold as lists and the node as text (`array_column`)."""
     altered: int = 0
-    """The version since which the columns are what they are (0: since the table was made)."""
+    """The version since which the columns are unchanged (0: since the table was created)."""
     staged: int = 0
-    """How many writes a transaction has staged on the version."""
+    """Number of writes that a transaction has staged on the version."""
 
     @classmethod
     def of(cls, version: int, metadata: Action, protocol: Action, files: Mapping[str, Action]) -> TableState:
-        """The state that these actions tell."""
+        """Return the state that these actions describe."""
         row = StructType.fromJson(json.loads(metadata["schemaString"]))
         since = int((metadata.get("configuration") or {}).get(ALTERED, 0))
         return cls(version, metadata, protocol, files, _held(row), physical_names(row), _lists(row), since)
 
     @property
     def has_vectors(self) -> bool:
-        """Whether rows are deleted by deletion vectors; otherwise their files are written anew without them."""
+        """Whether rows are deleted by deletion vectors. Otherwise their files are rewritten without them."""
         return (self.metadata.get("configuration") or {}).get(VECTORS) == "true"
 
     @property
     def place(self) -> tuple[int, int]:
-        """Another one after each write."""
+        """Return a value that changes with each write."""
         return self.version, self.staged
 
     @property
     def rows(self) -> int:
-        """Number of rows, from the statistics."""
+        """Return the number of rows, from the statistics."""
         return sum(rows(add) for add in self.files.values())
 
     @property
     def dead_rows(self) -> int:
-        """Number of rows that the files have and deletion vectors hide."""
+        """Return the number of rows in the files that deletion vectors hide."""
         return sum(records(add) - rows(add) for add in self.files.values())
 
 
@@ -74,25 +74,28 @@ def same_file(one: Action | None, other: Action | None) -> bool:
 
 
 def _lists(row: StructType) -> dict[str, pa.ListType]:
-    """The columns of a table that are Delta arrays."""
-    return {f.name: to_arrow_type(f.dataType) for f in row.fields if isinstance(f.dataType, ArrayType)}
+    """Return the columns of a table that are Delta arrays."""
+    return {field.name: to_arrow_type(field.dataType) for field in row.fields if isinstance(field.dataType, ArrayType)}
 
 
 def _held(row: StructType) -> StructType:
-    if not any(isinstance(f.dataType, ArrayType) for f in row.fields):
+    if not any(isinstance(field.dataType, ArrayType) for field in row.fields):
         return row
     return StructType(
-        [StructField(f.name, StringType(), metadata=f.metadata) if isinstance(f.dataType, ArrayType) else f for f in row.fields]
+        [
+            StructField(field.name, StringType(), metadata=field.metadata) if isinstance(field.dataType, ArrayType) else field
+            for field in row.fields
+        ]
     )
 
 
 def physical_names(row: StructType) -> dict[str, str]:
-    """Column name → name in the Parquet files."""
-    return {f.name: (f.metadata or {}).get("delta.columnMapping.physicalName", f.name) for f in row.fields}
+    """Return the names in the Parquet files by column name."""
+    return {field.name: (field.metadata or {}).get("delta.columnMapping.physicalName", field.name) for field in row.fields}
 
 
 def after(state: TableState, actions: Sequence[Action]) -> TableState:
-    """The state with `actions` on top, under the same number."""
+    """Return the state with `actions` applied, under the same version number."""
     files = files_after(state.files, actions)
     metadata = next((action["metaData"] for action in actions if "metaData" in action), None)
     protocol = next((action["protocol"] for action in actions if "protocol" in action), state.protocol)
@@ -102,12 +105,12 @@ def after(state: TableState, actions: Sequence[Action]) -> TableState:
 
 
 def advance(state: TableState, version: int, actions: Sequence[Action]) -> TableState:
-    """The state after a commit of `actions` on top of the committed `state`."""
+    """Return the state after a commit of `actions` on top of the committed `state`."""
     return replace(after(state, actions), version=version)
 
 
 def difference(now: TableState, wanted: TableState) -> list[Action]:
-    """The file actions (`dataChange` false) that turn the files of one state into those of another."""
+    """Return the file actions (`dataChange` false) that turn the files of one state into those of another."""
     actions: list[Action] = []
     for path, add in now.files.items():
         if not same_file(add, wanted.files.get(path)):

@@ -1,4 +1,4 @@
-"""A table's visible state, read from Delta when first asked for. Used by `engine` and `prepared`."""
+"""A table's visible state, read from Delta when it is first needed. Used by `engine` and `prepared`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.storage.delta.table_state import TableState
 
 
 class Visible:
-    """One table's state: given, or loaded once; `known`: the version that will be loaded."""
+    """One table's state: passed in, or loaded once. `known`: the version that will be loaded."""
 
     def __init__(self, load: Callable[[], TableState] | None = None, state: TableState | None = None, known: int = 0) -> None:
         self._load = load
@@ -19,22 +19,22 @@ class Visible:
 
     @property
     def version(self) -> int:
-        """The version, without loading anything."""
+        """Return the version, without loading anything."""
         return self._known if self._state is None else self._state.version
 
     @property
     def loaded_version(self) -> int | None:
-        """The version, if the state has been loaded."""
+        """Return the version if the state has been loaded, otherwise None."""
         return None if self._state is None else self._state.version
 
     @property
     def loaded(self) -> TableState | None:
-        """The state, if it has been loaded."""
+        """Return the state if it has been loaded, otherwise None."""
         return self._state
 
     @property
     def state(self) -> TableState:
-        """The state; loading it is a Spark job, once."""
+        """Return the state. The first call loads it, which may be a Spark job."""
         if self._state is None:
             with self._lock:
                 if self._state is None:

@@ -1,1 +1,1 @@
-"""Where the tables lie: the data location, the object stores that it may be in, whose it is, and who may write there."""
+"""The location of the tables: the data location, the object stores that can hold it, its owner, and the lease for writing to it."""

@@ -1,4 +1,4 @@
-"""Spark's jobs: to whom they belong, how they end and fail, what is kept of their rows, and how these come to the driver and back.
+"""Spark jobs: their groups, cancellation and errors, persisted rows, and the exchange of rows between the driver and the tasks.
 
-Used by whoever runs a job; the session that runs them, with its jars and workers, is in `application`.
+Used by code that runs a job. The session that runs the jobs, with its jars and workers, is in `application`.
 """

@@ -1,10 +1,10 @@
-"""A column's name as Spark's SQL and `F.col` read it. Called wherever a column of a table is named: users choose these names."""
+"""Quoting of column names for Spark's SQL and `F.col`. Used for all columns of tables, because users choose these names."""
 
 from __future__ import annotations
 
 
 def quoted(name: str) -> str:
-    """The name in backticks, which Spark takes for nothing else.
+    """Return the name in backticks, which Spark reads as an identifier.
 
     >>> quoted("a.b`")
     '`a.b```'

@@ -1,8 +1,8 @@
-"""What is on its way from the driver to tasks: in the plan itself where it is little, else as files that executors read.
+"""Rows that are passed from the driver to tasks: in the plan itself if they are few, otherwise in files that executors read.
 
-Called by `changes` for rows of batches that Spark merges, by the apply worker for parts of segments that tasks decode, by WITH for what
-its INSERT, UPDATE or DELETE returns. What stands in a plan is kept by the driver's Java and sent with each task; where tasks may be many
-and each may be sent again, it is written once to where all see it (`Engine.exchange`).
+Called by `changes` for batches that Spark merges, by the apply worker for parts of segments that tasks decode, and by WITH for the
+RETURNING rows of its INSERT, UPDATE or DELETE. The driver's Java keeps the rows of a plan and sends them with each task. There may be many
+tasks, and each may be sent again, so larger data is written once to a folder that all can access (`Engine.exchange`).
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark.local_relation import local_frame
 
 FEW_BYTES = 4 << 20
-"""What a plan may hold of a cluster's tasks."""
+"""Limit in bytes of the rows in a plan for a cluster's tasks."""
 FILE_ROWS = 50_000
-"""Rows of a file: a task reads one or more."""
+"""Number of rows in a file. A task reads one or more files."""
 
 
 @contextlib.contextmanager
 def handed_over(spark: SparkSession, rows: pa.Table, place: DataPath | None) -> Iterator[DataFrame]:
-    """Inside, a frame of these rows; `place`: where files for executors go, None: tasks run beside the driver. The files go at the end."""
+    """Yield a frame of these rows. `place`: the folder for executors' files, removed at the end; None if tasks run in the driver."""
     if place is None or rows.nbytes <= FEW_BYTES:
         yield local_frame(spark, rows)
         return
-    with folder(place, "rows") as made:
+    with folder(place, "rows") as target:
         pieces = [rows.slice(start, FILE_ROWS) for start in range(0, rows.num_rows, FILE_ROWS)]
-        data_location.together(place, lambda piece: _write_rows(made, piece), pieces)
-        yield spark.read.schema(local_frame(spark, rows.slice(0, 1)).schema).parquet(data_location.uri(made))
+        data_location.together(place, lambda piece: _write_rows(target, piece), pieces)
+        yield spark.read.schema(local_frame(spark, rows.slice(0, 1)).schema).parquet(data_location.uri(target))
 
 
 def kept(spark: SparkSession, pieces: Iterable[pa.Table], place: DataPath) -> tuple[DataFrame, Callable[[], None]]:
-    """A frame of the rows of some tables, alike and at least one, none of which is held; and what is to be called when it is of no use."""
+    """Return a frame of the rows of tables (same schema, at least one), which are not held in memory, and a function to discard it."""
     with contextlib.ExitStack() as stack:
-        made, schema = stack.enter_context(folder(place, "rows")), None
+        target, schema = stack.enter_context(folder(place, "rows")), None
         for piece in pieces:
-            _write_rows(made, piece)
+            _write_rows(target, piece)
             schema = schema or local_frame(spark, piece.slice(0, 1)).schema
         assert schema is not None
-        frame = spark.read.schema(schema).parquet(data_location.uri(made))
+        frame = spark.read.schema(schema).parquet(data_location.uri(target))
         forget = stack.pop_all().close
     return frame, forget
 
 
 @contextlib.contextmanager
 def folder(place: DataPath, what: str) -> Iterator[DataPath]:
-    """Inside, a folder for files that are on their way; it goes at the end."""
-    made = place / f"{what}-{uuid.uuid4()}"
+    """Yield a new folder for files that are passed to tasks. It is removed at the end."""
+    target = place / f"{what}-{uuid.uuid4()}"
     try:
-        data_location.make_folder(made)
-        yield made
+        data_location.make_folder(target)
+        yield target
     finally:
-        data_location.remove_tree(made)
+        data_location.remove_tree(target)
 
 
 def _write_rows(place: DataPath, rows: pa.Table) -> None:

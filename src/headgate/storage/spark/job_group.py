@@ -1,11 +1,11 @@
-"""The group of Spark jobs to which a thread's work belongs, by which it can be cancelled.
+"""The group of Spark jobs of a thread's work, by which it can be cancelled.
 
-A session's thread stays in one group, and most of its statements start no job: so Java is told only where the group is another one than
-before. Python's thread has one of Java's for as long as its connection lasts, and that keeps the group. Used by `commands.query.rendering`
-for sessions; workers have an `EndedJobs`, as their jobs must end with them, also those that wait for an executor.
+A session's thread stays in one group, and most of its statements start no job. So Java is called only if the group has changed. Each Python
+thread has a Java thread as long as its connection lasts, and that thread keeps the group. `commands.query.rendering` uses this for
+sessions. Workers have an `EndedJobs`, because their jobs must end with them, including those that wait for an executor.
 
-A task of a job that is cancelled is told, and its thread is interrupted. Readers of files and of shuffles look whether they were told;
-what makes rows of nothing, or many of one, does not: its rows pass `noticing`, which looks for the interrupt.
+When a job is cancelled, its tasks are marked and their threads are interrupted. Readers of files and of shuffles check the mark. Code that
+generates rows, or makes many rows from one, does not: its rows pass through `noticing`, which checks for the interrupt.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from headgate.storage.spark import planning
 _DESCRIPTION = "spark.job.description"
 _told = threading.local()
 AGAIN_SECONDS = 0.1
-"""How long until jobs that have not ended are told again: Spark does not remember it for those that begin later."""
+"""Interval in seconds at which running jobs are cancelled again: Spark does not apply a cancellation to jobs that start later."""
 
 
 def enter(context: SparkContext, group: str, description: str, check: Callable[[], None] | None = None) -> Any:
-    """The jobs that this thread starts from here on are of the group; gives Java's thread in which its calls are done.
+    """Put the jobs that this thread starts from now on into the group. Return the Java thread that runs its calls.
 
-    `check` raises when what the thread does is to end: for where it waits for another thread's job.
+    `check` raises when the thread's work is to end. It is called while the thread waits for another thread's job.
     """
     _told.check = check
     connection = _connection(context)
-    before, known, thread = getattr(_told, "group", (None, None, None))
-    if known == group and connection is not None and before is not None and before() is connection:
+    known_connection, known_group, thread = getattr(_told, "group", (None, None, None))
+    if known_group == group and connection is not None and known_connection is not None and known_connection() is connection:
         return thread
     context.setJobGroup(group, description, interruptOnCancel=True)
     thread = planning.thread(context)
@@ -47,27 +47,27 @@ def enter(context: SparkContext, group: str, description: str, check: Callable[[
 
 
 def check() -> None:
-    """Raises when what this thread does is to end, as far as it was said when the group was entered."""
-    found = getattr(_told, "check", None)
-    if found is not None:
-        found()
+    """Raise if this thread's work is to end, using the `check` from when the group was entered."""
+    check_thread = getattr(_told, "check", None)
+    if check_thread is not None:
+        check_thread()
 
 
 @contextlib.contextmanager
 def described(context: SparkContext, text: str) -> Iterator[None]:
-    """Have Spark's page and event log show `text` for the jobs that this thread runs inside."""
-    before = context.getLocalProperty(_DESCRIPTION)
+    """Show `text` in Spark's page and event log for the jobs that this thread runs in the context."""
+    previous = context.getLocalProperty(_DESCRIPTION)
     context.setLocalProperty(_DESCRIPTION, text)
     try:
         yield
     finally:
-        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
+        context.setLocalProperty(_DESCRIPTION, previous)  # type: ignore[arg-type]
 
 
 def noticing(*, each: bool = False) -> Column:
-    """A condition that all rows meet, and on which a task ends whose thread was interrupted.
+    """Return a condition that is true for all rows, and that ends a task whose thread was interrupted.
 
-    Java's sleep, also one of no time, raises if it was. It is asked for one row in 8,192, which costs 13 ns a row, or for `each`.
+    Java's sleep, even for 0 ms, raises in an interrupted thread. It is called for one row in 8,192, which costs 13 ns a row, or for `each`.
     """
     nothing = F.reflect(F.lit("java.lang.Thread"), F.lit("sleep"), F.lit(0).cast("bigint"))
     slept = F.coalesce(nothing, F.lit("null")) == "null"
@@ -75,26 +75,26 @@ def noticing(*, each: bool = False) -> Column:
 
 
 def _connection(context: SparkContext) -> Any:
-    """What joins this thread to one of Java's; None where it is not open."""
+    """Return the connection of this thread to its Java thread, or None if it is not open."""
     client: Any = context._gateway._gateway_client  # type: ignore[union-attr]
-    found = client.get_thread_connection()
-    return None if found is None or found.socket is None else found
+    connection = client.get_thread_connection()
+    return None if connection is None or connection.socket is None else connection
 
 
 class EndedJobs:
-    """The jobs of one worker, which others may end: what its threads start inside of `entered` is of the group, and ends from `end` on."""
+    """The jobs of one worker, which other threads may cancel. Jobs started inside `entered` are in the group, and end from `end` on."""
 
     def __init__(self, group: str, description: str, check: Callable[[], None]) -> None:
         """`check` raises from `end` on."""
         self.group, self.description, self.check = group, description, check
         self._lock = threading.Lock()
         self._context: SparkContext | None = None
-        """Where jobs may run now."""
+        """The context in which jobs may run now."""
         self._is_ended = False
 
     @contextlib.contextmanager
     def entered(self, context: SparkContext) -> Iterator[None]:
-        """Inside, `end` ends the jobs; what that raises is up to who has it ended."""
+        """Let `end` cancel the jobs within the context. The caller of `end` handles the errors that this raises."""
         with self._lock:
             self._context = context
             is_ended = self._is_ended
@@ -108,11 +108,11 @@ class EndedJobs:
                 self._context = None
 
     def join(self, context: SparkContext) -> None:
-        """Jobs that the calling thread starts from here on are of the group."""
+        """Put the jobs that the calling thread starts from now on into the group."""
         enter(context, self.group, self.description, self.check)
 
     def end(self) -> None:
-        """Ends what runs, and what begins before the worker has left `entered`; from any thread."""
+        """Cancel the running jobs, and those that start before the worker has left `entered`. Can be called from any thread."""
         with self._lock:
             self._is_ended = True
             is_entered = self._context is not None
@@ -121,7 +121,7 @@ class EndedJobs:
 
     def _insist_beside(self) -> None:
         if self._told():
-            with contextlib.suppress(RuntimeError):  # there are no more threads: they were told once
+            with contextlib.suppress(RuntimeError):  # no thread can be started: the jobs were cancelled once
                 threading.Thread(target=self._insist, name="end of jobs", daemon=True).start()
 
     def _insist(self) -> None:
@@ -129,9 +129,9 @@ class EndedJobs:
             time.sleep(AGAIN_SECONDS)
 
     def _told(self) -> bool:
-        """Ends the jobs that run; whether there may be others. Under the lock, so that none is ended that follows."""
+        """Cancel the running jobs. Return whether there may be others. The lock keeps jobs of a later context from being cancelled."""
         with self._lock:
             if self._context is not None:
-                with contextlib.suppress(Exception):  # Java is gone: so are the jobs
+                with contextlib.suppress(Exception):  # Java has terminated, and the jobs with it
                     self._context.cancelJobGroup(self.group)
             return self._context is not None

@@ -8,13 +8,13 @@ from pyspark.sql.types import StructType
 
 
 def local_frame(spark: SparkSession, table: pa.Table, schema: StructType | None = None) -> DataFrame:
-    """A frame that holds the rows of `table` in their order."""
+    """Return a frame with the rows of `table` in their order."""
     if table.num_rows == 0 and schema is not None:
         return spark.createDataFrame([], schema)
-    # Spark takes an empty chunk for the end: the rows of leaves behind an empty one would be lost
+    # Spark stops at an empty chunk: the rows of leaves after an empty one would be lost
     return spark.createDataFrame(table.combine_chunks(), schema)
 
 
 def in_one_piece(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
-    """As `local_frame`, in one partition: nothing of it is shuffled, and a column is computed when its row is asked for."""
+    """Return the frame of `local_frame` with one partition: no rows are shuffled, and columns are computed only for rows that are read."""
     return local_frame(spark, table, schema).coalesce(1)

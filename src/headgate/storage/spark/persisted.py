@@ -1,10 +1,10 @@
-"""A frame whose rows Spark keeps once it has made them, for as long as it is asked for more than once.
+"""Frames whose rows Spark persists once they are computed, for work that reads them more than once.
 
-Called by statements that write many rows, by `changes` and by the apply worker. What must hold: whoever has Spark keep something lets it
-go, however the work on it ends; what is forgotten stays for good, and with it the plan by which it was made.
+Called by statements that write many rows, by `changes` and by the apply worker. What must hold: every persisted frame is unpersisted,
+however the work on it ends. Otherwise its rows stay until the session ends, together with the plan that computed them.
 
-Rows are kept on disk alone. In memory they are what a task may not spill while it reads them: a part as large as Spark's share of the heap
-left none to the task's own sorts and hash tables, and it failed. A million rows take no longer by the disk's cache.
+Rows are persisted on disk only. In memory, a task cannot spill them while it reads them: a partition as large as Spark's share of the heap
+left no memory for the task's own sorts and hash tables, and it failed. For a million rows, the disk with its cache is as fast.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 _PART_BITS = 33
-"""`monotonically_increasing_id` has the number of the part above, the place in it below."""
+"""`monotonically_increasing_id` has the partition number above this bit, and the row's position in it below."""
 
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[DataFrame]:
-    """Inside, the frame keeps its rows, once they have been made."""
+    """Persist the frame's rows within the context, once they have been computed."""
     frame = frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield frame
@@ -33,25 +33,25 @@ def persisted(frame: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def computed_once(frame: DataFrame) -> Iterator[DataFrame]:
-    """As `persisted`, of rows that are others each time that they are made (random(), whichever row a join finds first).
+    """Persist rows that differ each time they are computed (random(), the first row that a join finds). Computes them at once.
 
-    What Spark keeps for `persisted` it makes again where an executor is lost that held it; here that is an error. Made at once.
+    If an executor with rows of `persisted` is lost, Spark computes them again; here that is an error.
     """
-    made = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    checkpointed = frame.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
     try:
-        yield made
+        yield checkpointed
     finally:
-        made._jdf.queryExecution().analyzed().rdd().unpersist(False)
+        checkpointed._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
 def places(kept: DataFrame) -> tuple[Column, int]:
-    """The place of each row (bigint, counted from 0, in the frame's order), and how many rows there are.
+    """Return the position of each row (bigint, counted from 0, in the frame's order), and the number of rows.
 
-    Of a frame that is kept, so that its parts stay as they were counted; each part numbers its own rows, where a window over all
-    of them would have one task do it.
+    The frame must be persisted, so that its partitions stay as counted. Each partition numbers its own rows; a window over all rows would
+    run in one task.
     """
-    found = kept.groupBy(F.spark_partition_id().alias("part")).count().toArrow()
-    parts, counts = found["part"].to_numpy(), found["count"].to_numpy()
+    counts_by_partition = kept.groupBy(F.spark_partition_id().alias("part")).count().toArrow()
+    parts, counts = counts_by_partition["part"].to_numpy(), counts_by_partition["count"].to_numpy()
     rows = np.zeros(int(parts.max(initial=0)) + 1, np.int64)
     rows[parts] = counts
     before = np.cumsum(rows) - rows

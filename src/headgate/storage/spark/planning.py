@@ -1,9 +1,9 @@
-"""Ends what Spark's planner does: analysis, optimization, and the expressions over constants or rows at hand that it evaluates.
+"""Cancellation of Spark's planner: analysis, optimization, and the evaluation of expressions over constants or local rows.
 
-That happens in the thread that asks for the plan, before there is a job to cancel. It takes as long as an expression over a few values of
-60 MB, or a condition of ten thousand parts, a minute and all of the heap. Used by `commands.query.rendering` for a statement that was
-cancelled. What must hold: a thread is stopped only where it works on its own plan, which is lost with it; what others share (jobs, Delta's
-log, the compiler of generated classes, a class that is being initialized, a table of the process) is let be until it has left that.
+It runs in the thread that requests the plan, before there is a job to cancel. With an expression over a few values of 60 MB, or a condition
+of ten thousand parts, it takes a minute and all of the heap. Used by `commands.query.rendering` for a cancelled statement. What must hold:
+a thread is stopped only while it works on its own plan, which is discarded with it. In shared code (jobs, Delta's log, the compiler of
+generated classes, class initialization, tables of the process) it is not stopped until it has left that code.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _LET_BE = (
 
 
 def thread(context: SparkContext) -> Any:
-    """The thread of Java's in which this thread of Python's has its calls done."""
+    """Return the Java thread that runs the calls of this Python thread."""
     jvm: Any = context._jvm
     return jvm.java.lang.Thread.currentThread()
 
 
 def stop(context: SparkContext, thread: Any) -> bool:
-    """Ends the planning that the thread is in; whether it is in one. Java from 20 on does not do that."""
+    """Stop the thread's planning. Return whether it was planning. From Java 20 on, a thread cannot be stopped."""
     jvm: Any = context._jvm
-    told = jvm.java.lang.Throwable()
-    told.setStackTrace(thread.getStackTrace())
-    frames = str(jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(told))  # all frames at once: they do not stay
+    throwable = jvm.java.lang.Throwable()
+    throwable.setStackTrace(thread.getStackTrace())
+    frames = str(jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(throwable))  # all frames at once: they do not stay
     if any(name in frames for name in _PLANNING) and not any(name in frames for name in _LET_BE):
         with contextlib.suppress(Exception):
             thread.stop()
@@ -46,7 +46,7 @@ def stop(context: SparkContext, thread: Any) -> bool:
 
 
 def recover(context: SparkContext) -> None:
-    """Behind a statement that was stopped, in its own thread: Java has marked it as interrupted, and its next job would end at once."""
+    """Clear Java's interrupt flag after a statement was stopped, in its own thread. Otherwise its next job would be cancelled at once."""
     jvm: Any = context._jvm
-    with contextlib.suppress(Py4JError):  # the stop came as the thread was done, and ended it: the next call gets another
+    with contextlib.suppress(Py4JError):  # the stop came when planning was done, and ended the thread: the next call gets another one
         jvm.java.lang.Thread.interrupted()

@@ -1,10 +1,9 @@
 """Results of Spark as Arrow batches, in bounded memory.
 
-A result that its plan says is small is collected at once; any other is written by the tasks as Parquet files into a folder that they and
-the driver see (`Engine.exchange`) and read back one batch at a time, in order, each file as soon as it and all before it are there: a
-thread waits for the job meanwhile. The files go when the iteration ends, however it ends, and what is still computed then is told to end;
-those of a killed node go when it starts (`clear`).
-Called by `commands` and the publisher for whatever leaves Spark row by row.
+A result that is small according to its plan is collected at once. For any other, the tasks write Parquet files into a folder that they and
+the driver can access (`Engine.exchange`). The driver reads them back one batch at a time, in order, each file as soon as it and all before
+it exist, while a thread waits for the job. When the iteration ends, for any reason, the files are removed and a running job is cancelled.
+The files of a killed node are removed when it starts (`clear`). Called by `commands` and the publisher for all rows that leave Spark.
 """
 
 from __future__ import annotations
@@ -30,44 +29,44 @@ from headgate.storage.spark import job_group
 
 SMALL_ROWS = 20_000
 SMALL_BYTES = 2 << 20
-"""As files, which may be a fiftieth of the rows in memory."""
+"""Limit in bytes as files, which may be a fiftieth of the rows' size in memory."""
 BATCH_ROWS = 16_384
 BATCH_BYTES = 16 << 20
-"""Of a batch that is read from a file, as the file has it."""
+"""Limit in bytes, as stored in the file, of a batch that is read from a file."""
 LOOK_SECONDS, FAR_SECONDS = 0.02, 0.5
-"""How often it is looked whether there is another file: on local disk, in an object store."""
+"""Interval in seconds of the checks for another file: on local disk, in an object store."""
 _FILE = re.compile(r"part-(\d+)-.*\.parquet\Z")
 
 
 def clear(directory: DataPath) -> None:
-    """Removes what is in a folder of temporary files; nobody writes there (RemovePgTempFiles in PostgreSQL)."""
+    """Remove the content of a folder of temporary files that are not in use (RemovePgTempFiles in PostgreSQL)."""
     if not isinstance(directory, Path):
         data_location.remove_tree(directory)
         return
-    for place in directory.iterdir() if directory.is_dir() else ():  # the folder itself may be a link to another disk
-        if place.is_dir() and not place.is_symlink():
-            shutil.rmtree(place, ignore_errors=True)
+    for entry in directory.iterdir() if directory.is_dir() else ():  # the folder itself may be a link to another disk
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
         else:
-            place.unlink(missing_ok=True)
+            entry.unlink(missing_ok=True)
 
 
 def batches(frame: DataFrame, directory: DataPath, *, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The rows of a frame in its order. `directory`: where the files of a large result may go."""
+    """Yield the rows of a frame in its order. `directory`: the folder for the files of a large result."""
     names = frame.columns
     if not names:
         yield from _without_columns(frame.count(), batch_rows)
         return
-    named = frame.toDF(*[f"c{i}" for i in range(len(names))])
-    for field in named.schema.fields:
+    renamed = frame.toDF(*[f"c{i}" for i in range(len(names))])
+    for field in renamed.schema.fields:
         if isinstance(field.dataType, NullType):
-            named = named.withColumn(field.name, F.col(field.name).cast("string"))
-    source = _collected(named, batch_rows) if is_small(named) else spooled(named, directory, batch_rows)
+            renamed = renamed.withColumn(field.name, F.col(field.name).cast("string"))
+    source = _collected(renamed, batch_rows) if is_small(renamed) else spooled(renamed, directory, batch_rows)
     for batch in source:
         yield pa.RecordBatch.from_arrays(batch.columns, names=names)
 
 
 def is_small(frame: DataFrame) -> bool:
-    """Whether the plan promises few rows or few bytes."""
+    """Whether the plan has few rows or few bytes."""
     plan = frame._jdf.queryExecution().optimizedPlan()
     most = plan.maxRows()
     if most.isDefined() and int(most.get()) <= SMALL_ROWS:
@@ -87,9 +86,9 @@ def _collected(frame: DataFrame, batch_rows: int) -> Iterator[pa.RecordBatch]:
 def spooled(
     frame: DataFrame, directory: DataPath, batch_rows: int = BATCH_ROWS, *, description: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a large frame in its order, through files. `description`: of the job, for Spark's page and event log."""
-    place = directory / f"result-{uuid.uuid4()}"
-    job = _Job(frame, place, description)
+    """Yield the rows of a large frame in its order, through files. `description`: that of the job, for Spark's page and event log."""
+    folder = directory / f"result-{uuid.uuid4()}"
+    job = _Job(frame, folder, description)
     try:
         for part in job.parts():
             with data_location.opened(part) as file:
@@ -98,22 +97,22 @@ def spooled(
             data_location.remove(part)
     finally:
         job.stop()
-        data_location.remove_tree(place)
+        data_location.remove_tree(folder)
 
 
 def _rows_at_once(file: pq.FileMetaData, most: int) -> int:
-    """How many rows of a file make a batch: fewer where they are wide."""
+    """Return how many rows of a file make a batch: fewer if they are wide."""
     size = sum(file.row_group(number).total_byte_size for number in range(file.num_row_groups))
     return int(max(min(most, BATCH_BYTES * file.num_rows // max(size, 1)), 1))
 
 
 def _parts(names: Iterable[str]) -> dict[int, str]:
-    """Those of the names that are files of rows, by the numbers of the tasks that wrote them."""
+    """Return those of the names that are files of rows, by the numbers of the tasks that wrote them."""
     return {int(match[1]): name for name in names if (match := _FILE.match(name))}
 
 
 class _Job:
-    """The job that writes a frame's rows, in a thread of its own: one file for each task that has any."""
+    """The job that writes a frame's rows, in its own thread: one file for each task that has rows."""
 
     def __init__(self, frame: DataFrame, place: DataPath, description: str | None) -> None:
         self._context = frame.sparkSession.sparkContext
@@ -121,7 +120,7 @@ class _Job:
         self._frame, self._place = frame, place
         self._look = LOOK_SECONDS if data_location.is_local(place) else FAR_SECONDS
         self._error: Exception | None = None
-        # its jobs belong to whom this thread's belong to
+        # the thread inherits the job group of this thread
         self._thread = InheritableThread(target=self._run, session=frame.sparkSession, name="result")
         self._thread.daemon = True
         self._thread.start()
@@ -129,40 +128,40 @@ class _Job:
     def _run(self) -> None:
         try:
             self._context.addJobTag(self._place.name)
-            # a file is in its place when its task has ended, not when all have
+            # commit a file when its task has ended, not when all tasks have
             writer = self._frame.write.option("mapreduce.fileoutputcommitter.algorithm.version", "2").option("compression", "snappy")
-            # not as_uri(): Hadoop takes %20 as it stands, and the files would lie where nobody looks for them
+            # not as_uri(): Hadoop does not decode %20, and would write the files into another folder
             shown = contextlib.nullcontext() if self._description is None else job_group.described(self._context, self._description)
             with shown:
                 writer.parquet(data_location.uri(self._place))
-        except Exception as error:  # noqa: BLE001 (raised where it is read)
+        except Exception as error:  # noqa: BLE001 (raised again by the reader)
             self._error = error
 
     def parts(self) -> Iterator[DataPath]:
-        """The files in the order of the rows; raises what the job has raised."""
-        given = 0
+        """Yield the files in the order of the rows. Raise the job's exception if it fails."""
+        next_number = 0
         while self._thread.is_alive():
             self._thread.join(self._look)
-            found = self._files()
-            while self._thread.is_alive() and given in found:
-                yield self._place / found[given]
-                given += 1
-                if given not in found:
-                    found = self._files()
+            files = self._files()
+            while self._thread.is_alive() and next_number in files:
+                yield self._place / files[next_number]
+                next_number += 1
+                if next_number not in files:
+                    files = self._files()
         if self._error is not None:
             raise self._error
         names = data_location.names_if_any(self._place)
         if "_SUCCESS" not in names:
             raise PostgresError("XX000", f'Spark has not written a result into "{self._place}"')
-        found = _parts(names)
-        yield from (self._place / found[number] for number in sorted(found) if number >= given)
+        files = _parts(names)
+        yield from (self._place / files[number] for number in sorted(files) if number >= next_number)
 
     def _files(self) -> dict[int, str]:
         return _parts(data_location.names_if_any(self._place))
 
     def stop(self) -> None:
-        """Has the job ended, if it has not."""
+        """Cancel the job if it is running, and wait for its end."""
         while self._thread.is_alive():
-            with contextlib.suppress(Exception):  # Java is gone: so is the job
+            with contextlib.suppress(Exception):  # Java has terminated, and the job with it
                 self._context.cancelJobsWithTag(self._place.name)
             self._thread.join(LOOK_SECONDS)

@@ -1,8 +1,8 @@
-"""The object stores in which a node can keep its tables: which one `data_location` names, and how it is reached.
+"""The object stores in which a node can keep its tables: selection by `data_location`, and access.
 
-`data_location` makes paths of it and asks it for files, `lease` and `data_location` write on condition through it, `spark_session` gives
-Java what its file system takes. What the stores do differently is behind `store.Store`, a module for each: `s3`, `google`, `azure`. What
-must hold: a client is imported when a path of its store is made, never before, so that a node on local disk pays for none.
+`data_location` gets its paths and files here, `lease` and `data_location` make conditional writes, and `spark_session` gets the settings of
+Java's file system. The differences between the stores are in implementations of `store.Store`, one module each: `s3`, `google`, `azure`.
+What must hold: a client is imported only when a path of its store is made, so that a node on local disk does not pay for it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _REFUSED = {
 
 
 def named(settings: Mapping[str, str]) -> Store | None:
-    """The object store that data_location names; None where it is a local folder. 22023 where it is none that is known."""
-    given = settings.get("data_location", "")
-    scheme, separator, place = given.partition("://")
+    """Return the object store that data_location names, None for a local folder. Raise 22023 for an unknown store."""
+    location = settings.get("data_location", "")
+    scheme, separator, place = location.partition("://")
     if not separator:
         return None
     for store in STORES:
@@ -37,12 +37,12 @@ def named(settings: Mapping[str, str]) -> Store | None:
     examples = " or ".join(f'"{store.example}"' for store in STORES)
     raise PostgresError(
         "22023",
-        f'invalid value for parameter "data_location": "{given}"',
+        f'invalid value for parameter "data_location": "{location}"',
         detail=_REFUSED.get(scheme),
         hint=f"It names a folder, or a prefix of an object store: {examples}.",
     )
 
 
 def of(path: UPath) -> Store:
-    """The store in which a path is."""
+    """Return the store of a path."""
     return next(store for store in STORES if store.scheme == path.protocol)

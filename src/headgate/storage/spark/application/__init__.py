@@ -1,4 +1,4 @@
-"""The application that a node is to Spark: its session, its jars and archives, its Java's memory, its Python workers, its cluster.
+"""The node as a Spark application: its session, its jars and archives, its Java's memory, its Python workers, its cluster.
 
-Started by the node before there is a job, and watched by it. What must hold: a node has one session, in UTC and ANSI mode.
+Started by the node before its first job, and monitored by it. What must hold: a node has one session, in UTC and ANSI mode.
 """

@@ -1,7 +1,7 @@
 """The class archive (AppCDS) with which the JVM of a node starts in about half the time.
 
-It fits one Java, one set of jars and one pyspark; `storage.archive` makes it, `spark_session.start` uses it when it is there, and the JVM
-goes on without it when it does not fit.
+It fits one Java, one set of jars and one pyspark. `storage.archive` makes it, `spark_session.start` uses it if it exists, and the JVM
+ignores it if it does not fit.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from headgate.storage.spark.application.jars import find_jars, own_folder
 
 
 def path() -> Path:
-    """Where the archive of this installation is."""
+    """Return the path of this installation's archive."""
     try:
         jars = [str(jar) for jar in find_jars()]
     except PostgresError:
         jars = []
     java = os.environ.get("JAVA_HOME") or os.path.realpath(shutil.which("java") or "")
-    fits = hashlib.sha256("\n".join([pyspark.__version__, java, *jars]).encode()).hexdigest()[:12]
-    return own_folder().parent / f"classes-{fits}.jsa"
+    digest = hashlib.sha256("\n".join([pyspark.__version__, java, *jars]).encode()).hexdigest()[:12]
+    return own_folder().parent / f"classes-{digest}.jsa"
 
 
 def usable() -> bool:
-    """Whether there is an archive."""
+    """Whether the archive exists."""
     return path().is_file()

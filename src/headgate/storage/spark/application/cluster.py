@@ -1,7 +1,7 @@
-"""The Spark cluster that runs a node's tasks: whether its master answers, whether the node's application lives, which executors it has.
+"""The Spark cluster that runs a node's tasks: whether its master answers, whether the node's application is running, its executors.
 
-Asked by the node before Spark starts and once it has, and by `server.cluster_watch` from then on. Only a standalone master (``spark://``)
-has an address that can be asked; of YARN and Kubernetes it is known whether the application lives.
+Called by the node before and after Spark starts, and by `server.cluster_watch` from then on. Only a standalone master (``spark://``) has an
+address to connect to. For YARN and Kubernetes, only the state of the application is known.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _PORT = 7077
 CONNECT_SECONDS = 5.0
 SPREAD = "spark.sql.shuffle.partitions"
 PARTITIONS = 2
-"""Of what tasks exchange, for each core of the executors: one that takes longer is not waited for alone."""
+"""Number of shuffle partitions for each core of the executors: more than one, so that a slow task does not delay the rest alone."""
 
 
 @dataclass(frozen=True)
 class Application:
-    """The node's application: `executors` that it has now."""
+    """The node's application, with its current number of executors."""
 
     master: str
     alive: bool
@@ -32,20 +32,20 @@ class Application:
 
 
 def addresses(master: str) -> list[tuple[str, int]]:
-    """Where a standalone master, or those of which one leads, listens; none for other clusters."""
+    """Return the addresses of a standalone master, or of several of which one leads. Empty for other clusters."""
     if not master.startswith(_STANDALONE):
         return []
-    found = []
-    for each in master.removeprefix(_STANDALONE).split(","):
-        host, _, port = each.rpartition(":")
-        found.append((host.strip("[]"), int(port)) if port.isdigit() else (each.strip("[]"), _PORT))
-    return found
+    addresses = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        addresses.append((host.strip("[]"), int(port)) if port.isdigit() else (address.strip("[]"), _PORT))
+    return addresses
 
 
 def answers(master: str) -> bool:
-    """Whether a master takes connections; True where it cannot be asked."""
-    known = addresses(master)
-    return not known or any(_takes_connections(*each) for each in known)
+    """Whether a master accepts connections. True if it has no address to connect to."""
+    targets = addresses(master)
+    return not targets or any(_takes_connections(*target) for target in targets)
 
 
 def _takes_connections(host: str, port: int) -> bool:
@@ -57,7 +57,7 @@ def _takes_connections(host: str, port: int) -> bool:
 
 
 def unreachable(master: str) -> PostgresError:
-    """58000 for a master that does not answer."""
+    """Return 58000 for a master that does not answer."""
     return PostgresError(
         "58000",
         f'could not connect to Spark master "{master}"',
@@ -66,7 +66,7 @@ def unreachable(master: str) -> PostgresError:
 
 
 def application(session: SparkSession) -> Application:
-    """How the node's application does."""
+    """Return the state of the node's application."""
     context: Any = session.sparkContext
     java = context._jsc.sc()
     if java.isStopped():
@@ -76,11 +76,11 @@ def application(session: SparkSession) -> Application:
 
 
 def pages(session: SparkSession) -> str | None:
-    """The address of Spark's own pages; None where they are switched off. On a cluster or not."""
-    found: str | None = session.sparkContext.uiWebUrl
-    return found
+    """Return the address of Spark's web interface, on a cluster or not, or None if it is disabled."""
+    url: str | None = session.sparkContext.uiWebUrl
+    return url
 
 
 def spread(session: SparkSession) -> None:
-    """Has statements and batches from here on exchange rows in as many partitions as the executors that there are now have work for."""
+    """Shuffle rows from now on into as many partitions as the current executors can process."""
     session.conf.set(SPREAD, str(PARTITIONS * session.sparkContext.defaultParallelism))

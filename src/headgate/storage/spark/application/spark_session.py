@@ -1,15 +1,15 @@
-"""The node's one Spark session.
+"""The node's Spark session.
 
-`start` is called once per process: by the node at start, by the test suite's `spark_session` fixture. What must hold afterwards:
-the session zone is UTC, ANSI mode is on, names are case-sensitive, Python workers run under this interpreter, Delta's SQL
-extension is loaded, and a small write is a matter of tens of milliseconds (no child process per file: Hadoop without its
-native library forks `chmod` and `readlink`, so the bare local file system stands in for it).
+`start` is called once per process: by the node at start, by the test suite's `spark_session` fixture. What must hold afterwards: the
+session time zone is UTC, ANSI mode is on, names are case-sensitive, Python workers run under this interpreter, Delta's SQL extension is
+loaded, and a small write takes tens of milliseconds. The last needs a file system that starts no child process per file: Hadoop without
+its native library forks `chmod` and `readlink`, so the bare local file system replaces it.
 
-Memory: the heap is what `spark.driver.memory` says (default 1g, serial collector, so that the JVM gives memory back); the
-resident size of the JVM is about 0.4 GB above it. Settings of `headgate.conf` that begin with ``spark.`` override any of these.
+Memory: the heap is `spark.driver.memory` (default 1g, serial collector, so that the JVM returns memory). The resident size of the JVM is
+about 0.4 GB above it. Settings of `headgate.conf` that begin with ``spark.`` override any of these.
 
-Settings may be secrets, and a command line is everybody's to read: Java gets them in a file of the node's user alone, which is gone when it
-has started. What Java itself is started with (its options, its heap, the class path) is on its command line all the same.
+Settings may be secrets, and every user can read a command line. So Java gets them in a file that only the node's user can read, and that is
+removed when Java has started. Java's own start options (its heap, the class path) are on its command line nevertheless.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _ASKED_ONCE = {
     "org.apache.spark.sql.classic.SparkSession": ("setActiveSession",),
     "org.apache.spark.sql.functions": ("col", "lit", "when", "expr"),
 }
-"""Classes and members that PySpark asks Java for with each frame or column. Py4J keeps none: Java looks through all jars for each package
-that is imported (a seventh of the time of a small query); as attributes of its view they are asked for once."""
+"""Classes and members that PySpark looks up in Java for each frame or column. Py4J does not cache them: Java searches all jars for each
+imported package (a seventh of the time of a small query). As attributes of Py4J's view they are looked up once."""
 
 _UNSEEN = {
     "spark.sql.ui.retainedExecutions": "20",
     "spark.ui.retainedJobs": "200",
-    "spark.ui.retainedStages": "200",  # `temp_file_limit` asks for those that have ended of jobs that run
+    "spark.ui.retainedStages": "200",  # `temp_file_limit` reads the ended stages of running jobs
     "spark.ui.retainedTasks": "2000",
 }
-"""Of how much that has ended Java keeps the course, for pages that nobody sees: by default a thousand plans, some 30 MB."""
+"""Limits of the ended work of which Java keeps a record, for web pages that are disabled: by default a thousand plans, some 30 MB."""
 
 
 def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
@@ -90,46 +90,46 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
         "spark.local.dir": str(scratch),
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": "headgate.storage.spark.application.worker_daemon",
-        # a task that is cancelled ends its worker at once
+        # a cancelled task terminates its worker at once
         "spark.python.task.killTimeout": "0ms",
-        # what tasks have spilled is known as often as this (`storage.spark.temp_file_limit`); by default each 10 s
+        # executors report spilled bytes at this interval (`storage.spark.temp_file_limit`); the default is 10 s
         "spark.executor.heartbeatInterval": "1s",
-        # a statement that uses up the heap fails; it does not end the node
+        # a statement that exhausts the heap fails without terminating the node
         "spark.executor.killOnFatalError.depth": "0",
-        # Hadoop sets the permissions of each file that it makes, whatever the process's umask
+        # Hadoop sets the permissions of each file that it creates, regardless of the process's umask
         "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        # rows that are kept go to disk in pieces of megabytes, a hundred of which the serializer would remember
+        # persisted rows are written to disk in pieces of megabytes, a hundred of which the serializer would retain
         "spark.serializer.objectStreamReset": "1",
         "spark.sql.session.timeZone": "UTC",
-        # not the default INT96: other readers take that for nanoseconds
+        # not the default INT96: other readers interpret that as nanoseconds
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.ansi.enabled": "true",
         "spark.sql.caseSensitive": "true",
         "spark.sql.adaptive.enabled": "false",
-        # an expression needs two for each lambda inside another (`expression.spark.compiler.DEEPEST`)
+        # an expression needs two iterations for each lambda inside another (`expression.spark.compiler.DEEPEST`)
         "spark.sql.analyzer.maxIterations": "1000",
-        # it would put constants together, and so raise, or not raise, for a sum that nobody has asked for
+        # it would combine constants, and so raise, or not raise, for a sum that is not in the query
         "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ReorderAssociativeOperator",
-        # it would look at 12 / x.a > 2 for y.b too where x.a = y.b, and raise for rows that find none (`where_clause` has its own)
+        # it would infer 12 / y.b > 2 from 12 / x.a > 2 and x.a = y.b, and raise for unmatched rows (`where_clause` has its own rule)
         "spark.sql.constraintPropagation.enabled": "false",
-        # what stands twice behind AND is not computed before it: for rows that the first condition, a policy it may be, leaves out
+        # do not compute a repeated expression after AND before the first condition: that, perhaps a policy, may exclude the row
         "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
         "spark.sql.shuffle.partitions": str(min(os.cpu_count() or 2, 8)),
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-        # a writer holds its row group, a reader its column of one, of which Spark keeps no account: by default 128 MB each, of 1 GB
+        # a writer holds its row group, a reader its column of one, which Spark does not account for: by default 128 MB each, of 1 GB
         "spark.hadoop.parquet.block.size": str(16 << 20),
-        "spark.hadoop.parquet.block.row.count.limit": str(1 << 16),  # as `storage.delta.parquet` writes
-        # otherwise each call of a function asks the JVM several times more, to tell where in Python it stood
+        "spark.hadoop.parquet.block.row.count.limit": str(1 << 16),  # the value of `storage.delta.parquet`
+        # otherwise each function call makes several more JVM calls to record its position in the Python code
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        # order inside a change file is the order of the statement: a writer per (change, no change) instead of a sort of the rows
+        # the rows of a change file have the statement's order: a writer per (change, no change) instead of a sort of the rows
         "spark.sql.maxConcurrentOutputFileWriters": "16",
-        # not the one by FileContext, which Delta's checksum files would go through: it forks readlink and chmod for each file
+        # not the one by FileContext, which Delta would use for its checksum files: it forks readlink and chmod for each file
         "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.merge.materializeSource": "none",
@@ -137,40 +137,40 @@ def _defaults(jars: list[str], scratch: Path) -> dict[str, str]:
 
 
 def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = None) -> SparkSession:
-    """Starts (or gives) the process's Spark session.
+    """Start the process's Spark session, or return the existing one.
 
-    `settings`: names and values that begin with ``spark.``, others are passed over. `scratch`: a directory for Spark's
-    temporary files; the working directory of the data by preference. Raises 58P01 when a jar is missing, 58000 when Java does not start.
+    `settings`: names and values that begin with ``spark.``; others are ignored. `scratch`: a directory for Spark's temporary files,
+    preferably in the data directory. Raise 58P01 if a jar is missing, 58000 if Java does not start.
     """
     scratch = scratch or Path(tempfile.gettempdir()) / f"headgate-spark-{os.getpid()}"
     scratch.mkdir(parents=True, exist_ok=True)
     jars = [str(jar) for jar in find_jars()]
     configured = _defaults(jars, scratch)
-    behind: list[str] = []
+    store_jars: list[str] = []
     store = object_store.named(settings or {})
     if store is not None:
-        behind = [str(jar) for jar in ensure(STORE_JARS[store.name])]
+        store_jars = [str(jar) for jar in ensure(STORE_JARS[store.name])]
         configured |= store.spark_settings(settings or {}, scratch)
         configured[f"spark.executorEnv.{worker_daemon.MORE}"] = store.modules
-    given = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
-    if extra := given.pop("spark.driver.extraJavaOptions", None):
+    overrides = {name: str(value) for name, value in (settings or {}).items() if name.startswith("spark.")}
+    if extra := overrides.pop("spark.driver.extraJavaOptions", None):
         configured["spark.driver.extraJavaOptions"] += " " + extra
-    if is_cluster(given):
-        configured = _on_cluster(configured, given, [*jars, *behind])
-        given.pop("spark.archives", None)  # they are among them
+    if is_cluster(overrides):
+        configured = _on_cluster(configured, overrides, [*jars, *store_jars])
+        overrides.pop("spark.archives", None)  # `_on_cluster` has included them
     else:
-        # whoever reaches the driver's port could have it deserialize what he likes; Spark makes the secret itself and keeps it in memory
+        # a client of the driver's port could otherwise make it deserialize any object; Spark generates the secret and keeps it in memory
         configured["spark.authenticate"] = "true"
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if given.get("spark.ui.enabled", "false").lower() != "true":
+    if overrides.get("spark.ui.enabled", "false").lower() != "true":
         configured |= _UNSEEN
-    configured.update(given)
+    configured.update(overrides)
     try:
         builder = SparkSession.builder
-        if SparkContext._gateway is not None:  # Java runs already, and gets them by its gateway
+        if SparkContext._gateway is not None:  # Java is running and gets the settings through its gateway
             builder.config(map=dict(configured))
-        with _handed_over(configured, scratch), _class_path(behind):
+        with _handed_over(configured, scratch), _class_path(store_jars):
             if SparkContext._gateway is None:
                 _launch()
             session = builder.getOrCreate()
@@ -180,25 +180,25 @@ def start(settings: Mapping[str, str] | None = None, *, scratch: Path | None = N
     logging.getLogger("DataFrameQueryContextLogger").disabled = True
     jvm: Any = session._jvm
     for name, members in _ASKED_ONCE.items():
-        found = getattr(jvm, name)
-        setattr(jvm, name, found)
+        java_class = getattr(jvm, name)
+        setattr(jvm, name, java_class)
         for member in members:
-            setattr(found, member, getattr(found, member))
+            setattr(java_class, member, getattr(java_class, member))
     return session
 
 
 _INCUBATOR = b"WARNING: Using incubator modules: "
-"""Spark starts Java with one, which the JVM reports at each start. No option turns the line off."""
+"""Spark starts Java with an incubator module, which the JVM reports at each start. No option suppresses that line."""
 
 
 def _launch() -> None:
     """Start Java, as PySpark does, with its stderr forwarded to that of this process."""
-    ours, theirs = os.pipe()
-    threading.Thread(target=_forward, args=(ours,), name="java stderr", daemon=True).start()
+    read_end, write_end = os.pipe()
+    threading.Thread(target=_forward, args=(read_end,), name="java stderr", daemon=True).start()
     try:
-        gateway = launch_gateway(popen_kwargs={"stderr": theirs})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(popen_kwargs={"stderr": write_end})  # type: ignore[no-untyped-call]
     finally:
-        os.close(theirs)
+        os.close(write_end)
     SparkContext._ensure_initialized(gateway=gateway)
 
 
@@ -212,17 +212,17 @@ def _forward(handle: int) -> None:
 
 
 def is_cluster(settings: Mapping[str, str]) -> bool:
-    """Whether tasks run in other processes than the node's Java, on other machines it may be."""
+    """Whether tasks run in other processes than the node's Java, possibly on other machines."""
     return not _ALONE.match(settings.get("spark.master", "local[*]"))
 
 
 def _on_cluster(configured: Mapping[str, str], given: Mapping[str, str], jars: Sequence[str]) -> dict[str, str]:
-    """The defaults where the master is a cluster: what executors need comes with the application, none of it lies on their machines."""
+    """Return the defaults for a cluster: the application ships what executors need, because their machines have none of it."""
     os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python", executor_archive.interpreter())
-    of_here = ("spark.driver.host", "spark.driver.bindAddress", "spark.hadoop.fs.s3a.buffer.dir", "spark.hadoop.fs.azure.buffer.dir")
-    found = {name: value for name, value in configured.items() if name not in of_here}
+    local_names = ("spark.driver.host", "spark.driver.bindAddress", "spark.hadoop.fs.s3a.buffer.dir", "spark.hadoop.fs.azure.buffer.dir")
+    shared = {name: value for name, value in configured.items() if name not in local_names}
     archives = [given.get("spark.archives", ""), *executor_archive.make()]
-    return found | {
+    return shared | {
         "spark.jars": ",".join(jars),
         "spark.archives": ",".join(filter(None, archives)),
         "spark.executorEnv.PYTHONPATH": executor_archive.PYTHONPATH,
@@ -232,7 +232,7 @@ def _on_cluster(configured: Mapping[str, str], given: Mapping[str, str], jars: S
 
 @contextlib.contextmanager
 def _handed_over(configured: Mapping[str, str], scratch: Path) -> Iterator[None]:
-    """Inside, a Java that is started has these settings: by a file that only the node's user can read."""
+    """Pass these settings to a Java that is started in the context, in a file that only the node's user can read."""
     handle, path = tempfile.mkstemp(".properties", "spark-", scratch)  # mode 0600
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
     try:
@@ -243,14 +243,14 @@ def _handed_over(configured: Mapping[str, str], scratch: Path) -> Iterator[None]
     finally:
         Path(path).unlink()
         if before is None:
-            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)  # it is not there where the disk was full
+            os.environ.pop("PYSPARK_SUBMIT_ARGS", None)  # it is not set if the disk was full
         else:
             os.environ["PYSPARK_SUBMIT_ARGS"] = before
 
 
 @contextlib.contextmanager
 def _class_path(behind: Sequence[str]) -> Iterator[None]:
-    """Inside, a Java that is started has these jars behind Spark's own: what stands before is what the class archive was made with."""
+    """Append these jars to the class path of a Java that is started in the context: the class archive needs its beginning unchanged."""
     name = "SPARK_DIST_CLASSPATH"
     before = os.environ.get(name)
     if behind:
@@ -265,13 +265,13 @@ def _class_path(behind: Sequence[str]) -> Iterator[None]:
 
 
 def _quoted(option: str) -> str:
-    """An option of Java as Spark takes it from among others: the data directory may have spaces in its name."""
+    """Quote an option of Java for Spark's list of options: the data directory may have spaces in its name."""
     inner = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{inner}"'
 
 
 def _escaped(text: str) -> str:
-    """A name or value as java.util.Properties reads it."""
+    """Escape a name or value for java.util.Properties."""
     units = text.encode("utf-16-be", "surrogatepass")
     codes = [int.from_bytes(units[place : place + 2]) for place in range(0, len(units), 2)]
     return "".join(chr(code) if chr(code).isascii() and chr(code).isalnum() else f"\\u{code:04x}" for code in codes)

@@ -1,13 +1,12 @@
-"""The process that Spark forks its Python workers from (`spark.python.daemon.module`): it has imported beforehand what tasks need.
+"""The process from which Spark forks its Python workers (`spark.python.daemon.module`), with all modules imported that tasks need.
 
-A worker would take more than a second of CPU for its imports, each time it is started, and hold them in memory of its own; one that
-is forked has them at once and shares them. Run by the JVM as ``python -m headgate.storage.spark.application.worker_daemon``.
+Otherwise each new worker would take more than a second of CPU for its imports, and hold them in its own memory. A forked worker has them at
+once and shares them. Run by the JVM as ``python -m headgate.storage.spark.application.worker_daemon``.
 
-What must hold: no archive is on the path of imports. Spark puts ``pyspark.zip`` and a jar there for workers of other machines, and each
-task of a worker forgets what Python knows of the path, whereupon Python reads the whole directory of an archive again: 0.3 s of CPU a task.
+What must hold: there is no archive on the import path. Spark adds ``pyspark.zip`` and a jar for workers on other machines. Each task of a
+worker clears Python's import caches, after which Python reads the whole directory of each archive again: 0.3 s of CPU per task.
 
-A worker gets so many bytes and no more: what a statement makes beyond that is a MemoryError, and 53200 for that statement, not the end of
-the node's machine.
+A worker has a memory limit. If a statement exceeds it, it gets a MemoryError, and 53200, instead of exhausting the node's machine.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import sys
 from pathlib import Path
 
 WORKER_BYTES = 1 << 30
-"""Memory of a worker, beside what it shares with this process."""
+"""Memory limit of a worker in bytes, in addition to what it shares with this process."""
 
 TASKS = (
     "pandas",
@@ -33,19 +32,19 @@ TASKS = (
     "headgate.expression.spark.compiler",
     "pyspark.worker",
 )
-"""By name, as workers import them: the tasks of the floors above, and pandas, which pyarrow imports at its first array of NumPy's."""
+"""Modules that workers import: the tasks of the layers above, and pandas, which pyarrow imports at its first NumPy array."""
 MORE = "HEADGATE_WORKER_MODULES"
-"""In the environment: other modules, comma-separated. A node with its tables in an object store has the store's client there."""
+"""Environment variable with further modules, comma-separated. If the tables are in an object store, it names the store's client."""
 
 
 def _forget_archives() -> None:
-    """Takes archives off the path; what they hold is installed beside this module."""
+    """Remove archives from the import path. Their content is installed next to this module."""
     sys.path[:] = [place for place in sys.path if not os.path.isfile(place)]  # noqa: PTH113 (an entry may be empty)
     sys.path_importer_cache.clear()
 
 
 def _limit_memory() -> None:
-    """Limits the data of this process, and so of those that are forked from it."""
+    """Limit the data memory of this process, and so of the workers forked from it."""
     status = re.search(r"^VmData:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"), re.MULTILINE)
     if status is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(status[1]) * 1024 + WORKER_BYTES, resource.RLIM_INFINITY))
@@ -53,12 +52,12 @@ def _limit_memory() -> None:
 
 if __name__ == "__main__":
     _forget_archives()
-    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # the others take a gigabyte of addresses at once
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # the other pools reserve a gigabyte of address space at once
     for name in (*TASKS, *filter(None, os.environ.get(MORE, "").split(","))):
-        with contextlib.suppress(Exception):  # the task itself will say what is wrong
+        with contextlib.suppress(Exception):  # the task itself will report the error
             importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # a worker's collector does not look at what was imported here, and so leaves its pages shared
+    gc.freeze()  # a worker's collector skips these objects, so that their pages stay shared
     with contextlib.suppress(OSError):  # not Linux
         _limit_memory()
     importlib.import_module("pyspark.daemon").manager()
