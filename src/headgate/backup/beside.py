@@ -1,11 +1,11 @@
-"""Copies of a node's catalog and settings beside its tables, for the day on which its disk is lost and the object store is not.
+"""Copies of a node's catalog and settings next to its tables in the object store, in case the node's disk is lost.
 
-    _headgate/backup/<LSN>/   what a backup has but the tables: catalog with its log, settings, transactions that publishers have prepared
-    …/headgate.complete       written last; a folder without it is no backup
+    _headgate/backup/<LSN>/   a backup without the tables: catalog with its log, settings, transactions that publishers have prepared
+    …/headgate.complete       written last; a folder without it is not a backup
 
-The tables stay where they are: such a copy, in an empty directory, is a node that is older than they are. Its start names the commits
-that it does not know, and takes them back when it is told so (`ignore_lost_commits`). What it names cleaning keeps for `file_retention`.
-Called by ``headgate backup --beside``; KEPT backups stay, and what is younger than they are.
+The tables stay where they are. Such a copy, in an empty directory, is a node that is older than its tables. When it is started, it reports
+the commits that it does not have, and undoes them if told to (`ignore_lost_commits`). Cleaning keeps the files that the copy names for
+`file_retention`. Called by ``headgate backup --beside``. The newest KEPT backups stay, and any that are younger.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ KEPT = 2
 
 
 def put(base: DataPath, folder: Path, end: Lsn) -> DataPath:
-    """Copies a folder beside the tables and removes the copies that are older than the KEPT newest; where it is."""
+    """Copy a folder next to the tables and remove the copies that are older than the KEPT newest. Return its path."""
     copies = base / inventory.LOG_TABLE[0] / "backup"
-    place = copies / f"{int(end):016X}"
-    data_location.remove_tree(place)
+    destination = copies / f"{int(end):016X}"
+    data_location.remove_tree(destination)
     files = [file for file in sorted(folder.rglob("*")) if file.is_file() and not file.is_relative_to(folder / "base")]
 
     def copy(file: Path) -> None:
-        target = place / str(file.relative_to(folder))
+        target = destination / str(file.relative_to(folder))
         data_location.make_folder(target.parent)
         data_location.put(file, target)
 
     data_location.together(base, copy, files)
-    data_location.write_whole(place / COMPLETE, f"{end}\n")
+    data_location.write_whole(destination / COMPLETE, f"{end}\n")
     names = sorted(data_location.names(copies))
-    whole = [name for name in names if data_location.has_file(copies / name / COMPLETE)]
+    complete = [name for name in names if data_location.has_file(copies / name / COMPLETE)]
     for name in names:
-        if name < whole[-KEPT:][0]:
+        if name < complete[-KEPT:][0]:
             data_location.remove_tree(copies / name)
-    return place
+    return destination

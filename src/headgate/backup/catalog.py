@@ -1,10 +1,10 @@
 """The catalog in a backup: its file and the file's log, as of one moment.
 
-DuckDB changes the file only at a checkpoint, and between two appends to the log. So without checkpoints, and under the commit lock, the log
-up to where it is now and the file are the catalog as of the LSN that is the log's end; an entry of the log that is half written is left
-out when it is opened. Transactions that publishers have prepared are copied at the same moment: their frames belong to its rows.
+DuckDB changes the file only at a checkpoint, and the log only by appending. So with checkpoints disabled, and under the commit lock, the
+file and the log up to its current end are the catalog as of the LSN that is the log's end. A half-written entry of the log is ignored when
+it is opened. Transactions that publishers have prepared are copied at the same moment, because their frames belong to the catalog's rows.
 
-In the copy there are no slots, as in PostgreSQL's base backups, and no intents: a transaction whose entry is not there has not been.
+The copy has no slots, as in PostgreSQL's base backups, and no intents: a transaction without an entry in it did not happen.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ PREPARED = "pg_twophase"
 
 
 def of_running(engine: Engine, data_dir: Path, folder: Path) -> Lsn:
-    """Copies the catalog of a running node, and what ROLLBACK PREPARED removes at once; the LSN as of which it is."""
+    """Copy the catalog of a running node, and the files that ROLLBACK PREPARED removes at once. Return the LSN of the copy."""
     with engine.catalog.without_checkpoints():
         with engine.commit_lock:
             _frames(data_dir, folder)
             end = engine.log.end
             _file(data_dir, folder, f"{NAME}.wal")
-            _frames(data_dir, folder)  # those that have come since; what went has had no row
+            _frames(data_dir, folder)  # those that were added since; those that were removed had no row
             tables.of_prepared(engine.base, folder, engine.catalog)
         _file(data_dir, folder, NAME)
     return end
 
 
 def of_stopped(data_dir: Path, folder: Path) -> None:
-    """Copies the catalog of a node that does not run."""
+    """Copy the catalog of a stopped node."""
     for file in data_dir.glob(f"{NAME}*"):
         _file(data_dir, folder, file.name)
     _frames(data_dir, folder)
@@ -59,16 +59,16 @@ def _frames(data_dir: Path, folder: Path) -> None:
 
 
 def without_slots(folder: Path) -> Catalog:
-    """Opens the copy, removes what a backup does not have, and gives it; to be closed."""
+    """Open the copy and remove what a backup does not have. Return the catalog, which the caller closes."""
     catalog = Catalog.open(folder / NAME)
     try:
-        log.create_tables(catalog.cursor())  # a node that has never run has none
+        log.create_tables(catalog.cursor())  # a node that has never run does not have them
         with catalog.begin() as transaction:
             for table in ("replication_slot", "intent"):
                 run(transaction.cursor, f"DELETE FROM hg.{table}")
-            held = {gid for (gid,) in run(transaction.cursor, "SELECT gid FROM hg.applied_prepare").fetchall()}
+            applied = {gid for (gid,) in run(transaction.cursor, "SELECT gid FROM hg.applied_prepare").fetchall()}
         for file in (folder / PREPARED).glob("*"):
-            if file.stem not in held:
+            if file.stem not in applied:
                 file.unlink()
         catalog.checkpoint(0)
     except BaseException:

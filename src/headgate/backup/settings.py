@@ -1,7 +1,7 @@
-"""What is the user's in a node's directory: settings, access rules, certificates, and whatever the settings include.
+"""The user's files in a node's directory: settings, access rules, certificates, and files that the settings include.
 
-All of it is copied but what belongs to the running process, the catalog and the tables. The tables of a backup lie below it, whatever
-data_location says: where the setting names a folder, headgate.auto.conf of the backup sets it back.
+All files are copied except those of the running process, the catalog and the tables. The tables of a backup are below it, whatever
+data_location is: if the setting names a folder, headgate.auto.conf of the backup resets it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LEFT = {
 
 
 def copy(data_dir: Path, base: DataPath, folder: Path, *, moves: bool = True) -> None:
-    """Copies the user's files; `base`: the folder of the tables, which lie in the backup if it `moves`."""
+    """Copy the user's files. `base`: the folder of the tables, which are in the backup if it `moves`."""
     for source in sorted(data_dir.iterdir()):
         if source.name in _LEFT or source.name.startswith(catalog.NAME) or (isinstance(base, Path) and source.resolve() == base.resolve()):
             continue

@@ -1,11 +1,11 @@
-"""The tables in a backup: of each that the copied catalog knows, the version that its log names.
+"""The tables in a backup: for each table in the copied catalog, the version that its log names.
 
     base/<database>/<relation>/_delta_log   commit files up to that version, checkpoints up to it
-    base/<database>/<relation>/             the data files and deletion vectors of that version, and what prepared transactions have staged
+    base/<database>/<relation>/             the data files and deletion vectors of that version, and prepared transactions' staged files
 
-Files of versions before it are left out, as are change files: they are there for slots, and a backup has none. Data and commit files never
-change, so they get a second name where the file system can do that; what is written anew in its place is copied. `of_prepared` comes first
-and under the commit lock: ROLLBACK PREPARED removes what it has staged at once.
+Files of earlier versions are omitted, and so are change files: they are for slots, and a backup has none. Data and commit files never
+change, so they are hard-linked if the file system can do that. Files that are overwritten are copied. `of_prepared` comes first and under
+the commit lock, because ROLLBACK PREPARED removes its staged files at once.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _LAST = "_last_checkpoint"
 
 
 def copy(catalog: Catalog, base: DataPath, folder: Path, progress: Callable[[int, int, int], None]) -> int:
-    """Copies the tables that the copied catalog knows from `base`; their bytes. `progress`: tables done, of how many, bytes. XX001."""
+    """Copy the tables in the copied catalog from `base`. Return their bytes. `progress`: tables done, total, bytes. Raise XX001."""
     size = of_prepared(base, folder, catalog, gone_is_wrong=True)
     versions = TransactionLog(catalog).versions()
-    for done, (key, table) in enumerate(sorted(versions.items())):
-        progress(done, len(versions), size)
+    for number, (key, table) in enumerate(sorted(versions.items())):
+        progress(number, len(versions), size)
         try:
             size += _table(_path(base, key), _local(folder, key), table.version)
         except FileNotFoundError as error:
@@ -54,18 +54,18 @@ def copy(catalog: Catalog, base: DataPath, folder: Path, progress: Callable[[int
 
 
 def of_prepared(base: DataPath, folder: Path, catalog: Catalog, *, gone_is_wrong: bool = False) -> int:
-    """Copies what prepared transactions have staged and the empty tables that they have made, unless that is done; the bytes."""
+    """Copy the staged files of prepared transactions and the empty tables that they created, unless that is done. Return the bytes."""
     size = 0
     with contextlib.closing(catalog.cursor()) as cursor:
-        found = rows(cursor, "SELECT dbid, body FROM hg.prepared_xact")
-    for database, body in found:
+        prepared_rows = rows(cursor, "SELECT dbid, body FROM hg.prepared_xact")
+    for database, body in prepared_rows:
         tables, created, *_ = prepared.read_body(body)
         for key in created:
             size += _log(_path(base, key), _local(folder, key), 0)
         for relation, (_, actions) in tables.items():
             path, destination = _path(base, (database, relation)), _local(folder, (database, relation))
             try:
-                size += _link_all(path, destination, (data_location.inside(path, each) for each in file_action.files_made(path, actions)))
+                size += _link_all(path, destination, (data_location.inside(path, file) for file in file_action.files_made(path, actions)))
             except FileNotFoundError as error:
                 if gone_is_wrong:
                     raise _lost(str(error.filename or error)) from error
@@ -78,29 +78,29 @@ def _lost(path: str) -> PostgresError:
 
 
 def _table(path: DataPath, destination: Path, version: int) -> int:
-    """Copies one table at a version; its bytes."""
+    """Copy one table at a version. Return its bytes."""
     size = _log(path, destination, version)
-    named = _named(path, delta_log.files_at(destination, version).values())
-    size += _link_all(path, destination, named)
+    names = _named(path, delta_log.files_at(destination, version).values())
+    size += _link_all(path, destination, names)
     for folder in (destination / "_delta_log", destination):
         target.sync(folder)
     return size
 
 
 def _log(path: DataPath, destination: Path, version: int) -> int:
-    """Copies the commit files and checkpoints up to a version.
+    """Copy the commit files and checkpoints up to a version. Return their bytes.
 
-    The newest first, as cleaning removes the oldest first: so what is there is without a gap, however far it has come.
+    The newest come first, because cleaning removes the oldest first. So the copy has no gap, however far cleaning gets meanwhile.
     """
     log, size = destination / "_delta_log", 0
     log.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in sorted(data_location.names(path / "_delta_log"), key=lambda name: name.lstrip("."), reverse=True):
-        found = _NUMBERED.match(name)
-        if (found is None or int(found[1]) > version) and name not in (_LAST, f".{_LAST}.crc"):
+        match = _NUMBERED.match(name)
+        if (match is None or int(match[1]) > version) and name not in (_LAST, f".{_LAST}.crc"):
             continue
         if (log / name).exists():
             continue
-        immutable = found is not None and found[2] != "crc" and not name.startswith(".")
+        immutable = match is not None and match[2] != "crc" and not name.startswith(".")
         try:
             size += _copy(path / "_delta_log" / name, log / name, link=immutable)
         except FileNotFoundError:
@@ -112,7 +112,7 @@ def _log(path: DataPath, destination: Path, version: int) -> int:
 
 
 def _keep_last(log: Path, version: int) -> None:
-    """The file that names the newest checkpoint goes where that is newer than the version."""
+    """Remove the file that names the newest checkpoint if that is newer than the version."""
     try:
         last = int(json.loads((log / _LAST).read_text())["version"])
     except FileNotFoundError:
@@ -127,27 +127,27 @@ def _keep_last(log: Path, version: int) -> None:
 def _named(path: DataPath, adds: Iterable[file_action.Action]) -> Iterator[str]:
     for add in adds:
         yield unquote(add["path"])
-        found = deletion_vector.file_of(path, add.get("deletionVector"))
-        if found is not None:
-            yield data_location.inside(path, found)
+        vector_file = deletion_vector.file_of(path, add.get("deletionVector"))
+        if vector_file is not None:
+            yield data_location.inside(path, vector_file)
 
 
 def _link_all(path: DataPath, destination: Path, names: Iterable[str]) -> int:
-    """Links the files of these names, each with Hadoop's checksum beside it; those of an object store are brought here."""
+    """Link the files of these names, each with Hadoop's checksum file. Fetch those of an object store. Return the bytes."""
     missing = []
     for name in dict.fromkeys(names):
         (destination / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (destination / name).exists():
             missing.append((path / name, destination / name))
-        beside = (destination / name).with_name(f".{Path(name).name}.crc")
-        source = (path / name).with_name(beside.name)
-        if isinstance(source, Path) and source.exists() and not beside.exists():
-            target.link(source, beside)
-    return sum(data_location.together(path, lambda each: _copy(*each, link=True), missing))
+        checksum = (destination / name).with_name(f".{Path(name).name}.crc")
+        source = (path / name).with_name(checksum.name)
+        if isinstance(source, Path) and source.exists() and not checksum.exists():
+            target.link(source, checksum)
+    return sum(data_location.together(path, lambda pair: _copy(*pair, link=True), missing))
 
 
 def _copy(source: DataPath, destination: Path, *, link: bool) -> int:
-    """Copies a file durably, or gives it a second name where nobody changes it; its size."""
+    """Copy a file durably, or hard-link it if it is immutable. Return its size."""
     if isinstance(source, Path):
         return (target.link if link else target.copy)(source, destination)
     data_location.copy(source, destination)
@@ -157,5 +157,5 @@ def _copy(source: DataPath, destination: Path, *, link: bool) -> int:
 
 
 def _local(folder: Path, key: Key) -> Path:
-    """Where a table lies in a backup."""
+    """Return the folder of a table in a backup."""
     return folder / "base" / str(key[0]) / str(key[1])

@@ -1,7 +1,7 @@
 """The folder of a backup: empty at first, marked until it is complete.
 
-The marker is the first file and is removed last; `headgate start` refuses a folder that has it. HG_VERSION, without which nothing is a
-data directory, comes just before.
+The marker is the first file and is removed last; `headgate start` rejects a folder that has it. HG_VERSION, without which a folder is not a
+data directory, is written just before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TEXT = "A backup into this directory was begun and has not ended.\n"
 
 
 def make(target: Path, *sources: Path) -> None:
-    """Makes the folder, or takes an empty one, and marks it. 58P02 for one that is not empty, 22023 for one inside of what is copied."""
+    """Create the folder, or use an empty one, and mark it. Raise 58P02 if it is not empty, 22023 if it is inside a source."""
     check_outside(target, *sources)
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def make(target: Path, *sources: Path) -> None:
 
 
 def check_outside(target: Path, *sources: Path) -> None:
-    """22023 for a folder inside of what is copied."""
+    """Raise 22023 if the folder is inside a folder that is copied."""
     resolved = target.resolve()
     for source in sources:
         if resolved.is_relative_to(source.resolve()):
@@ -41,19 +41,19 @@ def check_outside(target: Path, *sources: Path) -> None:
 
 
 def is_incomplete(directory: Path) -> bool:
-    """Whether a directory holds a backup that has not ended."""
+    """Whether a directory is an incomplete backup."""
     return (directory / MARKER).exists()
 
 
 def complete(target: Path) -> None:
-    """All is there and on the disk: it may be started."""
+    """Remove the mark after all files are durable. Then the backup may be started."""
     sync(target)
     (target / MARKER).unlink()
     sync(target)
 
 
 def sync(path: Path) -> None:
-    """Makes a file, or the names in a folder, durable."""
+    """Fsync a file, or the entries of a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -62,7 +62,7 @@ def sync(path: Path) -> None:
 
 
 def copy(source: Path, destination: Path) -> int:
-    """Copies a file durably; its size."""
+    """Copy a file durably. Return its size."""
     shutil.copyfile(source, destination)
     destination.chmod(0o600)
     sync(destination)
@@ -70,7 +70,7 @@ def copy(source: Path, destination: Path) -> int:
 
 
 def link(source: Path, destination: Path) -> int:
-    """Gives a file that nobody changes a second name, or copies it where the file system cannot; its size."""
+    """Hard-link an immutable file, or copy it if the file system cannot do that. Return its size."""
     with contextlib.suppress(OSError):
         os.link(source, destination)
         return destination.stat().st_size

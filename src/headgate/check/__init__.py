@@ -1,5 +1,5 @@
-"""Whether all that a node keeps on disk fits together, as PostgreSQL's amcheck and pg_amcheck ask it of a cluster.
+"""Consistency check of everything that a node keeps on disk, like PostgreSQL's amcheck and pg_amcheck.
 
-`course.run` looks at a `subject.Subject` part by part and gives a `finding.Finding` for each thing that is wrong. Called by
-``headgate check`` on a stopped node's directory and by the server on a running node. Changes nothing.
+`course.run` examines a `subject.Subject` part by part and yields a `finding.Finding` for each problem. Called by ``headgate check`` on a
+stopped node's directory and by the server on a running node. It changes nothing.
 """

@@ -1,7 +1,7 @@
-"""The system catalogs among themselves: no key twice, and whatever one row says of another is there.
+"""Check of the system catalogs: no duplicate keys, and every row that another row references exists.
 
-DuckDB keeps no keys for them (`catalog.physical`). The unique indexes are PostgreSQL's (`catalog.unique`), the references those of the
-manual's chapter 53 that a node writes.
+DuckDB does not enforce keys for them (`catalog.physical`). The unique indexes are PostgreSQL's (`catalog.unique`). The references are those
+of the manual's chapter 53 whose columns a node writes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MEND = "restore the catalog from a backup, or drop and make the object again"
 
 @dataclass(frozen=True)
 class CatalogReference:
-    """Rows of `catalog` in which `columns` name a row of `target` by its `keys`; 0 and NULL name none."""
+    """A reference: `columns` of `catalog` name a row of `target` by its `keys`. 0 and NULL name none."""
 
     catalog: str
     columns: tuple[str, ...]
@@ -29,8 +29,8 @@ class CatalogReference:
 
 
 def _to(target: str, *sources: str) -> list[CatalogReference]:
-    """References by oid: ``pg_class.relnamespace`` names a row of the target."""
-    return [CatalogReference(catalog, (column,), target) for catalog, column in (each.split(".") for each in sources)]
+    """Return references by oid: ``pg_class.relnamespace`` names a row of the target."""
+    return [CatalogReference(catalog, (column,), target) for catalog, column in (source.split(".") for source in sources)]
 
 
 REFERENCES = (
@@ -77,18 +77,18 @@ REFERENCES = (
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """All keys that are there twice, references that lead nowhere, and tables without a log or without a row."""
+    """Yield all duplicate keys, dangling references, and tables without a log or without a catalog row."""
     subject.progress("the catalogs")
     known = {name for (name,) in rows(subject.cursor, "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'hg'")}
     by_database = {
         name
         for (name,) in rows(subject.cursor, "SELECT table_name FROM duckdb_columns() WHERE schema_name = 'hg' AND column_name = 'dbid'")
     }
-    for each in _indexes():
-        if each.catalog in known:
-            count = rows(subject.cursor, _repeated(each))[0][0]
+    for index in _indexes():
+        if index.catalog in known:
+            count = rows(subject.cursor, _repeated(index))[0][0]
             if count:
-                yield error(f'catalog "{each.catalog}"', f'{count} keys of index "{each.name}" are there more than once', _MEND)
+                yield error(f'catalog "{index.catalog}"', f'{count} keys of index "{index.name}" are there more than once', _MEND)
     for reference in REFERENCES:
         if {reference.catalog, reference.target} <= known:
             count = rows(subject.cursor, _dangling(reference, by_database))[0][0]
@@ -103,8 +103,8 @@ def findings(subject: Subject) -> Iterator[Finding]:
 
 
 def _indexes() -> Iterator[unique.UniqueIndex]:
-    for found in unique.indexes().values():
-        yield from found
+    for indexes in unique.indexes().values():
+        yield from indexes
     for name, table in physical.tables().items():
         if any(column.name == "oid" for column in table.columns):
             yield unique.UniqueIndex(f"{name}_oid_index", name, ("oid",), table.shared)
@@ -117,19 +117,19 @@ def _repeated(index: unique.UniqueIndex) -> str:
 
 
 def _dangling(reference: CatalogReference, by_database: set[str]) -> str:
-    """Counts rows that name none; those of a database name its own and the built-in ones."""
-    met = [f's."{column}" = t."{key}"' for column, key in zip(reference.columns, reference.keys, strict=True)]
+    """Return the query that counts dangling references. Rows of a database may reference its own and the built-in rows."""
+    conditions = [f's."{column}" = t."{key}"' for column, key in zip(reference.columns, reference.keys, strict=True)]
     if {reference.catalog, reference.target} <= by_database:
-        met.append("t.dbid IN (0, s.dbid)")
+        conditions.append("t.dbid IN (0, s.dbid)")
     first = reference.columns[0]
     return (
         f'SELECT count(*) FROM hg.{reference.catalog} s WHERE s."{first}" IS NOT NULL AND s."{first}" <> 0'
-        f" AND NOT EXISTS (SELECT 1 FROM hg.{reference.target} t WHERE {' AND '.join(met)})"
+        f" AND NOT EXISTS (SELECT 1 FROM hg.{reference.target} t WHERE {' AND '.join(conditions)})"
     )
 
 
 def _tables(subject: Subject) -> Iterator[Finding]:
-    """Tables of pg_class that the log does not have, and the other way round."""
+    """Check that the tables of pg_class and of the log are the same."""
     known: set[Key] = {
         key for key in rows(subject.cursor, "SELECT dbid, oid FROM hg.pg_class WHERE relkind = 'r' AND dbid <> 0") if subject.wanted(key[0])
     }

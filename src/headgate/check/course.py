@@ -1,6 +1,6 @@
-"""The parts of a check in their order: what keeps rows from being read first, so that later parts can pass those tables over.
+"""The parts of a check in their order. Damage that prevents reading rows is found first, so that later parts can skip those tables.
 
-A part that does not understand what the catalog holds is a finding, and the others go on: damage is what a check is there for.
+A part that fails on the content of the catalog is a finding, and the others run nevertheless: a check must cope with damage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTS: tuple[Callable[[Subject], Iterator[Finding]], ...] = (
 
 
 def run(subject: Subject) -> Iterator[Finding]:
-    """What is found, as it is found."""
+    """Run all parts. Yield the findings as they occur."""
     try:
         for part in PARTS:
             try:

@@ -1,8 +1,9 @@
-"""The files that the tables' newest versions name, and those that slots still need: each is there and reads.
+"""Check of the files that the tables' newest versions name, and those that slots still need: each exists and can be read.
 
-A data file is read whole, so that the checksum of every page is compared, and has as many rows as its `add` action says; a deletion vector
-fits its checksum, has as many rows as its description says, and all of them are rows of its file. Where Hadoop has left a checksum beside a
-file (``.<name>.crc``), without which Spark does not read it, that is compared too. Files are read by a few threads; nothing is kept.
+A data file is read completely, to verify the checksum of every page, and must have as many rows as its `add` action states. A deletion
+vector must match its checksum and the row count of its description, and contain only rows of its file. If Hadoop has written a checksum
+file next to a file (``.<name>.crc``), without which Spark does not read it, that is verified too. A few threads read the files; nothing is
+kept.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Named:
-    """A Parquet file that something names: what it is called in findings, and the size and rows that it must have, if known."""
+    """A Parquet file that something names: its kind for findings, and its required size and rows, if known."""
 
     kind: str
     path: DataPath
@@ -45,14 +46,14 @@ class Named:
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """All files of which something is wrong."""
+    """Yield all problems of files."""
     needed = _needed(subject)
     with ThreadPoolExecutor(THREADS, "check") as pool:
         for key in sorted({*subject.tables, *needed}):
             place = subject.title(key)
             subject.progress(f"files of {place}")
             if not data_location.has_any(subject.path(key)):
-                continue  # `log` has told that all of it is gone
+                continue  # `log` has reported that all of it is missing
             files = {file.path: file for file in needed.get(key, ())}
             if key in subject.tables and key not in subject.damaged:
                 named = subject.files(key)
@@ -61,10 +62,10 @@ def findings(subject: Subject) -> Iterator[Finding]:
                     yield error(place, f"version {subject.tables[key].version} cannot be read from its log")
                     continue
                 files |= {file.path: file for file in _of_version(subject.path(key), named.values())}
-            for found in pool.map(functools.partial(wrong, subject.path(key)), files.values()):
-                if found is not None:
+            for problem in pool.map(functools.partial(wrong, subject.path(key)), files.values()):
+                if problem is not None:
                     subject.damaged.add(key)
-                    yield error(place, found)
+                    yield error(place, problem)
 
 
 def _of_version(path: DataPath, adds: Iterable[dict[str, Any]]) -> Iterator[Named]:
@@ -77,7 +78,7 @@ def _of_version(path: DataPath, adds: Iterable[dict[str, Any]]) -> Iterator[Name
 
 
 def wrong(table: DataPath, file: Named) -> str | None:
-    """What is wrong about a file, None if nothing is."""
+    """Return the problem of a file, or None."""
     name = f'{file.kind} "{data_location.inside(table, file.path)}"'
     try:
         size = data_location.size(file.path)
@@ -90,7 +91,7 @@ def wrong(table: DataPath, file: Named) -> str | None:
         if not _fits_checksum(file.path):
             return f"{name} does not fit the checksums beside it"
     except FileNotFoundError:
-        return f"{name} is missing" if file.kind != "checkpoint" else None  # cleaning has removed it meanwhile
+        return f"{name} is missing" if file.kind != "checkpoint" else None  # cleaning may have removed it meanwhile
     except PostgresError:
         return f"{name} is damaged"
     if file.rows is not None and count != file.rows:
@@ -101,8 +102,8 @@ def wrong(table: DataPath, file: Named) -> str | None:
 def _wrong_vector(table: DataPath, file: Named, count: int) -> str | None:
     if file.deleted is None:
         return None
-    place = deletion_vector.file_of(table, file.deleted)
-    name = "deletion vector" if place is None else f'deletion vector in file "{place.name}"'
+    vector_file = deletion_vector.file_of(table, file.deleted)
+    name = "deletion vector" if vector_file is None else f'deletion vector in file "{vector_file.name}"'
     try:
         deleted = deletion_vector.read(table, file.deleted)
     except FileNotFoundError:
@@ -117,61 +118,61 @@ def _wrong_vector(table: DataPath, file: Named, count: int) -> str | None:
 
 
 def _fits_checksum(path: DataPath) -> bool:
-    """Whether a file fits the checksums that Hadoop has left beside it: a header, the bytes that each covers, one CRC-32 for so many.
+    """Whether a file matches Hadoop's checksum file: a header, the number of bytes that each checksum covers, the CRC-32 checksums.
 
-    In an object store it leaves none.
+    In an object store there are none.
     """
     if not data_location.is_local(path):
         return True
-    beside = path.with_name(f".{path.name}.crc")
-    if not beside.exists():
+    checksum_file = path.with_name(f".{path.name}.crc")
+    if not checksum_file.exists():
         return True
-    stored = beside.read_bytes()
+    stored = checksum_file.read_bytes()
     if stored[:4] != _CRC or len(stored) < 8:
         return False
     (covered,) = struct.unpack(">I", stored[4:8])
-    found = bytearray()
+    checksums = bytearray()
     with path.open("rb") as file:
         while piece := file.read(covered * max(1, _PIECE // covered)):
-            whole = memoryview(piece)
-            found += b"".join(struct.pack(">I", zlib.crc32(whole[at : at + covered])) for at in range(0, len(piece), covered))
-    return bytes(found) == stored[8:]
+            view = memoryview(piece)
+            checksums += b"".join(struct.pack(">I", zlib.crc32(view[start : start + covered])) for start in range(0, len(piece), covered))
+    return bytes(checksums) == stored[8:]
 
 
 # ---- what slots need ---------------------------------------------------------------------------------------------------
 
 
 def _needed(subject: Subject) -> dict[Key, list[Named]]:
-    """The files with the changes that slots have not had yet."""
-    found: dict[Key, list[Named]] = {}
+    """Return the files with the changes that slots have not confirmed yet."""
+    files: dict[Key, list[Named]] = {}
     oldest = rows(subject.cursor, "SELECT datoid, min(restart_lsn) FROM hg.replication_slot WHERE NOT lost GROUP BY datoid")
     for database, restart in oldest:
         if not subject.wanted(database):
             continue
-        # what is still prepared is looked at as such
-        gone = "SELECT prepared FROM hg.log_entry WHERE kind = 'rollback prepared' UNION SELECT commit_lsn FROM hg.prepared_xact"
+        # `log` checks transactions that are still prepared
+        excluded = "SELECT prepared FROM hg.log_entry WHERE kind = 'rollback prepared' UNION SELECT commit_lsn FROM hg.prepared_xact"
         writes = rows(
             subject.cursor,
             "SELECT w.relid, w.kind, w.version, w.files FROM hg.log_write w JOIN hg.log_entry e USING (commit_lsn) WHERE e.dbid = ?"
-            f" AND e.commit_lsn >= ? AND e.commit_lsn NOT IN ({gone}) AND w.kind IN ('write', 'foreign')",
+            f" AND e.commit_lsn >= ? AND e.commit_lsn NOT IN ({excluded}) AND w.kind IN ('write', 'foreign')",
             [database, int(restart or 0)],
         )
         for relation, kind, version, where in writes:
             key = (database, relation)
             write = TableWrite(0, relation, kind, version, 0, 0).placed(where)
-            found.setdefault(key, []).extend(_of_write(subject.path(key), write))
-    return found
+            files.setdefault(key, []).extend(_of_write(subject.path(key), write))
+    return files
 
 
 def _of_write(path: DataPath, write: TableWrite) -> Iterator[Named]:
     kind = "file of changes that a slot needs,"
     if write.files is not None:
-        for each in write.files:
-            yield Named(kind, path / unquote(each.path), each.size)
+        for file in write.files:
+            yield Named(kind, path / unquote(file.path), file.size)
     elif write.kind == "foreign":
         folder = foreign_writer.folder(path, write.version)
-        written = sorted(file.name for file in data_location.below(folder) if file.name.startswith("part-"))
-        for name in written or ["part-00000"]:
+        names = sorted(file.name for file in data_location.below(folder) if file.name.startswith("part-"))
+        for name in names or ["part-00000"]:
             yield Named(kind, folder / name)
     elif delta_log.has_version(path, write.version):
         for action in delta_log.read_version(path, write.version):

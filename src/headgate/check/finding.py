@@ -1,6 +1,6 @@
-"""One thing that was found: how bad it is, what it is about, what is wrong with it, what to do.
+"""One result of a check: its severity, the object, the problem, the suggested action.
 
-A finding names objects, files and counts, never values of rows: it goes to terminals and logs.
+A finding names objects, files and counts, never values of rows: it is shown in terminals and logs.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 
 class FindingSeverity(enum.StrEnum):
-    """How bad it is."""
+    """The severity of a finding."""
 
     ERROR = "error"
-    """Something is lost, or rows are not what the constraints say."""
+    """Data is lost, or rows violate the constraints."""
     WARNING = "warning"
-    """Nothing is lost, but this should not be there and will not go by itself."""
+    """No data is lost, but the object should not exist and will not disappear by itself."""
     NOTICE = "notice"
-    """As it may be: the node tidies it up by itself."""
+    """A normal state: the node tidies it up by itself."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """See the module. `place`: ``table "public"."t" of database "x"``; `advice` may be empty."""
+    """One result (see the module). `place`: ``table "public"."t" of database "x"``; `advice` may be empty."""
 
     severity: FindingSeverity
     place: str
@@ -31,7 +31,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding as one line."""
+        """Return the finding as one line."""
         return f"{self.severity}: {self.place}: {self.what}" + (f" ({self.advice})" if self.advice else "")
 
 
@@ -39,15 +39,15 @@ RESTORE = "restore it from a backup"
 
 
 def error(place: str, what: str, advice: str = RESTORE) -> Finding:
-    """Something is lost or wrong."""
+    """Return a finding for data that is lost or wrong."""
     return Finding(FindingSeverity.ERROR, place, what, advice)
 
 
 def warning(place: str, what: str, advice: str = "") -> Finding:
-    """Something should not be there."""
+    """Return a finding for an object that should not exist."""
     return Finding(FindingSeverity.WARNING, place, what, advice)
 
 
 def notice(place: str, what: str, advice: str = "") -> Finding:
-    """Something that goes by itself."""
+    """Return a finding for a state that the node tidies up by itself."""
     return Finding(FindingSeverity.NOTICE, place, what, advice)

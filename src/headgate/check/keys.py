@@ -1,8 +1,8 @@
-"""Rows beside what the catalog says of them: unique keys, foreign keys, NOT NULL, CHECK, and the partition in which a row lies.
+"""Check of rows against the catalog's constraints: unique keys, foreign keys, NOT NULL, CHECK, and partition bounds.
 
-All of it is Spark's work on the tables as of the subject's LSN; what comes back is a count for each constraint, of a table's in one query.
-A foreign key may be broken on purpose: who applies changes does not look at it, nor does a session whose session_replication_role is
-replica. So it is a warning where a subscription writes one of the two tables.
+Spark does all the work, on the tables as of the subject's LSN. It returns a count for each constraint, for a table in one query. A foreign
+key may be violated on purpose: an apply worker does not check it, and neither does a session with session_replication_role = replica. So it
+is a warning if a subscription writes to one of the two tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MEND = "change or delete these rows"
 
 @dataclass(frozen=True)
 class Question:
-    """What Spark answers by a frame with the columns `n` and `at`: for each of `what` a row, its finding where `n` is not 0."""
+    """A query for Spark: a frame with the columns `n` and `at`, one row for each of `what`, whose finding is yielded if `n` is not 0."""
 
     what: tuple[str, ...]
     counted: DataFrame
@@ -41,9 +41,9 @@ class Question:
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """All constraints that rows of a table break."""
+    """Yield all constraints that rows of a table violate."""
     for database in filter(subject.wanted, subject.databases):
-        relations = {each.oid: each for each in subject.relations(database)}
+        relations = {relation.oid: relation for relation in subject.relations(database)}
         if not relations:
             continue
         KnownTypes(subject.engine.catalog, database).use(cursor=subject.cursor)
@@ -60,11 +60,11 @@ def findings(subject: Subject) -> Iterator[Finding]:
                 if key.oid not in inherited and key.validated and (target := relations.get(key.target)) and _Table(subject, target).readable
             ]
             try:
-                questions = [*table.questions(), *(one for each in foreign for one in table.orphans(*each))]
+                questions = [*table.questions(), *(question for arguments in foreign for question in table.orphans(*arguments))]
                 yield from _answered(table.place, questions)
             except (PostgresError, PySparkException, Py4JError) as failure:
-                said = failure.message if isinstance(failure, PostgresError) else type(failure).__name__
-                yield error(table.place, f"its constraints could not be looked at: {said}")
+                reason = failure.message if isinstance(failure, PostgresError) else type(failure).__name__
+                yield error(table.place, f"its constraints could not be looked at: {reason}")
 
 
 def _oids(subject: Subject, sql: str, database: int) -> set[int]:
@@ -72,13 +72,15 @@ def _oids(subject: Subject, sql: str, database: int) -> set[int]:
 
 
 def _answered(place: str, questions: list[Question]) -> Iterator[Finding]:
-    whole: DataFrame | None = None
+    union: DataFrame | None = None
     for number, question in enumerate(questions):
-        one = question.counted.select(F.lit(number).alias("q"), F.col("at").cast("int").alias("at"), F.col("n").cast("bigint").alias("n"))
-        whole = one if whole is None else whole.unionAll(one)
-    if whole is None:
+        numbered = question.counted.select(
+            F.lit(number).alias("q"), F.col("at").cast("int").alias("at"), F.col("n").cast("bigint").alias("n")
+        )
+        union = numbered if union is None else union.unionAll(numbered)
+    if union is None:
         return
-    for number, at, count in sorted(whole.where("n > 0").collect()):  # counts, one for each constraint at the most
+    for number, at, count in sorted(union.where("n > 0").collect()):  # counts, at most one for each constraint
         yield Finding(questions[number].severity, place, f"{count} {questions[number].what[at]}", _MEND)
 
 
@@ -87,13 +89,13 @@ def _number(frame: DataFrame) -> DataFrame:
 
 
 class _Table:
-    """The rows of one table."""
+    """The rows of one table, with the questions about them."""
 
     def __init__(self, subject: Subject, relation: Relation) -> None:
         self.relation = relation
         self.place = subject.title((relation.database, relation.oid))
         self.transaction: Transaction = subject.transactions[relation.database]
-        keys = [(relation.database, each.oid) for each in self._leaves()]
+        keys = [(relation.database, leaf.oid) for leaf in self._leaves()]
         self.readable = not subject.damaged.intersection(keys) and set(keys) <= set(subject.tables)
         self.empty = not any(subject.files(key) for key in keys if key in subject.tables)
 
@@ -101,7 +103,7 @@ class _Table:
         return list(self.transaction.partitioned(self.relation).leaves) if self.relation.is_partitioned else [self.relation]
 
     def questions(self) -> Iterator[Question]:
-        """Keys that are there twice, rows without what they must have, rows in the wrong partition."""
+        """Yield questions for duplicate keys, for constraint violations, and for rows in the wrong partition."""
         if self.relation.is_partitioned:  # the keys of its leaves contain the partition key
             yield from self._misplaced()
             return
@@ -114,24 +116,24 @@ class _Table:
             yield Question(tuple(tests), counted.select(F.posexplode("counts").alias("at", "n")))
 
     def _twice(self, index: Index) -> DataFrame:
-        keys = [f"k{place}" for place in range(len(index.attnums))]
+        keys = [f"k{position}" for position in range(len(index.attnums))]
         keyed = uniqueness.keyed(self.relation, index, self.transaction.frame(self.relation))
         return _number(keyed.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1"))
 
     def _violations(self) -> Mapping[str, Column]:
-        places = {column.name: F.col(quoted(column.name)) for column in self.relation.columns}
+        columns_by_name = {column.name: F.col(quoted(column.name)) for column in self.relation.columns}
         tests = {
-            f'rows have NULL in column "{column.name}", which is NOT NULL': places[column.name].isNull()
+            f'rows have NULL in column "{column.name}", which is NOT NULL': columns_by_name[column.name].isNull()
             for column in self.relation.columns
             if column.not_null
         }
         for column in self.relation.columns:
             if domain.constrained(column.type_oid):
-                broken = [condition for condition, _ in domain.violations(column.type_oid, compiler.plan)(places[column.name])]
+                broken = [condition for condition, _ in domain.violations(column.type_oid, compiler.plan)(columns_by_name[column.name])]
                 tests[f'rows are outside of the domain of column "{column.name}"'] = functools.reduce(Column.__or__, broken)
         for check in self.relation.checks:
             if check.validated:
-                met = compiler.compile(stored_expression.stored(check.expression, self.relation), places)
+                met = compiler.compile(stored_expression.stored(check.expression, self.relation), columns_by_name)
                 tests[f'rows violate check constraint "{check.name}"'] = ~F.coalesce(met, F.lit(True))
         return tests
 
@@ -142,13 +144,13 @@ class _Table:
             yield Question((f'rows of partition "{leaf.schema}"."{leaf.name}" do not belong there',), _number(rows))
 
     def orphans(self, key: ForeignKey, target: Relation, severity: FindingSeverity) -> Iterator[Question]:
-        """Rows whose foreign key names no row."""
+        """Yield the questions for rows whose foreign key has no matching row."""
         values = reference_key.of_rows(self.transaction.frame(self.relation), self.relation, key.columns)
         complete = reference_key.complete(values, len(key.columns))
         assert isinstance(values, DataFrame)
         assert isinstance(complete, DataFrame)
         if key.match == "f" and len(key.columns) > 1:
-            nulls = sum((F.col(f"v{place}").isNull().cast("int") for place in range(len(key.columns))), F.lit(0))
+            nulls = sum((F.col(f"v{index}").isNull().cast("int") for index in range(len(key.columns))), F.lit(0))
             mixed = _number(values.where((nulls > 0) & (nulls < len(key.columns))))
             yield Question((f'rows mix NULL and other values in MATCH FULL foreign key "{key.name}"',), mixed, severity)
         missing = reference_key.unmatched(self.transaction, self.relation, key.columns, target, key.target_columns, complete)

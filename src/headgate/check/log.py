@@ -1,11 +1,11 @@
-"""The transaction log beside the versions of the tables: each version that an entry names is there, and each that is there has an entry.
+"""Check of the transaction log against the versions of the tables: each version in an entry must exist, and each must have an entry.
 
-`judged` says it of one table, out of what its folder and the log have; `findings` reads these. The states of a version:
+`judged` checks one table, given the content of its folder and of the log; `findings` reads these. The states of a version:
 
     named       a row of hg.table_version, which its entry wrote, names it; its mark is that entry's transaction
-    undone      own mark, no entry, and a later version takes it back
+    undone      own mark, no entry, and a later version undoes it
     adopted     another writer's, named by the entry of its adoption or by that of a later one
-    above       not yet in the log: a crash has left it, or another writer has committed it just now
+    above       not yet in the log: left by a crash, or just committed by another writer
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NO_ENTRY = "has no entry in the transaction log"
 
 @dataclass(frozen=True)
 class Logged:
-    """What the log says of a table. `version`: the newest; `named`: all; `written`: transactions by the versions that they wrote.
+    """The log entries of a table. `version`: the newest; `named`: all versions; `written`: transactions by the versions that they wrote.
 
-    `intended`: transactions that were committing, or were taken back, when the node ended.
+    `intended`: transactions that were committing, or were being undone, when the node ended.
     """
 
     version: int
@@ -44,13 +44,13 @@ class Logged:
 
     @property
     def oldest(self) -> int:
-        """What is older was trimmed from the log."""
+        """Return the oldest version in the log. Older ones were trimmed."""
         return min(self.named)
 
 
 @dataclass(frozen=True)
 class Folder:
-    """What a table's folder has: the mark of each version (None: another writer's), versions that cannot be read, checkpoints."""
+    """The content of a table's folder: the mark of each version (None: another writer's), unreadable versions, checkpoints."""
 
     marks: Mapping[int, str | None]
     damaged: frozenset[int]
@@ -58,15 +58,15 @@ class Folder:
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """All that is wrong about the log and the versions."""
+    """Yield all problems of the log and the versions."""
     yield from _entries(subject)
     logged = _logged(subject)
     for key in sorted(subject.tables):
         subject.progress(f"versions of {subject.title(key)}")
         lost = False
-        for found in judged(subject.title(key), logged[key], _folder(subject, key), running=subject.running):
-            lost = lost or found.severity == "error"
-            yield found
+        for problem in judged(subject.title(key), logged[key], _folder(subject, key), running=subject.running):
+            lost = lost or problem.severity == "error"
+            yield problem
         if lost:
             subject.damaged.add(key)
     yield from _intents(subject)
@@ -74,14 +74,14 @@ def findings(subject: Subject) -> Iterator[Finding]:
 
 
 def judged(place: str, logged: Logged, folder: Folder, *, running: bool = False) -> Iterator[Finding]:
-    """What is wrong about the versions of one table; of a running node those above the log's are its present work."""
-    there = sorted({*folder.marks, *folder.damaged})
-    if not there:
+    """Yield the problems of the versions of one table. In a running node, versions above the log's are in use and not reported."""
+    existing = sorted({*folder.marks, *folder.damaged})
+    if not existing:
         yield error(place, "its folder has no versions")
         return
-    if there[0] and not any(there[0] <= each for each in folder.checkpoints):
-        yield error(place, f"version {there[0] - 1} and what is before are missing, and no checkpoint has them")
-    for version in range(there[0], logged.version + 1):
+    if existing[0] and not any(existing[0] <= checkpoint for checkpoint in folder.checkpoints):
+        yield error(place, f"version {existing[0] - 1} and what is before are missing, and no checkpoint has them")
+    for version in range(existing[0], logged.version + 1):
         if version in folder.damaged:
             yield error(place, f"the commit file of version {version} is damaged")
         elif version not in folder.marks:
@@ -101,11 +101,11 @@ def _misnamed(place: str, version: int, mark: str | None, xid: int) -> Iterator[
 
 
 def _unnamed(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
-    """Versions that no entry names, among those that the log should know."""
+    """Yield findings for versions that no entry names, among those that the log should have."""
     for version, mark in sorted(folder.marks.items()):
         if not logged.oldest < version <= logged.version or version in logged.named:
             continue
-        following = next((each for each in sorted(logged.named) if each > version), None)
+        following = next((named for named in sorted(logged.named) if named > version), None)
         if mark is None:
             adopted = following is not None and folder.marks.get(following) is None
         else:
@@ -115,15 +115,15 @@ def _unnamed(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
 
 
 def _is_undone(version: int, mark: str, marks: Mapping[int, str | None]) -> bool:
-    """Whether an own version is taken back by a later one, or is itself what takes others back."""
+    """Whether a later version undoes an own version, or it is itself one that undoes others."""
     if undone_to(mark) is not None:
         return True
-    targets = {later: undone_to(found) for later, found in marks.items() if later > version and found is not None}
+    targets = {later: undone_to(later_mark) for later, later_mark in marks.items() if later > version and later_mark is not None}
     return any(target is not None and target < version for target in targets.values())
 
 
 def _above(place: str, logged: Logged, folder: Folder) -> Iterator[Finding]:
-    """Versions that came after the log's newest, in the folder of a stopped node."""
+    """Yield findings for versions after the log's newest, in the folder of a stopped node."""
     above = [(version, mark) for version, mark in sorted(folder.marks.items()) if version > logged.version]
     lost = dict(lost_commits.of_versions(above, logged.intended))
     for version in sorted({*folder.marks, *folder.damaged}):
@@ -150,7 +150,7 @@ def _logged(subject: Subject) -> dict[Key, Logged]:
     for database, relation, version in rows(subject.cursor, "SELECT dbid, relid, version FROM hg.table_version WHERE NOT dropped"):
         named.setdefault((database, relation), set()).add(version)
     written: dict[Key, dict[int, int]] = {}
-    # a write of another writer has no files in the log; those of a prepared transaction have their version from its end
+    # a write of another writer has no files in the log; those of a prepared transaction get their version at its end
     for database, relation, version, xid in rows(
         subject.cursor,
         "SELECT e.dbid, w.relid, w.version, e.xid FROM hg.log_write w JOIN hg.log_entry e USING (commit_lsn)"
@@ -181,7 +181,7 @@ def _folder(subject: Subject, key: Key) -> Folder:
 
 
 def _entries(subject: Subject) -> Iterator[Finding]:
-    """The entries themselves: one behind the other, the writes and versions of entries that exist."""
+    """Check the entries themselves: they must not overlap, and the entries of writes and versions must exist."""
     twice = (
         "SELECT count(*) FROM (SELECT commit_lsn, end_lsn, lag(end_lsn) OVER (ORDER BY end_lsn, commit_lsn) AS before FROM hg.log_entry)"
         " WHERE commit_lsn >= end_lsn OR commit_lsn < before"
@@ -200,7 +200,7 @@ def _entries(subject: Subject) -> Iterator[Finding]:
 
 
 def _intents(subject: Subject) -> Iterator[Finding]:
-    """Transactions whose COMMIT had begun: what was to be written is whole. In a running node they are its present work."""
+    """Check that the files of interrupted COMMITs are complete. In a running node they are in progress and not checked."""
     done = set(rows(subject.cursor, "SELECT xid, kind FROM hg.log_entry WHERE xid IN (SELECT xid FROM hg.intent)"))
     for xid, body in rows(subject.cursor, "SELECT xid, body FROM hg.intent ORDER BY xid"):
         if intents.is_undone(body):
@@ -209,33 +209,33 @@ def _intents(subject: Subject) -> Iterator[Finding]:
             intent = intents.read_body(body)
             if intent.xid != xid:
                 raise ValueError(xid)
-        except Exception:  # noqa: BLE001 (pickle raises whatever its bytes say)
+        except Exception:  # noqa: BLE001 (pickle may raise any exception)
             yield error(LOG, f"what transaction {xid} was committing cannot be read")
             continue
         if (xid, str(intent.kind)) in done or subject.running:
             continue
-        lost = [
+        missing = [
             (relation, path)
             for relation, (_, actions) in intent.tables.items()
             for path in file_action.files_of(subject.path((intent.database, relation)), actions)
             if not data_location.has_file(path)
         ]
-        for relation, path in lost:
+        for relation, path in missing:
             yield error(
                 subject.title((intent.database, relation)), f'file "{path.name}" of transaction {xid}, which was committing, is missing'
             )
-        if not lost:
+        if not missing:
             yield notice(LOG, f"transaction {xid} was committing", "the next start completes it")
 
 
 def _prepared(subject: Subject) -> Iterator[Finding]:
-    """Prepared transactions: their entry, their body and their files are there."""
+    """Check that the entry, the body and the files of prepared transactions exist."""
     entries = dict(rows(subject.cursor, "SELECT commit_lsn, xid FROM hg.log_entry WHERE kind = 'prepare'"))
     for xid, gid, database, position, body in rows(subject.cursor, "SELECT xid, gid, dbid, commit_lsn, body FROM hg.prepared_xact"):
         place = f'prepared transaction "{gid}" of {subject.database(database)}'
         try:
             tables = prepared.read_body(body)[0]
-        except Exception:  # noqa: BLE001 (pickle raises whatever its bytes say)
+        except Exception:  # noqa: BLE001 (pickle may raise any exception)
             yield error(place, "what it has written cannot be read")
             continue
         if entries.get(position) != xid:

@@ -1,8 +1,8 @@
-"""Nothing on disk without an owner: every folder and file below the tables' folder, and in the data directory, is somebody's.
+"""Check of ownership: every folder and file below the tables' folder, and in the data directory, must have an owner.
 
-A file in a table's folder is a version's (also of one that is past), a prepared transaction's, that of a COMMIT that a crash has
-interrupted, or noted for removal. What a killed process has staged is nobody's and is taken by cleaning: a notice. So nothing is said of
-such files while the node runs, when they are its present work.
+A file in a table's folder belongs to a version (current or past), to a prepared transaction, to a COMMIT that a crash has interrupted, or
+is noted for removal. A killed process leaves staged files without an owner, which cleaning removes: a notice. In a running node such files
+may be in use, so they are not reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headgate.storage.lock import Key
 from headgate.storage.transaction import intent as intents
 
 _STAGED = re.compile(r"(?:_change_data/)?(?:\w{2}/)?(?:(?:part|cdc)-[^/]*\.parquet|deletion_vector_[^/]*\.bin)\Z")
-"""A file that a writer makes before a version names it. With column mapping Delta puts files into folders of two letters."""
+"""A file that a writer creates before a version names it. With column mapping, Delta puts files into folders named by two letters."""
 _OF_TABLES = {inventory.LOG_TABLE[0], directory_owner.FILE, lease.FILE, "headgate.reserve", directory_owner.UNKNOWN, "lost+found"}
 _OF_NODE = {
     *(
@@ -58,13 +58,13 @@ _CATALOG = re.compile(r"catalog\.duckdb(?:\.|\Z)")
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """All that is nobody's."""
+    """Yield a finding for each folder or file without an owner."""
     base = subject.engine.base
     yield from _mark(subject, base)
-    # whose folder is there although the log does not have them is told by `catalogs`
+    # `catalogs` reports tables whose folder exists although the log does not have them
     dropped = set(rows(subject.cursor, "SELECT dbid, relid FROM hg.table_version WHERE dropped UNION SELECT dbid, oid FROM hg.pg_class"))
-    staged, made = _awaited(subject)
-    lost = {} if subject.running else {each.key: each.xid for each in lost_commits.find(subject.engine)}
+    staged, created = _awaited(subject)
+    lost = {} if subject.running else {commit.key: commit.xid for commit in lost_commits.find(subject.engine)}
     for folder in (base / name for name in sorted(_names(base))):
         if not folder.name.isdigit() or (data_location.is_local(folder) and not folder.is_dir()):
             if folder.name not in _OF_TABLES and not folder.name.startswith("."):
@@ -84,50 +84,50 @@ def findings(subject: Subject) -> Iterator[Finding]:
                 yield from _folder(subject, key, staged.get(key, set()))
             elif key in lost:
                 yield error(f'"{table}"', f"the catalog is older than it: it does not know transaction {lost[key]}", OLDER)
-            elif key is None or (key not in dropped and key not in made and not subject.running):
+            elif key is None or (key not in dropped and key not in created and not subject.running):
                 yield warning(
                     f'"{table}"', "it is of a table that does not exist", f'the next start moves it to "{directory_owner.UNKNOWN}"'
                 )
-    for each in sorted(subject.data_dir.glob("*")):
-        if each.name not in _OF_NODE and not _CATALOG.match(each.name) and each != base and not each.name.startswith("."):
-            yield notice(f'"{each}"', "it is not the node's")
+    for file in sorted(subject.data_dir.glob("*")):
+        if file.name not in _OF_NODE and not _CATALOG.match(file.name) and file != base and not file.name.startswith("."):
+            yield notice(f'"{file}"', "it is not the node's")
 
 
 def _mark(subject: Subject, base: DataPath) -> Iterator[Finding]:
-    """The folder of the tables says whose it is."""
+    """Check that the mark of the tables' folder is this node's."""
     number = rows(subject.cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
-    found = directory_owner.found(base)
-    if found and number and found != str(number[0][0]):
+    owner = directory_owner.found(base)
+    if owner and number and owner != str(number[0][0]):
         yield error(f'"{base}"', "it belongs to another node", "let data_location name this node's folder")
 
 
 def _awaited(subject: Subject) -> tuple[dict[Key, set[str]], set[Key]]:
-    """By table the files of prepared transactions and of commits that a crash has interrupted; tables that the former have made."""
-    found: dict[Key, set[str]] = {}
-    made: set[Key] = set()
+    """Return the files, by table, of prepared transactions and of interrupted commits, and the tables that they have created."""
+    files: dict[Key, set[str]] = {}
+    created: set[Key] = set()
 
     def note(database: int, tables: dict[int, tuple[int, list[file_action.Action]]]) -> None:
         for relation, (_, actions) in tables.items():
             path = subject.path((database, relation))
-            found.setdefault((database, relation), set()).update(
-                data_location.inside(path, each) for each in file_action.files_of(path, actions)
+            files.setdefault((database, relation), set()).update(
+                data_location.inside(path, file) for file in file_action.files_of(path, actions)
             )
 
-    for one in subject.engine.prepared.all():
-        note(one.database, one.tables)
-        made |= one.created
+    for xact in subject.engine.prepared.all():
+        note(xact.database, xact.tables)
+        created |= xact.created
     for (body,) in rows(subject.cursor, "SELECT body FROM hg.intent"):
         if intents.is_undone(body):
             continue
-        with contextlib.suppress(Exception):  # pickle raises whatever its bytes say; `log` has told
+        with contextlib.suppress(Exception):  # pickle may raise any exception; `log` reports it
             intent = intents.read_body(body)
             note(intent.database, dict(intent.tables))
-            made |= {(intent.database, relation) for relation in (*intent.tables, *intent.as_they_are)}
-    return found, made
+            created |= {(intent.database, relation) for relation in (*intent.tables, *intent.as_they_are)}
+    return files, created
 
 
 def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
-    """Files of a table's folder that nothing names."""
+    """Yield findings for files in a table's folder that nothing names."""
     if subject.running or key in subject.damaged:
         return
     path = subject.path(key)
@@ -147,20 +147,20 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
             file_action.names_of(path, [action[name] for action in actions for name in ("add", "remove", "cdc") if name in action])
         )
     with_named = {"_change_data", *(name.split("/")[0] for name in named if "/" in name)}
-    left, strange = 0, dict[str, None]()
+    staged_count, unknown = 0, dict[str, None]()
     for name in (file.name for file in data_location.below(path)):
         top, slash, _ = name.partition("/")
         if name in named or top in _OF_TABLE or _is_checksum(name):
             continue
         if _STAGED.match(name):
-            left += 1
+            staged_count += 1
         else:
-            strange[top if slash and top not in with_named else name] = None
-    if left:
-        yield notice(subject.title(key), f"{left} files that nothing names are in its folder", "cleaning removes them")
+            unknown[top if slash and top not in with_named else name] = None
+    if staged_count:
+        yield notice(subject.title(key), f"{staged_count} files that nothing names are in its folder", "cleaning removes them")
     shown = f"versions {min(versions)} to {max(versions)} of its log" if versions else "the version that the node has of it"
     searched = f"{shown}, a prepared transaction, an unfinished commit or a note of removal"
-    for name in strange:
+    for name in unknown:
         yield warning(
             subject.title(key),
             f'"{name}" in its folder is not named by {searched}',
@@ -169,7 +169,7 @@ def _folder(subject: Subject, key: Key, staged: set[str]) -> Iterator[Finding]:
 
 
 def _is_checksum(name: str) -> bool:
-    """Return whether a file is Hadoop's checksum of the file beside it."""
+    """Return whether a file is Hadoop's checksum file of another."""
     inner = name.rpartition("/")[2]
     return inner.startswith(".") and inner.endswith(".crc")
 

@@ -1,4 +1,4 @@
-"""Replication slots: their positions are possible, and the log that they need is there."""
+"""Check of replication slots: their positions are valid, and the log that they need exists."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _DROP = "drop the slot, and copy its subscriber's tables anew"
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """All that is wrong about slots."""
+    """Yield all problems of slots."""
     subject.progress("replication slots")
     slots = stored.all_slots(subject.cursor)
     for slot in slots:
         yield from (error(_place(slot), what, _DROP) for what in impossible(slot, subject.end))
-    kept = [slot for slot in slots if not slot.lost]
-    for slot in kept:
+    valid_slots = [slot for slot in slots if not slot.lost]
+    for slot in valid_slots:
         missing = _gap(subject, slot.restart_lsn)
         if missing is not None:
             yield error(_place(slot), f"the transaction log behind {missing}, which it needs, is missing", _DROP)
@@ -34,7 +34,7 @@ def _place(slot: Slot) -> str:
 
 
 def impossible(slot: Slot, end: Lsn) -> Iterator[str]:
-    """What cannot be about a slot's positions."""
+    """Yield the contradictions in a slot's positions."""
     if slot.restart_lsn > slot.confirmed_flush_lsn:
         yield f"restart_lsn {slot.restart_lsn} is behind confirmed_flush_lsn {slot.confirmed_flush_lsn}"
     if slot.confirmed_flush_lsn > end:
@@ -44,18 +44,18 @@ def impossible(slot: Slot, end: Lsn) -> Iterator[str]:
 
 
 def _gap(subject: Subject, needed: Lsn) -> Lsn | None:
-    """Where the log from a position on has a hole: an entry's first position is that of its first write, or of its commit."""
-    found = rows(
+    """Return where the log after a position has a gap, or None. An entry's first position is that of its first write, or of its commit."""
+    entries = rows(
         subject.cursor,
         "SELECT coalesce(min(w.lsn), any_value(e.commit_lsn)), e.end_lsn, any_value(e.kind) = 'message' AND min(w.lsn) IS NULL"
         " FROM hg.log_entry e LEFT JOIN hg.log_write w USING (commit_lsn) WHERE e.end_lsn > ? GROUP BY e.end_lsn ORDER BY e.end_lsn",
         [int(needed)],
     )
-    if not found:
+    if not entries:
         return None if needed >= subject.end else needed
-    if found[0][0] - LSN_PER_CHANGE > needed and not found[0][2]:
+    if entries[0][0] - LSN_PER_CHANGE > needed and not entries[0][2]:
         return needed
-    for (_, end, _), (first, _, switched) in itertools.pairwise(found):
-        if first - LSN_PER_CHANGE > end and not switched:  # pg_switch_wal leaves room
+    for (_, end, _), (first, _, switched) in itertools.pairwise(entries):
+        if first - LSN_PER_CHANGE > end and not switched:  # pg_switch_wal leaves a gap
             return Lsn(end)
     return None

@@ -1,8 +1,8 @@
-"""What is checked: a node's catalog, log and tables as of one LSN.
+"""The subject of a check: a node's catalog, log and tables as of one LSN.
 
-`of_running` takes them from a node that runs: all of it as of the LSN at which it was called, and nothing that belongs to that is
-removed before `close`, because a transaction is open. `of_stopped` reads the directory of a stopped node: the catalog is copied into a
-folder of its own and opened there, so that the directory stays as it is, byte for byte.
+`of_running` uses a running node: everything as of the LSN at which it was called. An open transaction keeps all of that until the context
+ends. `of_stopped` reads the directory of a stopped node: the catalog is copied into another folder and opened there, so that the directory
+stays unchanged, byte for byte.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ CATALOG = "catalog.duckdb"
 
 @dataclass
 class Subject:
-    """See the module. `cursor`: the catalog as of `end`; `tables`: the version of each table then; `data_dir`: the node's.
+    """The subject of a check (see the module). `cursor`: the catalog as of `end`; `tables`: their versions then; `data_dir`: the node's.
 
-    `damaged`: tables of which something was found that keeps their rows from being read; those who read rows pass them over.
+    `damaged`: tables whose rows cannot be read because of an earlier finding. Parts that read rows skip them.
     """
 
     engine: Engine
@@ -51,14 +51,14 @@ class Subject:
     data_dir: Path
     running: bool
     only: int | None = None
-    """The one database that is checked, None for all; shared catalogs, slots and subscriptions are looked at in any case."""
+    """The only database that is checked, None for all. Shared catalogs, slots and subscriptions are checked in any case."""
     progress: Callable[[str], None] = lambda _: None
     damaged: set[Key] = field(default_factory=set)
     _files: dict[Key, Mapping[str, Action] | None] = field(default_factory=dict)
 
     @functools.cached_property
     def databases(self) -> dict[int, str]:
-        """Names by oid."""
+        """Return the names of the databases by oid."""
         return dict(rows(self.cursor, "SELECT oid, datname FROM hg.pg_database ORDER BY oid"))
 
     def wanted(self, database: int) -> bool:
@@ -66,33 +66,33 @@ class Subject:
         return self.only in (None, database)
 
     def relations(self, database: int) -> list[Relation]:
-        """The tables of a database, partitioned ones too; temporary ones are their session's."""
-        return [each for each in relations.all_tables(self.cursor, database) if each.persistence != "t"]
+        """Return the tables of a database, including partitioned ones. Temporary tables belong to a session and are omitted."""
+        return [relation for relation in relations.all_tables(self.cursor, database) if relation.persistence != "t"]
 
     @functools.cached_property
     def _titles(self) -> dict[Key, str]:
-        found = rows(
+        names = rows(
             self.cursor,
             "SELECT c.dbid, c.oid, n.nspname, c.relname FROM hg.pg_class c JOIN hg.pg_namespace n ON n.oid = c.relnamespace"
             " AND n.dbid IN (0, c.dbid) WHERE c.dbid <> 0",
         )
-        return {(database, oid): f'"{schema}"."{name}"' for database, oid, schema, name in found}
+        return {(database, oid): f'"{schema}"."{name}"' for database, oid, schema, name in names}
 
     def database(self, oid: int) -> str:
-        """A database as findings name it."""
+        """Return the name of a database for findings."""
         return f'database "{self.databases[oid]}"' if oid in self.databases else f"database with OID {oid}"
 
     def title(self, key: Key) -> str:
-        """A table as findings name it."""
+        """Return the name of a table for findings."""
         name = self._titles.get(key)
         return f"table {name} of {self.database(key[0])}" if name is not None else f"relation with OID {key[1]} of {self.database(key[0])}"
 
     def path(self, key: Key) -> DataPath:
-        """A table's folder."""
+        """Return a table's folder."""
         return self.engine.path(key)
 
     def files(self, key: Key) -> Mapping[str, Action] | None:
-        """The `add` actions of a table as of `end`, by path; None where its log cannot be read."""
+        """Return the `add` actions of a table as of `end`, by path, or None if its log cannot be read."""
         if key not in self._files:
             try:
                 self._files[key] = delta_log.files_at(self.path(key), self.tables[key].version)
@@ -103,7 +103,7 @@ class Subject:
 
 @contextmanager
 def of_running(engine: Engine, data_dir: Path, database: str | None) -> Iterator[Subject]:
-    """A node that runs; of one database where it is named."""
+    """Yield a running node as the subject, or one of its databases."""
     with _opened(engine, data_dir, database, running=True) as subject:
         yield subject
 
@@ -112,21 +112,21 @@ def of_running(engine: Engine, data_dir: Path, database: str | None) -> Iterator
 def of_stopped(
     data_dir: Path, settings: Mapping[str, str], database: str | None = None, *, session: SparkSession | None = None
 ) -> Iterator[Subject]:
-    """A node that does not run, with its settings; `session`: a Spark session that is there. XX001 for a catalog that cannot be read."""
+    """Yield a stopped node as the subject. `session`: an existing Spark session. Raise XX001 for an unreadable catalog."""
     with tempfile.TemporaryDirectory(prefix="headgate-check-") as folder:
         for file in data_dir.glob(f"{CATALOG}*"):
             shutil.copyfile(file, Path(folder) / file.name)
         catalog = Catalog.open(Path(folder) / CATALOG)
         try:
-            where = {"data_location": settings.get("data_location", "") or str(data_dir / "base")}
-            started = spark_session.start(settings, scratch=Path(folder) / "pgsql_tmp") if session is None else session
+            location = {"data_location": settings.get("data_location", "") or str(data_dir / "base")}
+            spark = spark_session.start(settings, scratch=Path(folder) / "pgsql_tmp") if session is None else session
             try:
-                engine = Engine({**settings, **where}, catalog, Path(folder), session=started)
+                engine = Engine({**settings, **location}, catalog, Path(folder), session=spark)
                 with _opened(engine, data_dir, database, running=False) as subject:
                     yield subject
             finally:
                 if session is None:
-                    started.stop()
+                    spark.stop()
         finally:
             catalog.close()
 
@@ -140,12 +140,12 @@ def _opened(engine: Engine, data_dir: Path, database: str | None, *, running: bo
             pin.isolate(None, serializable=False)
             cursor, end = pin.cursor, engine.log.end
             only = None if database is None else databases.get(cursor, database).oid
-            tables = {key: found for key, found in engine.log.versions().items() if only in (None, key[0])}
+            tables = {key: version for key, version in engine.log.versions().items() if only in (None, key[0])}
             for (oid,) in rows(cursor, "SELECT oid FROM hg.pg_database"):
                 transactions[oid] = engine.begin(oid)
                 transactions[oid].isolate(None, serializable=False)
                 _ = transactions[oid].cursor
         yield Subject(engine, cursor, end, tables, transactions, data_dir, running, only)
     finally:
-        for each in (*transactions.values(), pin):
-            each.rollback()
+        for transaction in (*transactions.values(), pin):
+            transaction.rollback()

@@ -1,7 +1,7 @@
-"""Subscriptions: states of their tables, how far they have come, and what they keep in files.
+"""Check of subscriptions: the states of their tables, their positions, and their files.
 
-pg_twophase/<gid>.segment, .index     transactions that a publisher has prepared: one of hg.applied_prepare each
-pg_replication/<oid>, <oid>_<relid>   what a worker has received and not yet applied: removed and received again at a start
+pg_twophase/<gid>.segment, .index     transactions that a publisher has prepared: one for each row of hg.applied_prepare
+pg_replication/<oid>, <oid>_<relid>   received and not yet applied: removed and received again at a start
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _OWN_ORIGIN = re.compile(r"pg_(\d+)(?:_\d+)?\Z")
 
 
 def findings(subject: Subject) -> Iterator[Finding]:
-    """All that is wrong about subscriptions."""
+    """Yield all problems of subscriptions."""
     subject.progress("subscriptions")
     known = {
-        each.oid: f'subscription "{each.name}" of {subject.database(each.database)}'
-        for each in subscriptions.all_subscriptions(subject.cursor)
+        subscription.oid: f'subscription "{subscription.name}" of {subject.database(subscription.database)}'
+        for subscription in subscriptions.all_subscriptions(subject.cursor)
     }
     for oid, place in known.items():
         for state, lsn in rows(subject.cursor, _STATES, [oid]):
@@ -49,29 +49,29 @@ def findings(subject: Subject) -> Iterator[Finding]:
 
 
 def _prepared(subject: Subject) -> Iterator[Finding]:
-    """Transactions that publishers have prepared, and their files."""
+    """Check the transactions that publishers have prepared, and their files."""
     folder = subject.data_dir / "pg_twophase"
-    held = {gid for (gid,) in rows(subject.cursor, "SELECT gid FROM hg.applied_prepare")}
-    for gid in sorted(held):
+    applied = {gid for (gid,) in rows(subject.cursor, "SELECT gid FROM hg.applied_prepare")}
+    for gid in sorted(applied):
         place = f'prepared transaction "{gid}"'
         advice = "roll it back, and copy the subscription's tables anew"
         try:
-            whole = int(np.fromfile(folder / f"{gid}.index", np.uint32).sum(dtype=np.int64))
-            fits = whole == (folder / f"{gid}.segment").stat().st_size
+            size = int(np.fromfile(folder / f"{gid}.index", np.uint32).sum(dtype=np.int64))
+            fits = size == (folder / f"{gid}.segment").stat().st_size
         except FileNotFoundError:
-            if not subject.running:  # where it may have ended meanwhile
+            if not subject.running:  # in a running node, it may have ended meanwhile
                 yield error(place, f'its files in "{folder.name}" are missing', advice)
             continue
         if not fits:
             yield error(place, f'its files in "{folder.name}" do not fit each other', advice)
     if not subject.running:
         for file in sorted(folder.glob("*")):
-            if file.stem not in held:
+            if file.stem not in applied:
                 yield notice(f'file "{folder.name}/{file.name}"', "it belongs to no prepared transaction", "it may be removed")
 
 
 def _received(subject: Subject, known: set[int]) -> Iterator[Finding]:
-    """What workers have received."""
+    """Check the files that workers have received."""
     if subject.running:
         return
     for folder in sorted((subject.data_dir / "pg_replication").glob("*")):

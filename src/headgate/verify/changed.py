@@ -1,8 +1,8 @@
-"""Which rows of a table have changed between two positions of the publisher, and what they are now, by what its stream says.
+"""The rows of a table that changed between two positions of the publisher, and their new values, according to its stream.
 
-Called by `verification` with what `publisher.changes` decodes. Rows are named by the text of their key (`digest`), a row that is there is
-told by the marks of its columns, * for a value that was not sent because it had not changed (TOAST). What counts is the last that is
-said of a key; an UPDATE that moves a row says that its old key is gone, then that the new one is there.
+Called by `verification` with the frames that `publisher.changes` decodes. Rows are identified by the text of their key (`digest`). An
+existing row is described by the marks of its columns, * for a value that was not sent because it had not changed (TOAST). The last event of
+a key counts. An UPDATE that moves a row has two events: the old key is gone, then the new key exists.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from headgate.types.text.text import read_text, write_text
 from headgate.verify.digest import ROWS, SHORT, Compared, Values, hashes_of, values_of_json
 
 EVENTS = pa.schema([("key", pa.string()), ("at", pa.int64()), ("there", pa.bool_()), ("columns", pa.string()), ("values", pa.string())])
-"""`values`: of rows that are there, as `digest.VALUES` has them, if they are asked for."""
+"""`there`: whether the row exists. `values`: of existing rows, in the form of `digest.VALUES`, if they are requested."""
 MOST = 1_000_000
-"""Changes of a table that are kept; beyond, the table is compared again from a later position."""
+"""Limit of the changes that are kept for a table. Above it, the table is compared again from a later position."""
 MOST_BYTES = 64 << 20
-"""Of values; those of later changes are not known."""
+"""Limit in bytes of the values. Those of later changes are not kept."""
 Mask = npt.NDArray[np.bool_]
 
 
@@ -37,16 +37,16 @@ class Changed:
         self.table = table
         self._room = MOST_BYTES if with_values else 0
         self.whole = False
-        """Whether no key tells what has changed: a TRUNCATE, a table without a key, more changes than are kept."""
+        """Whether the changes cannot be listed by key: after a TRUNCATE, without a key, or above the limit of changes."""
         self._events: list[pa.Table] = []
         self._count = 0
 
     def add(self, decoded: DecodedFrames, until: int) -> None:
-        """Notes the changes of transactions that end at or before a position."""
+        """Add the changes of transactions that end at or before a position."""
         ends = decoded.transactions.end_lsn
-        for each in decoded.truncations:
-            named = [(one.schema, one.name) for one in each.relations]
-            self.whole |= ends[each.txn] <= until and (self.table.schema, self.table.name) in named
+        for truncation in decoded.truncations:
+            truncated = [(relation.schema, relation.name) for relation in truncation.relations]
+            self.whole |= ends[truncation.txn] <= until and (self.table.schema, self.table.name) in truncated
         for changes in decoded.changes:
             if (changes.relation.schema, changes.relation.name) != (self.table.schema, self.table.name):
                 continue
@@ -60,15 +60,15 @@ class Changed:
                 self._events += self._of(counted)
 
     def keys(self) -> list[str]:
-        """The keys of the rows that have changed, as text."""
+        """Return the keys of the changed rows, as text."""
         return list(self._last()["key"].to_pylist())
 
     def hashes(self) -> list[str]:
-        """Their hashes."""
+        """Return the hashes of these keys."""
         return hashes_of(self.keys())
 
     def values(self, keys: Sequence[str]) -> Values:
-        """What those of these keys are now that are there and of which it is known."""
+        """Return the new values of those of these keys that exist and whose values are known."""
         last = self._last()
         known = last.filter(pc.and_(pc.is_in(last["key"], pa.array(keys, pa.string())), pc.is_valid(last["values"]))).select(
             ["key", "values"]
@@ -76,7 +76,7 @@ class Changed:
         return {row["key"]: values_of_json(self.table, row["values"]) for row in known.to_pylist()}
 
     def rows(self) -> pa.Table:
-        """Those that are there now (`digest.ROWS`)."""
+        """Return the changed rows that exist now (`digest.ROWS`)."""
         last = self._last()
         return last.filter(last["there"]).select(ROWS.names)
 
@@ -92,59 +92,59 @@ class Changed:
         return grouped.rename_columns(["key", "there", "columns", "values"])
 
     def _of(self, changes: Changes) -> list[pa.Table]:
-        """The events of some changes: rows that are gone, rows that are there."""
+        """Return the events of some changes: rows that are gone, rows that exist."""
         names = [column.name for column in changes.relation.columns]
         if missing := set(self.table.columns) - set(names):
             raise PostgresError("55000", f'column "{min(missing)}" of table "{self.table.schema}.{self.table.name}" is no longer published')
-        places = [names.index(name) for name in self.table.columns]
-        there = changes.op != ord("D")
-        found = [self._events_of(changes, [changes.new[place] for place in places], there, alive=True)]
+        indexes = [names.index(name) for name in self.table.columns]
+        exists = changes.op != ord("D")
+        events = [self._events_of(changes, [changes.new[index] for index in indexes], exists, alive=True)]
         if changes.old is not None:
-            found.append(self._events_of(changes, [changes.old[place] for place in places], changes.old_kind != 0, alive=False))
-        return [each for each in found if each.num_rows]
+            events.append(self._events_of(changes, [changes.old[index] for index in indexes], changes.old_kind != 0, alive=False))
+        return [part for part in events if part.num_rows]
 
     def _events_of(self, changes: Changes, columns: Sequence[Sent], mask: Mask, *, alive: bool) -> pa.Table:
-        kept = pa.array(mask)
-        texts = [_as_here(column.values.filter(kept), kind) for column, kind in zip(columns, self.table.kinds, strict=True)]
+        selected = pa.array(mask)
+        texts = [_as_here(column.values.filter(selected), kind) for column, kind in zip(columns, self.table.kinds, strict=True)]
         unsent = [np.zeros(len(mask), np.bool_) if column.unchanged is None else column.unchanged for column in columns]
-        at = changes.seq[mask] * 2 + alive
-        marks = _marks(texts, [each[mask] for each in unsent]) if alive else pa.nulls(len(at), pa.string())
-        key = _joined([texts[place] for place in self.table.key], [self.table.bare[place] for place in self.table.key])
-        values = _values(texts) if alive and self._room > 0 else pa.nulls(len(at), pa.string())
+        order = changes.seq[mask] * 2 + alive
+        marks = _marks(texts, [is_unsent[mask] for is_unsent in unsent]) if alive else pa.nulls(len(order), pa.string())
+        key = _joined([texts[index] for index in self.table.key], [self.table.bare[index] for index in self.table.key])
+        values = _values(texts) if alive and self._room > 0 else pa.nulls(len(order), pa.string())
         self._room -= values.nbytes if alive else 0
-        return pa.table([key, pa.array(at), pa.array(np.full(len(at), alive)), marks, values], schema=EVENTS)
+        return pa.table([key, pa.array(order), pa.array(np.full(len(order), alive)), marks, values], schema=EVENTS)
 
 
 def _as_here(texts: pa.Array, kind: tuple[int, int] | None) -> pa.Array:
-    """Texts of the publisher's type as this node's type writes them."""
+    """Convert texts of the publisher's type to the output of this node's type."""
     return texts.cast(pa.string()) if kind is None else write_text(read_text(texts, *kind), *kind)
 
 
 def _joined(texts: Sequence[pa.Array], bare: Sequence[bool]) -> pa.Array:
-    """As `digest.joined` has it."""
+    """Join texts as `digest.joined` does."""
     parts = []
     for text, is_bare in zip(texts, bare, strict=True):
-        shown = pc.fill_null(text, "")
+        value = pc.fill_null(text, "")
         length = pc.fill_null(pc.cast(pc.utf8_length(text), pa.string()), "")
-        parts += [shown, ","] if is_bare else [length, ":", shown]
+        parts += [value, ","] if is_bare else [length, ":", value]
     return pc.binary_join_element_wise(*parts, "")
 
 
 def _marks(texts: Sequence[pa.Array], unsent: Sequence[Mask]) -> pa.Array:
-    """As `digest.marks` has it, and * for what was not sent."""
+    """Return the marks as `digest.marks` does, with * for values that were not sent."""
     given = pa.table([*texts, *map(pa.array, unsent)], names=[f"{letter}{n}" for letter in "tu" for n in range(len(texts))])  # noqa: F841 (DuckDB reads it)
     words = [f"CASE WHEN u{n} THEN '*' WHEN t{n} IS NULL THEN '-' ELSE substr(md5(t{n}), 1, {SHORT}) END" for n in range(len(texts))]
     with duckdb.connect() as database:
-        found = database.execute(f"SELECT concat_ws(',', {', '.join(words)}) AS m FROM given").to_arrow_table()
-        assert found is not None
-        return found["m"].combine_chunks().cast(pa.string())
+        result = database.execute(f"SELECT concat_ws(',', {', '.join(words)}) AS m FROM given").to_arrow_table()
+        assert result is not None
+        return result["m"].combine_chunks().cast(pa.string())
 
 
 def _values(texts: Sequence[pa.Array]) -> pa.Array:
-    """As `digest.values_of` has it."""
+    """Return the values as `digest.values_of` does."""
     given = pa.table([*texts], names=[f"t{n}" for n in range(len(texts))])  # noqa: F841 (DuckDB reads it)
     with duckdb.connect() as database:
         words = ", ".join(f"t{n}" for n in range(len(texts)))
-        found = database.execute(f"SELECT CAST(to_json([{words}]) AS VARCHAR) AS v FROM given").to_arrow_table()
-        assert found is not None
-        return found["v"].combine_chunks().cast(pa.string())
+        result = database.execute(f"SELECT CAST(to_json([{words}]) AS VARCHAR) AS v FROM given").to_arrow_table()
+        assert result is not None
+        return result["v"].combine_chunks().cast(pa.string())

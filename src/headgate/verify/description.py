@@ -1,6 +1,6 @@
-"""How one published table is compared: its columns, filters and key, and the text forms of both sides.
+"""The way in which one published table is compared: its columns, filters and key, and the text forms of both sides.
 
-Called by `verification` and `difference` for each table, with what `remote.fetch_relation` tells of it.
+Called by `verification` and `difference` for each table, with the result of `remote.fetch_relation`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.walreceiver.remote import RemoteRelation, as_text
 
 
 def described(reader: PublisherConnection, transaction: Transaction, remote: RemoteRelation, local: Relation) -> Compared:
-    """What `reader` (the publisher) and the transaction (here) are asked of a published table. Raises what `reader` does."""
+    """Describe the comparison of a published table with the one here. `reader`: a session at the publisher; raises as it does."""
     here = {column.name: column for column in local.columns}
     sent = [column for column in remote.columns if column.name in here and here[column.name].generated is None]
     modifiers = {
@@ -27,17 +27,17 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
     theirs, kinds, bare, integers = [], [], [], []
     for column in sent:
         ours, text = here[column.name], as_text(column.name, column.type_oid)
-        same = (column.type_oid, modifiers.get(column.name, -1)) == (ours.type_oid, ours.typmod)
-        plain = same or ours.type_oid >= registry.FIRST_USER_OID or column.type_oid >= registry.FIRST_USER_OID
+        is_same_type = (column.type_oid, modifiers.get(column.name, -1)) == (ours.type_oid, ours.typmod)
+        plain = is_same_type or ours.type_oid >= registry.FIRST_USER_OID or column.type_oid >= registry.FIRST_USER_OID
         kinds.append(None if plain else (ours.type_oid, ours.typmod))
-        both = {column.type_oid, ours.type_oid}
-        bare.append(both <= BARE)
-        integers.append(both <= INTEGERS)
+        oids = {column.type_oid, ours.type_oid}
+        bare.append(oids <= BARE)
+        integers.append(oids <= INTEGERS)
         theirs.append(text if plain else _converted(text, ours.type_oid, ours.typmod))
     key = [name for column in sent if column.key for name in [column.name]]
     if not key and local.primary_key:
-        wanted = [column.name for column in local.columns if column.attnum in local.primary_key]
-        key = wanted if set(wanted) <= set(names) else []
+        key_columns = [column.name for column in local.columns if column.attnum in local.primary_key]
+        key = key_columns if set(key_columns) <= set(names) else []
     only = "ONLY " if remote.kind == "r" else ""
     where = f" WHERE {' OR '.join(remote.filters)}" if remote.filters else ""
     rows = sum(state.rows for state in transaction.states(local))
@@ -49,11 +49,11 @@ def described(reader: PublisherConnection, transaction: Transaction, remote: Rem
 
 
 def _converted(text: str, oid: int, typmod: int) -> str:
-    """A text of the publisher as the text of another type: what its input function makes of it, written again."""
-    named = f"({text})::{registry.format_type(oid, typmod)}"
+    """Convert a text of the publisher to the text form of another type, through that type's input function."""
+    value = f"({text})::{registry.format_type(oid, typmod)}"
     probe = as_text("x", oid)
     return (
-        f"({named})::pg_catalog.text"
+        f"({value})::pg_catalog.text"
         if probe == "x::pg_catalog.text"
-        else f"CASE WHEN ({named}) IS NOT NULL THEN pg_catalog.concat({named}) END"
+        else f"CASE WHEN ({value}) IS NOT NULL THEN pg_catalog.concat({value}) END"
     )

@@ -1,14 +1,14 @@
-"""How a table is compared: texts that are hashed, the queries that do it at the publisher, and what two digests differ in. No I/O.
+"""The comparison of a table: the texts that are hashed, the queries for the publisher, and the difference of two digests. No I/O.
 
-A row is the text forms of its published columns, so that no two rows have one text. A text that may hold anything stands behind its
-length; that of a number, a date, a time, a uuid or a bytea, which holds no comma and is never empty, before a comma:
+A row is the text forms of its published columns, combined so that no two rows have the same text. A text that may contain any character
+follows its length. The text of a number, a date, a time, a uuid or a bytea, which has no comma and is never empty, is followed by a comma:
 
     (7, NULL, 'a', NULL, 'b,')  →  7,,1:a:2:b,      (columns int, int, text, text, text)
 
-md5 of that is the row's hash. Which range the row lies in is said by its key: an integer by what is left of it behind a division by a
-prime, any other by the first hexadecimal digits of the md5 of its text. A range's digest is the number of its rows and the sum of 48 bits
-of their hashes: rows may be added in any order, on any number of machines, and no collation plays a part. Two ranges that differ have one
-digest once in 2^48. A table without a key is compared by the hashes of its rows alone, which are counted: there the key is the whole row.
+The row's hash is the md5 of that. Its key determines its range: for an integer, the remainder of a division by a prime; for any other key,
+the first hexadecimal digits of the md5 of its text. A range's digest is the number of its rows and the sum of 48 bits of their hashes. So
+rows may be added in any order, on any number of machines, and collations do not matter. Two different ranges have the same digest once in
+2^48. A table without a key is compared by the hashes of its rows alone, which are counted: the key is then the whole row.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from headgate.types import registry as t
 from headgate.walreceiver.connection import literal
 
 DIGITS = 12
-"""Of a row's hash, in the sum: 48 bits, of which 32,768 rows a range fit into 63."""
+"""Digits of a row's hash in the sum: 48 bits, of which the sum of 32,768 rows fits into 63 bits."""
 SHORT = 12
-"""Digits of a column's hash by which the columns that differ are found."""
+"""Digits of a column's hash, by which the columns that differ are found."""
 ARGUMENTS = 90
-"""PostgreSQL's functions take 100."""
+"""Limit of the arguments in a call. PostgreSQL's functions accept 100."""
 RANGE_ROWS = 1_000
-"""Rows that a range should have about."""
+"""The approximate number of rows that a range should have."""
 PRIMES = {1: 13, 2: 251, 3: 4_093, 4: 65_521}
-"""By the digits that name a range otherwise: keys that have a step in common are spread by a prime all the same."""
+"""The prime for each number of digits that would otherwise name a range. A prime also spreads keys with a common step."""
 BARE = frozenset(
     {
         *(t.BOOL, t.INT2, t.INT4, t.INT8, t.OID, t.FLOAT4, t.FLOAT8, t.NUMERIC, t.UUID, t.BYTEA),
@@ -54,11 +54,11 @@ Values = dict[str, tuple[str | None, ...]]
 
 @dataclass(frozen=True)
 class Compared:
-    """A table as it is compared: its columns, their text forms at the publisher (`theirs`) and here (`ours`), the places of the key's.
+    """A table to compare: its columns, their text forms at the publisher (`theirs`) and here (`ours`), the indexes of the key columns.
 
-    `source`: FROM and WHERE of the publisher's rows, `target`: FROM of those here. `key` is empty where nothing but the whole row names a
-    row. `kinds`: type and modifier here of the columns whose type is another at the publisher, else None. `bare`: whose text needs no
-    length; `integers`: which are integers on both sides.
+    `source`: FROM and WHERE of the publisher's rows; `target`: FROM of the rows here. `key` is empty if only the whole row identifies a
+    row. `kinds`: type and modifier here of the columns whose type differs at the publisher, else None. `bare`: columns whose text needs no
+    length. `integers`: columns that are integers on both sides.
     """
 
     schema: str
@@ -76,22 +76,22 @@ class Compared:
 
     @property
     def number(self) -> str | None:
-        """The column by whose number the ranges are told: the one of the key, where that is an integer."""
+        """Return the key column whose number determines the range, or None if the key is not a single integer."""
         return self.columns[self.key[0]] if len(self.key) == 1 and self.integers[self.key[0]] else None
 
     @property
     def ranges(self) -> int:
-        """How many ranges there are at most."""
+        """Return the maximum number of ranges."""
         return 16**self.digits if self.number is None else PRIMES[self.digits]
 
 
 def digits_for(rows: int) -> int:
-    """How many digits of the key's hash name a range of a table of so many rows."""
+    """Return how many digits of the key's hash name a range of a table with this many rows."""
     return max(1, min(4, (max(rows, 1) // RANGE_ROWS).bit_length() // 4 + 1))
 
 
 def joined(texts: Sequence[str], bare: Sequence[bool]) -> str:
-    """The expression of several texts in one (see the module).
+    """Return the expression that joins several texts into one (see the module).
 
     >>> joined(["a::text", "b::text"], [True, False])
     "concat(a::text, ',', length(b::text), ':', b::text)"
@@ -103,65 +103,65 @@ def joined(texts: Sequence[str], bare: Sequence[bool]) -> str:
 
 
 def marks(texts: Sequence[str]) -> str:
-    """The expression of a short hash of each text, with commas between; - for NULL."""
+    """Return the expression of a short hash of each text, separated by commas; - for NULL."""
     words = [f"coalesce(substr(md5({text}), 1, {SHORT}), '-')" for text in texts] or ["''"]
-    whole = [f"concat_ws(',', {', '.join(words[at : at + ARGUMENTS])})" for at in range(0, len(words), ARGUMENTS)]
-    return whole[0] if len(whole) == 1 else f"concat_ws(',', {', '.join(whole)})"
+    calls = [f"concat_ws(',', {', '.join(words[start : start + ARGUMENTS])})" for start in range(0, len(words), ARGUMENTS)]
+    return calls[0] if len(calls) == 1 else f"concat_ws(',', {', '.join(calls)})"
 
 
 def _call(function: str, words: Sequence[str]) -> str:
     while len(words) > ARGUMENTS:
-        words = [f"{function}({', '.join(words[at : at + ARGUMENTS])})" for at in range(0, len(words), ARGUMENTS)]
+        words = [f"{function}({', '.join(words[start : start + ARGUMENTS])})" for start in range(0, len(words), ARGUMENTS)]
     return f"{function}({', '.join(words)})"
 
 
 def of_key(table: Compared, texts: Sequence[str]) -> str:
-    """The text of the key of a row whose columns have these texts."""
-    places = table.key or range(len(texts))
-    return joined([texts[place] for place in places], [table.bare[place] for place in places])
+    """Return the text of the key of a row whose columns have these texts."""
+    indexes = table.key or range(len(texts))
+    return joined([texts[index] for index in indexes], [table.bare[index] for index in indexes])
 
 
 def of_row(table: Compared, texts: Sequence[str]) -> str:
-    """The hash of a row whose columns have these texts."""
+    """Return the hash of a row whose columns have these texts."""
     return f"md5({joined(texts, table.bare)})"
 
 
 def range_of(table: Compared, texts: Sequence[str]) -> str:
-    """Which range the row lies in: a number where `number` names a column, else a text."""
+    """Return the range of a row: a number if `number` names a column, otherwise a text."""
     if table.number is not None:
         return f"abs(mod({quote_ident(table.number)}, {PRIMES[table.digits]}))"
     return f"substr(md5({of_key(table, texts)}), 1, {table.digits})"
 
 
 def digests_query(table: Compared, without: Sequence[str]) -> str:
-    """The publisher's ranges: (range, rows, sum). `without`: hashes of the keys that are left out."""
+    """Return the query for the publisher's ranges: (range, rows, sum). `without`: hashes of the keys to exclude."""
     key = f", md5({of_key(table, table.theirs)}) AS k" if without else ""
     hashed = f"SELECT {range_of(table, table.theirs)} AS range, {of_row(table, table.theirs)} AS r{key} {table.source}"
-    left_out = f" WHERE NOT EXISTS (SELECT FROM unnest({_list(without)}) AS u(h) WHERE u.h = d.k)" if without else ""
+    exclusion = f" WHERE NOT EXISTS (SELECT FROM unnest({_list(without)}) AS u(h) WHERE u.h = d.k)" if without else ""
     number = f"('x' || substr(r, 1, {DIGITS}))::bit({DIGITS * 4})::bigint"
-    return f"SELECT range, count(*), sum({number}) FROM ({hashed}) AS d{left_out} GROUP BY 1"
+    return f"SELECT range, count(*), sum({number}) FROM ({hashed}) AS d{exclusion} GROUP BY 1"
 
 
 def rows_query(table: Compared, ranges: Sequence[str]) -> str:
-    """The publisher's rows of some ranges: (key, columns)."""
+    """Return the query for the publisher's rows of some ranges: (key, columns)."""
     words = f"{of_key(table, table.theirs)} AS k, {marks(table.theirs)} AS c, {range_of(table, table.theirs)} AS range"
     return f"SELECT k, c FROM (SELECT {words} {table.source}) AS d WHERE range = ANY ({_ranges(table, ranges)})"
 
 
 def values_query(table: Compared, ranges: Sequence[str], hashes: Sequence[str]) -> str:
-    """The publisher's rows of which the ranges and the hashes of their keys are given: (key, values)."""
+    """Return the query for the publisher's rows in these ranges whose keys have these hashes: (key, values)."""
     words = f"{of_key(table, table.theirs)} AS k, {values_of(table.theirs)} AS v, {range_of(table, table.theirs)} AS range"
     only = f"range = ANY ({_ranges(table, ranges)}) AND md5(k) = ANY ({_list(hashes)})"
     return f"SELECT k, v FROM (SELECT {words} {table.source}) AS d WHERE {only}"
 
 
 def values_of(texts: Sequence[str]) -> str:
-    """The expression of a JSON array of texts."""
+    """Return the expression of a JSON array of texts."""
     return f"array_to_json(ARRAY[{', '.join(texts)}]::text[])::text"
 
 
 def copy_query(table: Compared, ranges: Sequence[str]) -> str:
-    """The publisher's rows of some ranges, all where they are all of them: hashes of key and row, and the columns as COPY sends them."""
+    """Return the query for the publisher's rows of some or all ranges: hashes of key and row, and the columns as COPY sends them."""
     columns = [f"md5({of_key(table, table.theirs)})", of_row(table, table.theirs), *map(quote_ident, table.columns)]
     only = "" if len(ranges) == table.ranges else f" WHERE {range_of(table, table.theirs)} = ANY ({_ranges(table, ranges)})"
     return f"SELECT {', '.join(columns)} FROM (SELECT * {table.source}) AS d{only}"
@@ -176,23 +176,23 @@ def _list(texts: Sequence[str]) -> str:
 
 
 def hashes_of(keys: Sequence[str]) -> list[str]:
-    """The hashes of the texts of keys, as both sides compute them."""
+    """Return the hashes of the texts of keys, as both sides compute them."""
     return [hashlib.md5(key.encode(), usedforsecurity=False).hexdigest() for key in keys]
 
 
 def differing(theirs: pa.Table, ours: pa.Table) -> list[str]:
-    """The ranges of two sets of digests that are not equal."""
+    """Return the ranges whose digests on the two sides differ."""
     both = theirs.join(ours, "range", join_type="full outer", left_suffix="_1", right_suffix="_2")
-    same = pc.and_(pc.equal(both["rows_1"], both["rows_2"]), pc.equal(both["sum_1"], both["sum_2"]))
-    return sorted(both.filter(pc.invert(pc.fill_null(same, False)))["range"].to_pylist())
+    is_equal = pc.and_(pc.equal(both["rows_1"], both["rows_2"]), pc.equal(both["sum_1"], both["sum_2"]))
+    return sorted(both.filter(pc.invert(pc.fill_null(is_equal, False)))["range"].to_pylist())
 
 
 @dataclass(frozen=True)
 class RowDifference:
-    """One row that is not the same: `what` is missing, extra or different (here); `columns` those that differ.
+    """One row that differs. `what`: missing, extra or different (here); `columns`: those that differ.
 
-    `text` is that of its key. `theirs`, `ours`: what both sides have, as a JSON object of texts; None where it is not
-    known or not asked for.
+    `text`: the text of its key. `theirs`, `ours`: the values of both sides, as a JSON object of texts; None if they are not known or not
+    requested.
     """
 
     what: str
@@ -203,7 +203,7 @@ class RowDifference:
     ours: str | None = None
 
     def with_values(self, table: Compared, theirs: Values, ours: Values) -> RowDifference:
-        """With the values of the columns that differ, or of all columns of a row that one side has."""
+        """Return the difference with the values of the columns that differ, or of all columns if only one side has the row."""
         sides = ((theirs, self.what != "extra"), (ours, self.what != "missing"))
         shown = [self._shown(table, values[self.text]) if has and self.text in values else None for values, has in sides]
         return replace(self, theirs=shown[0], ours=shown[1])
@@ -214,18 +214,20 @@ class RowDifference:
 
 
 def compared(table: Compared, theirs: pa.Table, ours: pa.Table) -> Iterator[RowDifference]:
-    """What two sets of rows (key, columns) differ in, by key; a column whose mark is * is not compared.
+    """Yield the differences of two sets of rows (key, columns), by key. A column whose mark is * is not compared.
 
     Rows of a table without a key are counted.
     """
-    one, other = _counted(theirs), _counted(ours)
-    both = one.join(other, ["key", "columns"] if not table.key else ["key"], join_type="full outer", left_suffix="_1", right_suffix="_2")
+    their_counts, our_counts = _counted(theirs), _counted(ours)
+    both = their_counts.join(
+        our_counts, ["key", "columns"] if not table.key else ["key"], join_type="full outer", left_suffix="_1", right_suffix="_2"
+    )
     if not table.key:
         both = both.append_column("columns_1", both["columns"]).append_column("columns_2", both["columns"])
     zero = pa.scalar(0, pa.int64())
-    there, here = pc.fill_null(both["n_1"], zero), pc.fill_null(both["n_2"], zero)
-    same = pc.and_(pc.equal(there, here), pc.fill_null(pc.equal(both["columns_1"], both["columns_2"]), False))
-    for row in both.filter(pc.invert(same)).sort_by("key").to_pylist():
+    their_count, our_count = pc.fill_null(both["n_1"], zero), pc.fill_null(both["n_2"], zero)
+    is_equal = pc.and_(pc.equal(their_count, our_count), pc.fill_null(pc.equal(both["columns_1"], both["columns_2"]), False))
+    for row in both.filter(pc.invert(is_equal)).sort_by("key").to_pylist():
         shown = key_shown(table, row["key"])
         missing = (row["n_1"] or 0) - (row["n_2"] or 0)
         if missing:
@@ -241,53 +243,53 @@ def _counted(rows: pa.Table) -> pa.Table:
 
 def _names(table: Compared, one: str, other: str) -> tuple[str, ...]:
     marks_of = one.split(","), other.split(",")
-    if {len(each) for each in marks_of} != {len(table.columns)}:
+    if {len(column_marks) for column_marks in marks_of} != {len(table.columns)}:
         raise _invalid()
     marked = zip(table.columns, *marks_of, strict=True)
-    return tuple(name for name, a, b in marked if a != b and "*" not in (a, b))
+    return tuple(name for name, their_mark, our_mark in marked if their_mark != our_mark and "*" not in (their_mark, our_mark))
 
 
 def key_shown(table: Compared, text: str) -> str:
-    """The key as PostgreSQL's errors show it; of a table without a key, its row. 08P01 for a text that is none.
+    """Return the key as PostgreSQL's errors show it, or the row if there is no key. Raise 08P01 for a malformed text.
 
     >>> key_shown(Compared("s", "t", ("a", "b"), (), (), (0, 1), "", "", (), (True, False), (True, False)), "7,1:x")
     '(a, b)=(7, x)'
     """
-    places = table.key or range(len(table.columns))
+    indexes = table.key or range(len(table.columns))
     shown = ["null" if value is None else value for value in _values(table, text)]
-    return f"({', '.join(table.columns[place] for place in places)})=({', '.join(shown)})"
+    return f"({', '.join(table.columns[index] for index in indexes)})=({', '.join(shown)})"
 
 
 def values_of_row(table: Compared, text: str) -> tuple[str | None, ...]:
-    """The texts of a row's columns, by the text of a key that is the whole row. 08P01 as `key_shown`."""
+    """Return the texts of a row's columns, from the text of a key that is the whole row. Raise 08P01 as `key_shown` does."""
     assert not table.key
     return tuple(_values(table, text))
 
 
 def values_of_json(table: Compared, text: str) -> tuple[str | None, ...]:
-    """The texts of a row's columns, by what `values_of` gives. 08P01 for what it does not."""
+    """Return the texts of a row's columns, from the output of `values_of`. Raise 08P01 if it is malformed."""
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except ValueError as error:
         raise _invalid() from error
-    if not isinstance(found, list) or len(found) != len(table.columns) or not all(isinstance(each, str | None) for each in found):
+    if not isinstance(values, list) or len(values) != len(table.columns) or not all(isinstance(value, str | None) for value in values):
         raise _invalid()
-    return tuple(found)
+    return tuple(values)
 
 
 def _values(table: Compared, text: str) -> list[str | None]:
-    """What was joined in the text of a key."""
-    values, at = [], 0
-    for place in table.key or range(len(table.columns)):
-        value, at = (_bare if table.bare[place] else _measured)(text, at)
+    """Return the values that are joined in the text of a key."""
+    values, offset = [], 0
+    for index in table.key or range(len(table.columns)):
+        value, offset = (_bare if table.bare[index] else _measured)(text, offset)
         values.append(value)
-    if at != len(text):
+    if offset != len(text):
         raise _invalid()
     return values
 
 
 def _bare(text: str, at: int) -> tuple[str | None, int]:
-    """The value that begins at a place and ends before a comma, and where the next begins."""
+    """Return the value from an offset up to a comma, and the offset of the next value."""
     comma = text.find(",", at)
     if comma < 0:
         raise _invalid()
@@ -295,7 +297,7 @@ def _bare(text: str, at: int) -> tuple[str | None, int]:
 
 
 def _measured(text: str, at: int) -> tuple[str | None, int]:
-    """The value whose length stands at a place, and where the next begins."""
+    """Return the value whose length is at an offset, and the offset of the next value."""
     colon = text.find(":", at)
     if colon < 0 or not (text[at:colon] or "0").isdecimal():
         raise _invalid()

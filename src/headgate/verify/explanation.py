@@ -1,16 +1,16 @@
-"""Why a row is here or not: what each publication makes of it at the publisher, and who touched it here last (headgate.explain_row).
+"""The reason why a row is here or not: how each publication treats it at the publisher, and its last change here (headgate.explain_row).
 
-Called by `server.function.explain_function`. A subscriber asks its publisher, any PostgreSQL or node, in SQL; a publisher asks its own
-tables in the same words. A filter is shown as a whole and by the terms that AND and OR put together, each with its value for the present
-row: so one sees which of them keeps the row out. Terms are computed by whoever has the row; one that raises is that one's error.
+Called by `server.function.explain_function`. A subscriber queries its publisher, any PostgreSQL or node, in SQL. A publisher runs the same
+queries on its own tables. A filter is shown as a whole and by the terms that AND and OR combine, each with its value for the present row,
+so that the user sees which of them excludes the row. The node that has the row computes the terms, and an error in one is its error.
 
-    publication  a row for each publication: whether the row is there, whether it is let through, filter, columns, actions
-    term         behind it a row for each term of its filter
+    publication  a row for each publication: whether the row exists, whether it passes, filter, columns, actions
+    term         after it, a row for each term of its filter
     here         on a subscriber: whether the row is here; the last entry of the log that changed it, with time and origin, or, in the
                  column `columns`, the reason why it is not known
 
-The last change is searched in the log backwards, in the key's columns only, over LOOKED entries at most. Cleaning removes entries that no
-slot needs, so it may not be found although the row is here.
+The last change is searched in the log backwards, reading only the key's columns, in at most LOOKED entries. Cleaning removes entries that
+no slot needs, so the change may not be found although the row is here.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from headgate.types.text import text
 from headgate.walreceiver.connection import literal
 
 LOOKED = 1_000
-"""Entries of the log that are looked at for the last one that touched a row."""
+"""Limit of the log entries that are searched for the last change of a row."""
 Cell = str | None
 Ask = Callable[[str, int], Sequence[Sequence[Cell]]]
-"""Runs a query of so many columns where the row is, and gives its cells as text."""
+"""A function that runs a query with a number of columns on the node that has the row. It returns the cells as text."""
 
 
 @dataclass(frozen=True)
 class MemberTable:
-    """A table in a publication: `columns` None for all; `filter` None for none. `listed`: whether it is in it."""
+    """A table in a publication. `columns`: None for all; `filter`: None for none. `listed`: whether the publication contains it."""
 
     publication: str
     publish: tuple[str, ...]
@@ -59,7 +59,7 @@ class MemberTable:
 
 @dataclass(frozen=True)
 class Explained:
-    """One line of the answer; see the module."""
+    """One row of the result (see the module)."""
 
     what: str
     publication: str | None = None
@@ -75,21 +75,21 @@ class Explained:
 
 
 def key_values(relation: Relation, key: str | None) -> dict[str, Cell]:
-    """The columns and values of a key given as a JSON object; 22023, 42703."""
+    """Return the columns and values of a key given as a JSON object. Raise 22023, or 42703 for an unknown column."""
     try:
-        given = json.loads(key or "")
+        values = json.loads(key or "")
     except json.JSONDecodeError as error:
         raise PostgresError("22023", "the key must be a JSON object of columns and values") from error
-    if not isinstance(given, dict) or not given:
+    if not isinstance(values, dict) or not values:
         raise PostgresError("22023", "the key must be a JSON object of columns and values", hint="""For example '{"id": 7}'.""")
-    for name in given:
+    for name in values:
         if relation.column(name) is None:
             raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
-    return {name: value if isinstance(value, str) or value is None else json.dumps(value) for name, value in given.items()}
+    return {name: value if isinstance(value, str) or value is None else json.dumps(value) for name, value in values.items()}
 
 
 def condition(values: Mapping[str, Cell]) -> str:
-    """The WHERE that names the row."""
+    """Return the WHERE condition for the row with these values."""
     terms = (
         f"{quote_ident(name)} IS NULL" if value is None else f"{quote_ident(name)} = {literal(value)}" for name, value in values.items()
     )
@@ -97,12 +97,12 @@ def condition(values: Mapping[str, Cell]) -> str:
 
 
 def terms(condition: str) -> list[str]:
-    """What AND and OR put together in a filter; nothing where it is a single term, or no condition that can be read."""
+    """Return the terms that AND and OR combine in a filter. Empty if it is a single term or cannot be parsed."""
     try:
         [statement] = parse(f"SELECT WHERE {condition}")
         where = statement.node.where_clause
-        return [_printed(each) for each in _leaves(where)] if _joins(where) else []
-    except (PostgresError, ValueError, AttributeError, postgast.PgQueryError):  # a publisher says what it likes
+        return [_printed(leaf) for leaf in _leaves(where)] if _joins(where) else []
+    except (PostgresError, ValueError, AttributeError, postgast.PgQueryError):  # a publisher may send any text
         return []
 
 
@@ -114,8 +114,8 @@ def _leaves(node: pb.Node) -> Iterator[pb.Node]:
     if not _joins(node):
         yield node
         return
-    for each in node.bool_expr.args:
-        yield from _leaves(each)
+    for argument in node.bool_expr.args:
+        yield from _leaves(argument)
 
 
 def _printed(node: ParseNode) -> str:
@@ -125,8 +125,8 @@ def _printed(node: ParseNode) -> str:
 
 
 def publications_query(names: Sequence[str], schema: str, name: str, *, knows_filters: bool) -> str:
-    """What a publisher is asked of its publications: name, four flags, whether the table is listed, columns, filter."""
-    listed = ", ".join(literal(each) for each in names)
+    """Return the query for the publications of a publisher: name, four flags, whether the table is listed, columns, filter."""
+    listed = ", ".join(literal(publication) for publication in names)
     lists = "t.attnames::pg_catalog.text, t.rowfilter" if knows_filters else "NULL::pg_catalog.text, NULL::pg_catalog.text"
     return (
         f"SELECT p.pubname, p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, t.pubname IS NOT NULL, {lists}"
@@ -136,23 +136,23 @@ def publications_query(names: Sequence[str], schema: str, name: str, *, knows_fi
 
 
 def explained(ask: Ask, relation: tuple[str, str], where: str, publications: Sequence[MemberTable]) -> Iterator[Explained]:
-    """The lines of the publications: schema and name of the table, and the condition that names the row."""
-    filters = {each.filter: terms(each.filter) for each in publications if each.filter is not None}
-    asked = list(dict.fromkeys(term for whole, parts in filters.items() for term in (whole, *parts)))
-    computed = "".join(f", ({term})::pg_catalog.text" for term in asked)
-    found = ask(f"SELECT 1::pg_catalog.text{computed} FROM {qualified(*relation)} WHERE {where} LIMIT 2", len(asked) + 1)
-    if len(found) > 1:
+    """Yield the rows of the publications. `relation`: schema and name of the table; `where`: the condition that identifies the row."""
+    filters = {member.filter: terms(member.filter) for member in publications if member.filter is not None}
+    expressions = list(dict.fromkeys(term for whole, parts in filters.items() for term in (whole, *parts)))
+    computed = "".join(f", ({term})::pg_catalog.text" for term in expressions)
+    matching = ask(f"SELECT 1::pg_catalog.text{computed} FROM {qualified(*relation)} WHERE {where} LIMIT 2", len(expressions) + 1)
+    if len(matching) > 1:
         raise PostgresError("21000", "the key names more than one row", hint="Name the columns of a unique key.")
-    value = dict(zip(asked, found[0][1:], strict=True)) if found else {}
-    for each in publications:
-        passes = bool(found) and each.listed and (each.filter is None or _true(value[each.filter]) is True)
-        columns = "all" if each.columns is None else ", ".join(each.columns)
+    value = dict(zip(expressions, matching[0][1:], strict=True)) if matching else {}
+    for member in publications:
+        passes = bool(matching) and member.listed and (member.filter is None or _true(value[member.filter]) is True)
+        columns = "all" if member.columns is None else ", ".join(member.columns)
         yield Explained(
-            "publication", each.publication, bool(found), passes, each.filter,
-            columns if each.listed else "the table is not in the publication", ", ".join(each.publish),
+            "publication", member.publication, bool(matching), passes, member.filter,
+            columns if member.listed else "the table is not in the publication", ", ".join(member.publish),
         )  # fmt: skip
-        for term in () if each.filter is None else filters[each.filter]:
-            yield Explained("term", each.publication, passes=_true(value.get(term)), filter=term)
+        for term in () if member.filter is None else filters[member.filter]:
+            yield Explained("term", member.publication, passes=_true(value.get(term)), filter=term)
 
 
 def _true(cell: Cell) -> bool | None:
@@ -164,10 +164,10 @@ def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, 
     """Return the newest entry that changed the row with these values, or the reason why none is known. `check` may raise."""
     by_oid = {leaf.oid: leaf for leaf in leaves}
     database = leaves[0].database if leaves else 0
-    entries, looked = engine.log.of_relations(database, list(by_oid), LOOKED), 0
+    entries, count = engine.log.of_relations(database, list(by_oid), LOOKED), 0
     for entry in entries:
         check()
-        looked += 1
+        count += 1
         for write in reversed(entry.writes):
             leaf = by_oid.get(write.relation)
             if leaf is None:
@@ -179,7 +179,7 @@ def last_touch(engine: Engine, leaves: Sequence[Relation], values: Mapping[str, 
                 if error.sqlstate != "58P01":
                     raise
                 return "the files of earlier changes were removed, because they are older than file_retention"
-    if looked == LOOKED:
+    if count == LOOKED:
         return f"it is not among the last {LOOKED:,} entries of the log that wrote to the table"
     return "its entry of the log was removed, because no slot needs it"
 
@@ -195,14 +195,14 @@ def _holds(piece: pa.Table, columns: Sequence[Column], values: Mapping[str, Cell
 
 
 def _any(rows: pa.StructArray, columns: Sequence[Column], values: Mapping[str, Cell]) -> bool:
-    found = np.asarray(pc.is_valid(rows))
+    matches = np.asarray(pc.is_valid(rows))
     for column in columns:
         stored, value = buffers.field(rows, column.name), values[column.name]
         if value is None:
-            found = found & np.asarray(pc.is_null(stored))
+            matches = matches & np.asarray(pc.is_null(stored))
             continue
         kind = column.type_oid if column.type_oid == BPCHAR else 0
-        wanted = text.read_text(pa.array([value]), column.type_oid, column.typmod)
-        same = pc.equal(canonical_array(stored, kind), canonical_array(wanted, kind)[0])
-        found = found & np.asarray(pc.fill_null(same, False))
-    return bool(found.any())
+        stored_value = text.read_text(pa.array([value]), column.type_oid, column.typmod)
+        is_equal = pc.equal(canonical_array(stored, kind), canonical_array(stored_value, kind)[0])
+        matches = matches & np.asarray(pc.fill_null(is_equal, False))
+    return bool(matches.any())

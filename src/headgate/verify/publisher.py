@@ -1,12 +1,12 @@
-"""The publisher at one position of its log: a slot of this connection alone, a session under its snapshot, and what comes behind it.
+"""The publisher at one position of its log: a temporary slot, a session under its snapshot, and the later changes.
 
-    opened      the temporary slot is made at `lsn`, the reader has imported its snapshot: both read the same rows as often as they like
-    streaming   `changes` has started the slot's stream up to a position, once; the reader goes on
+    opened      the temporary slot is created at `lsn`, the reader has imported its snapshot: repeated reads return the same rows
+    streaming   `changes` has started the slot's stream up to a position, once; the reader continues
     closed      the publisher drops slot and snapshot with the connections
 
-The snapshot is held for `most` seconds at most: the publisher itself ends a reader that asks, or waits, for longer. Called by
-`verification`. The reader's transaction is READ ONLY. The stream takes no streamed and no prepared transactions: what is not
-committed at the publisher is of no interest.
+The snapshot is held for at most `most` seconds: timeouts at the publisher end a reader that runs a query, or is idle, for longer. Called by
+`verification`. The reader's transaction is READ ONLY. The stream requests neither streamed nor prepared transactions, because transactions
+that are not committed at the publisher are not compared.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from headgate.walreceiver.waker import Waker
 
 BEGIN = "BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT {}"
 PIECE = 8 << 20
-"""Bytes of the stream that are decoded at a time."""
+"""Number of bytes of the stream that are decoded at a time."""
 
 
 def taken(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    """An answer of the publisher; 08P01 where it is not what was asked for: it may say anything."""
+    """Convert a result of the publisher to a table. Raise 08P01 if it is not as requested: a publisher may send anything."""
     try:
-        columns = [pa.array([row[place] for row in rows], pa.string()).cast(field.type) for place, field in enumerate(schema)]
+        columns = [pa.array([row[index] for row in rows], pa.string()).cast(field.type) for index, field in enumerate(schema)]
     except pa.ArrowInvalid as error:
         raise PostgresError("08P01", "invalid response from publisher") from error
     if any(column.null_count for column in columns):
@@ -49,14 +49,14 @@ def taken(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 
 
 class Publisher:
-    """See the module; a context."""
+    """The connections to the publisher, as a context (see the module)."""
 
     def __init__(self, subscription: Subscription, name: str, folder: Path, limits: Callable[[], Limits], most: float = 0) -> None:
-        """`name` is that of the slot; `folder` takes what the stream brings; `most`: seconds that the snapshot may be held, 0 for any."""
+        """`name`: the slot's name; `folder`: for the received stream; `most`: seconds that the snapshot may be held, 0 for no limit."""
         self._subscription, self._name, self._folder, self._limits = subscription, name, folder, limits
         self.waker = Waker()
         self._stream_waker = Waker()
-        """The stream's own: its receiver ends by it, and the reader goes on."""
+        """The stream's own waker: it stops the receiver, while the reader continues."""
         self._control: PublisherConnection | None = None
         self._reader: PublisherConnection | None = None
         self.lsn = Lsn(0)
@@ -71,61 +71,63 @@ class Publisher:
             self._opened = time.monotonic()
             self._reader.query(BEGIN.format(literal(created.snapshot or "")))
             self._limit()
-            self._control.identify_system()  # the next command after the slot's lets go the snapshot, which the reader has now
+            self._control.identify_system()  # the next command after CREATE_REPLICATION_SLOT drops the snapshot, now imported by the reader
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (self._reader, self._control):
-            if each is not None:
-                each.close()
+        for connection in (self._reader, self._control):
+            if connection is not None:
+                connection.close()
         self.waker.close()
         self._stream_waker.close()
 
     def stop(self) -> None:
-        """Ends all waits, from another thread."""
+        """End all waits. Called from another thread."""
         self.waker.stop()
         self._stream_waker.stop()
 
     @property
     def reader(self) -> PublisherConnection:
-        """The session that reads at `lsn`."""
+        """Return the session that reads at `lsn`."""
         assert self._reader is not None
         return self._reader
 
     def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
-        """The ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
+        """Return the ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
         return taken(self._asked(digests_query(table, without), len(DIGESTS)), DIGESTS)
 
     def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
-        """The rows of some ranges (`digest.ROWS`)."""
+        """Return the rows of some ranges (`digest.ROWS`)."""
         return taken(self._asked(rows_query(table, ranges), len(ROWS)), ROWS)
 
     def values(self, table: Compared, ranges: Sequence[str], hashes: Sequence[str]) -> pa.Table:
-        """The rows of some ranges whose keys have these hashes (`digest.VALUES`)."""
+        """Return the rows of some ranges whose keys have these hashes (`digest.VALUES`)."""
         return taken(self._asked(values_query(table, ranges, hashes), len(VALUES)), VALUES)
 
     def _asked(self, query: str, fields: int) -> list[Row]:
-        """An answer of the reader, which the publisher ends where the snapshot has been held for too long, whatever is waited for here."""
+        """Run a query on the reader, which the publisher cancels if the snapshot is held for too long."""
         self._limit()
         return self.reader.query(query, fields)
 
     def _limit(self) -> None:
-        """Has the publisher end the reader when the snapshot has been held for as long as it may."""
+        """Set timeouts at the publisher for the rest of the time that the snapshot may be held."""
         if self._most:
-            left = max(1, math.ceil((self._opened + self._most - time.monotonic()) * 1000))
-            self.reader.query(f"SET LOCAL statement_timeout = {left}; SET LOCAL idle_in_transaction_session_timeout = {left}")
+            milliseconds = max(1, math.ceil((self._opened + self._most - time.monotonic()) * 1000))
+            self.reader.query(
+                f"SET LOCAL statement_timeout = {milliseconds}; SET LOCAL idle_in_transaction_session_timeout = {milliseconds}"
+            )
 
     def has_expired(self) -> bool:
-        """Whether the snapshot has been held for as long as it may."""
+        """Whether the snapshot has been held for its time limit."""
         return self._most > 0 and time.monotonic() - self._opened >= self._most
 
     def changes(self, until: Lsn, check: Callable[[], None]) -> Iterator[decode.DecodedFrames]:
-        """What is committed behind `lsn` and ends at or before `until`, a run of transactions after the other; the last may go further.
+        """Yield the transactions committed after `lsn` that end at or before `until`, in runs. The last run may go further.
 
-        `check` raises to end the wait. Raises what the receiver does.
+        `check` raises to end the wait. Raises as the receiver does.
         """
         connection, subscription = self._control, self._subscription
         assert connection is not None
@@ -133,18 +135,18 @@ class Publisher:
         options = {"origin": "none"} if only_local and connection.server_version >= 160000 else {}
         connection.start_streaming(self._name, self.lsn, subscription.publications, options)
         spool, progress = Spool(self._folder), StreamProgress(self.lsn)
-        whole = Reassembly(spool, only_local=True) if only_local else None
-        receiver = Receiver(connection, spool, progress, self._stream_waker, self._limits, reassembly=whole)
+        reassembly = Reassembly(spool, only_local=True) if only_local else None
+        receiver = Receiver(connection, spool, progress, self._stream_waker, self._limits, reassembly=reassembly)
         receiver.start(f"{self._name} receiver")
-        known: dict[int, object] = {}
+        relations: dict[int, object] = {}
         try:
             while progress.flushed < until:
                 check()
                 segment = spool.take(0.1, PIECE)
                 if segment is None:
                     continue
-                decoded = decode.decode(*segment.read(), relations=known, first_seq=segment.first_seq)  # type: ignore[arg-type]
-                known.update(decoded.relations)
+                decoded = decode.decode(*segment.read(), relations=relations, first_seq=segment.first_seq)  # type: ignore[arg-type]
+                relations.update(decoded.relations)
                 yield decoded
                 progress.applied(segment.end)
                 spool.release(segment)

@@ -1,7 +1,7 @@
-"""The tables of a node as one of its transactions sees them: digests and rows as `digest` has them, computed on Spark.
+"""The tables of a node as one of its transactions sees them: digests and rows in the form of `digest`, computed on Spark.
 
-Called by `verification`. The texts are those of the same expressions that the publisher computes, with the rights of the subscription's
-owner and in UTC; what is gathered here is a digest for each range, or the rows of a few ranges.
+Called by `verification`. The texts come from the same expressions that the publisher computes, with the rights of the subscription's owner
+and in UTC. The driver collects one digest for each range, or the rows of a few ranges.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headgate.verify.digest import DIGESTS, DIGITS, ROWS, VALUES, Compared, mark
 
 
 class Stored:
-    """See the module."""
+    """The reader of the node's tables (see the module)."""
 
     def __init__(self, node: NodeParts, subscription: Subscription, transaction: Transaction) -> None:
         context = replace(owners_context(node, transaction.cursor, subscription), settings={"TimeZone": "UTC"})
@@ -33,33 +33,33 @@ class Stored:
         self._transaction = transaction
 
     def digests(self, table: Compared, without: Sequence[str]) -> pa.Table:
-        """The ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
+        """Return the ranges of a table (`digest.DIGESTS`), without the rows whose keys have these hashes."""
         key, row = self.hashes(table)
         frame = self.frame(table, [range_of(table, table.ours), row, *([key] if without else ())])
         if without:
             frame = frame.join(self._hashes(without), frame["c2"] == F.col("h"), "left_anti")
         number = F.conv(F.substring("c1", 1, DIGITS), 16, 10).cast("bigint")
-        found = frame.groupBy(F.col("c0").alias("range")).agg(F.count(F.lit(1)).alias("rows"), F.sum(number).alias("sum"))
-        return found.toArrow().cast(DIGESTS)
+        ranges = frame.groupBy(F.col("c0").alias("range")).agg(F.count(F.lit(1)).alias("rows"), F.sum(number).alias("sum"))
+        return ranges.toArrow().cast(DIGESTS)
 
     @staticmethod
     def hashes(table: Compared) -> list[str]:
-        """The expressions of the hashes of a row's key and of the row."""
+        """Return the expressions of the hashes of a row's key and of the row."""
         return [f"md5({of_key(table, table.ours)})", of_row(table, table.ours)]
 
     def rows(self, table: Compared, ranges: Sequence[str]) -> pa.Table:
-        """The rows of some ranges (`digest.ROWS`)."""
+        """Return the rows of some ranges (`digest.ROWS`)."""
         frame = self.frame(table, [of_key(table, table.ours), marks(table.ours), range_of(table, table.ours)])
         return self._gathered(frame.where(F.col("c2").cast("string").isin(list(ranges))).drop("c2"))
 
     def values(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
-        """The rows whose keys have these hashes (`digest.VALUES`)."""
+        """Return the values of the rows whose keys have these hashes (`digest.VALUES`)."""
         frame = self.frame(table, [of_key(table, table.ours), values_of(table.ours)])
-        found = frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi")
-        return found.toArrow().rename_columns(VALUES.names).cast(VALUES)
+        rows = frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi")
+        return rows.toArrow().rename_columns(VALUES.names).cast(VALUES)
 
     def rows_of(self, table: Compared, hashes: Sequence[str]) -> pa.Table:
-        """The rows whose keys have these hashes."""
+        """Return the rows whose keys have these hashes (`digest.ROWS`)."""
         frame = self.frame(table, [of_key(table, table.ours), marks(table.ours)])
         return self._gathered(frame.join(self._hashes(hashes), F.md5("c0") == F.col("h"), "left_semi"))
 
@@ -72,7 +72,7 @@ class Stored:
         return F.broadcast(local_frame(spark, pa.table({"h": pa.array(hashes, pa.string())})))
 
     def frame(self, table: Compared, expressions: Sequence[str]) -> DataFrame:
-        """The expressions over the table's rows: columns c0, c1…."""
+        """Return the expressions over the table's rows: columns c0, c1…."""
         [statement] = parse(f"SELECT {', '.join(expressions)} {table.target}")
         plan = Planner(self._session, self._transaction).select(statement.node, None)
-        return plan.frame.select(*[col(each.key).alias(f"c{place}") for place, each in enumerate(plan.columns)])
+        return plan.frame.select(*[col(column.key).alias(f"c{index}") for index, column in enumerate(plan.columns)])

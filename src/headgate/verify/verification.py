@@ -1,14 +1,14 @@
-"""One comparison of a subscription's tables with the publisher's, from the slot to the last row that differs.
+"""One comparison of a subscription's tables with the publisher's, from the creation of the slot to the last row that differs.
 
-    described    what is compared: the tables in state r that the publications have, their columns, filters and keys
-    reached      the worker has applied everything up to the slot's position L; a transaction is begun, which sees the publisher at M
-    followed     the stream from L to M has told which rows changed
-    compared     range by range; rows of the ranges that differ; the changed rows by themselves
+    described    the tables in state r that the publications contain, with their columns, filters and keys
+    reached      the worker has applied everything up to the slot's position L; a transaction was begun that sees the publisher at M
+    followed     the stream from L to M has listed the rows that changed
+    compared     range by range; then the rows of the ranges that differ; the changed rows separately
 
-A table of which the stream cannot tell what changed (it was truncated, it has no key), and one that is being copied, is compared again
-from a later position, ROUNDS times in all; then it is reported as skipped. Tables that are left when the publisher's snapshot has been held
-for as long as it may (`most`) are compared under another; one that takes longer on its own is skipped. Called by
-`server.function.verify_function`, in the session's thread.
+A table is compared again from a later position if the stream cannot list its changes (it was truncated, or has no key), or if it is being
+copied. After ROUNDS rounds it is reported as skipped. If the publisher's snapshot has been held for its limit (`most`), the remaining
+tables are compared under another one; a table that takes longer than the limit is skipped. Called by `server.function.verify_function`, in
+the session's thread.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from headgate.walreceiver.remote import fetch_relation, published_tables
 
 ROUNDS = 3
 SHOWN = 1_000
-"""Rows that are told of a table; all are counted."""
+"""Limit of the rows that are reported for a table. All are counted."""
 FETCHED = 50_000
-"""Rows that are fetched from either side at a time."""
+"""Limit of the rows that are fetched from either side at a time."""
 PAUSE = 0.05
 
 TOO_LONG = 'it takes longer than "verify_snapshot_timeout"'
 _ROUNDS = itertools.count(1)
-"""Numbers of the rounds of all verifications, which their slots have."""
+"""Numbers of the rounds of all verifications, which are part of their slots' names."""
 
 
 class _Left(enum.Enum):
-    """What a round has left to another: nothing; tables that changed, or are copied; those behind the end of its time."""
+    """The tables that a round leaves to another: none; those that changed or are being copied; those after the end of its time limit."""
 
     NOTHING = enum.auto()
     CHANGED = enum.auto()
@@ -66,9 +66,9 @@ class _Left(enum.Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of one table: `result` is equal, different or skipped; `rows`, `ranges` were compared.
+    """The result for one table: `result` is equal, different or skipped. `rows`, `ranges`: how many were compared.
 
-    `differences`: the first ones, of `count`.
+    `differences`: the first of the `count` differences.
     """
 
     schema: str
@@ -84,11 +84,11 @@ class Verdict:
 
 @dataclass
 class Verification:
-    """See the module.
+    """One comparison (see the module).
 
-    `applied`: how far the subscription's worker has applied, None while there is none; `computing`: Spark's work for the session inside a
-    transaction; `check` raises to end it all; `most`: seconds that one snapshot may be held, 0 for any; `with_values`: what both sides have
-    of the rows that differ is told.
+    `applied`: returns how far the subscription's worker has applied, None if it is not running. `computing`: a context for the session's
+    Spark work in a transaction. `check` raises to end the comparison. `most`: seconds that one snapshot may be held, 0 for no limit.
+    `with_values`: report the values on both sides of the rows that differ.
     """
 
     node: NodeParts
@@ -102,66 +102,68 @@ class Verification:
     most: float = 0
     with_values: bool = False
     progress: Callable[[str], None] = lambda _: None
-    """Is told which table is compared next."""
+    """Called with a description of the table that is compared next."""
     _done: dict[tuple[str, str], Verdict] = field(default_factory=dict)
 
     def run(self, opening: Callable[[Publisher], None]) -> Iterator[Verdict]:
-        """The verdicts, table by table; `opening` is given each publisher before it is opened (its `stop` ends its waits)."""
+        """Yield the verdicts, table by table. `opening` is called with each publisher before it is opened (its `stop` ends its waits)."""
         rounds = 0
         while rounds < ROUNDS:
             folder = self.node.data_dir / "pg_replication" / self.name
-            # a name of its own: the publisher drops the slot of the round before when it notices that its connection has gone
+            # its own name: the publisher drops the slot of the previous round only when it notices the closed connection
             publisher = Publisher(self.subscription, f"{self.name}_{next(_ROUNDS)}", folder, self.limits, self.most)
             opening(publisher)
             with publisher:
                 try:
-                    left = yield from self._round(publisher, last=rounds == ROUNDS - 1)
+                    remaining = yield from self._round(publisher, last=rounds == ROUNDS - 1)
                 except PostgresError as error:
                     self.check()
-                    if publisher.has_expired():  # before anything was compared
+                    if publisher.has_expired():  # before any table was compared
                         raise PostgresError("57014", 'canceling comparison due to "verify_snapshot_timeout"') from error
                     raise
-            if left is _Left.NOTHING:
+            if remaining is _Left.NOTHING:
                 return
-            rounds += left is _Left.CHANGED
+            rounds += remaining is _Left.CHANGED
 
     def _round(self, publisher: Publisher, *, last: bool) -> Generator[Verdict, None, _Left]:
-        """Compares what has no verdict yet; what is left."""
+        """Compare the tables without a verdict. Return which ones remain."""
         self._wait(publisher.lsn)
         engine = self.node.engine
         transaction = engine.begin(self.subscription.database)
         try:
-            with engine.commit_lock:  # nothing is committed between the rows' snapshot and the catalog's, which has the origin's progress
+            with engine.commit_lock:  # no commit between the snapshots of the rows and of the catalog, which has the origin's progress
                 transaction.isolate(None, serializable=False)
-                known = origins.progress(transaction.cursor, f"pg_{self.subscription.oid}")
-            wanted = [local for local in self._published(publisher, transaction) if (local.schema, local.name) not in self._done]
+                progress = origins.progress(transaction.cursor, f"pg_{self.subscription.oid}")
+            pending = [local for local in self._published(publisher, transaction) if (local.schema, local.name) not in self._done]
             ready = {
-                each.relation for each in subscriptions.tables(transaction.cursor, self.subscription.oid) if each.state == SyncState.READY
+                table_state.relation
+                for table_state in subscriptions.tables(transaction.cursor, self.subscription.oid)
+                if table_state.state == SyncState.READY
             }
-            tables = [self._described(publisher, transaction, local) for local in wanted if local.oid in ready]
+            tables = [self._described(publisher, transaction, local) for local in pending if local.oid in ready]
             changes = {(table.schema, table.name): Changed(table, with_values=self.with_values) for table in tables}
-            if known is not None and known.remote_lsn > publisher.lsn:
-                for decoded in publisher.changes(known.remote_lsn, self.check):
-                    for each in changes.values():
-                        each.add(decoded, int(known.remote_lsn))
+            if progress is not None and progress.remote_lsn > publisher.lsn:
+                for decoded in publisher.changes(progress.remote_lsn, self.check):
+                    for changed in changes.values():
+                        changed.add(decoded, int(progress.remote_lsn))
             stored = Stored(self.node, self.subscription, transaction)
-            copied = [local for local in wanted if local.oid not in ready]  # what they hold is not of this position
+            copied = [local for local in pending if local.oid not in ready]  # their content does not belong to this position
             if last:
-                again = subscription_resync.taken(transaction.cursor, self.subscription.oid)
+                resyncs = subscription_resync.taken(transaction.cursor, self.subscription.oid)
                 for local in copied:
-                    reason = "it is being reconciled" if again.get(local.oid) is Method.DIFFERENCE else "it is being copied"
+                    reason = "it is being reconciled" if resyncs.get(local.oid) is Method.DIFFERENCE else "it is being copied"
                     yield self._said(Verdict(local.schema, local.name, "skipped", reason=reason))
             for table in tables:
                 if changes[table.schema, table.name].whole and last:
                     yield self._said(Verdict(table.schema, table.name, "skipped", reason="it changed while it was compared"))
             followed = [table for table in tables if not changes[table.schema, table.name].whole]
-            for place, table in enumerate(followed):
-                self.progress(f'comparing table {place + 1} of {len(followed)}: "{table.schema}.{table.name}"')
-                found = self._compared_in_time(table, publisher, stored, changes[table.schema, table.name], transaction)
-                if found is None and place:
+            for index, table in enumerate(followed):
+                self.progress(f'comparing table {index + 1} of {len(followed)}: "{table.schema}.{table.name}"')
+                verdict = self._compared_in_time(table, publisher, stored, changes[table.schema, table.name], transaction)
+                if verdict is None and index:
                     return _Left.BEHIND
-                yield self._said(found or Verdict(table.schema, table.name, "skipped", reason=TOO_LONG))
-                if found is None:
+                yield self._said(verdict or Verdict(table.schema, table.name, "skipped", reason=TOO_LONG))
+                if verdict is None:
                     return _Left.BEHIND
             return _Left.CHANGED if not last and (copied or len(followed) < len(tables)) else _Left.NOTHING
         finally:
@@ -174,7 +176,7 @@ class Verification:
     def _compared_in_time(
         self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, transaction: Transaction
     ) -> Verdict | None:
-        """None where the publisher's snapshot would have to be held for longer than it may."""
+        """Compare a table. Return None if the publisher's snapshot would have to be held longer than its limit."""
         if publisher.has_expired():
             return None
         try:
@@ -186,18 +188,18 @@ class Verification:
             return None
 
     def _wait(self, position: Lsn) -> None:
-        """Until everything that the publisher committed before the position is visible here."""
+        """Wait until everything that the publisher committed before the position is visible here."""
         while (applied := self.applied()) is None or applied < position:
             self.check()
             time.sleep(PAUSE)
 
     # ---- what is compared ------------------------------------------------------------------------------------
     def _published(self, publisher: Publisher, transaction: Transaction) -> Iterator[Relation]:
-        """The tables that are published and part of the subscription, in whatever state."""
+        """Yield the tables that are published and part of the subscription, in any state."""
         cursor, subscription = transaction.cursor, self.subscription
-        states = {each.relation for each in subscriptions.tables(cursor, subscription.oid)}
-        for each in published_tables(publisher.reader, subscription.publications):
-            local = relations.lookup(cursor, subscription.database, each.schema, each.name)
+        states = {table_state.relation for table_state in subscriptions.tables(cursor, subscription.oid)}
+        for published in published_tables(publisher.reader, subscription.publications):
+            local = relations.lookup(cursor, subscription.database, published.schema, published.name)
             if local is not None and local.oid in states and (self.only is None or local.oid == self.only.oid):
                 yield local
 
@@ -210,23 +212,23 @@ class Verification:
         began = time.monotonic()
         hashes = changed.hashes()
         with ThreadPoolExecutor(1, "verify") as pool, self.computing(transaction):
-            asked = pool.submit(publisher.digests, table, hashes)
+            future = pool.submit(publisher.digests, table, hashes)
             try:
                 ours = stored.digests(table, hashes)
             except BaseException:
                 publisher.stop()
                 raise
-            theirs = asked.result()
+            theirs = future.result()
             ranges = differing(theirs, ours)
-            found = self._differences(table, publisher, stored, changed, ranges, _rows(theirs))
-            first = tuple(islice(found, SHOWN))
-            count = len(first) + sum(1 for _ in found)
+            differences = self._differences(table, publisher, stored, changed, ranges, _rows(theirs))
+            first = tuple(islice(differences, SHOWN))
+            count = len(first) + sum(1 for _ in differences)
             if self.with_values and first:
                 first = self._with_values(table, publisher, stored, changed, ranges, first)
         rows = max(_rows(theirs), _rows(ours)) + len(hashes)
         result = "different" if count else "equal"
-        took = time.monotonic() - began
-        return Verdict(table.schema, table.name, result, rows, took, first, count, ranges=max(theirs.num_rows, ours.num_rows))
+        seconds = time.monotonic() - began
+        return Verdict(table.schema, table.name, result, rows, seconds, first, count, ranges=max(theirs.num_rows, ours.num_rows))
 
     def _with_values(
         self,
@@ -237,28 +239,30 @@ class Verification:
         ranges: Sequence[str],
         found: Sequence[RowDifference],
     ) -> tuple[RowDifference, ...]:
-        """The differences with what both sides have; of a row that the stream has changed what that has said."""
-        keys = [each.text for each in found]
+        """Return the differences with the values of both sides. For a row that the stream has changed, the stream has the values."""
+        keys = [difference.text for difference in found]
         if not table.key:
-            whole = {key: values_of_row(table, key) for key in keys}
-            return tuple(each.with_values(table, whole, whole) for each in found)
+            values = {key: values_of_row(table, key) for key in keys}
+            return tuple(difference.with_values(table, values, values) for difference in found)
         hashes = hashes_of(keys)
         theirs, ours = _values(table, publisher.values(table, ranges, hashes)), _values(table, stored.values(table, hashes))
-        since = frozenset(changed.keys())
-        theirs = {key: values for key, values in theirs.items() if key not in since} | changed.values(keys)
-        return tuple(each.with_values(table, theirs, ours) for each in found)
+        changed_keys = frozenset(changed.keys())
+        theirs = {key: values for key, values in theirs.items() if key not in changed_keys} | changed.values(keys)
+        return tuple(difference.with_values(table, theirs, ours) for difference in found)
 
     def _differences(
         self, table: Compared, publisher: Publisher, stored: Stored, changed: Changed, ranges: list[str], rows: int
     ) -> Iterator[RowDifference]:
-        left_out = pa.array(changed.keys(), pa.string())
+        changed_keys = pa.array(changed.keys(), pa.string())
         at_a_time = max(1, FETCHED * table.ranges // max(rows, 1))
-        for place in range(0, len(ranges), at_a_time):
+        for start in range(0, len(ranges), at_a_time):
             self.check()
-            some = ranges[place : place + at_a_time]
-            theirs, ours = (side.rows(table, some) for side in (publisher, stored))
-            yield from compared(table, *(each.filter(pc.invert(pc.is_in(each["key"], left_out))) for each in (theirs, ours)))
-        if len(left_out):
+            batch = ranges[start : start + at_a_time]
+            theirs, ours = (side.rows(table, batch) for side in (publisher, stored))
+            yield from compared(
+                table, *(side_rows.filter(pc.invert(pc.is_in(side_rows["key"], changed_keys))) for side_rows in (theirs, ours))
+            )
+        if len(changed_keys):
             yield from compared(table, changed.rows(), stored.rows_of(table, changed.hashes()))
 
 
