@@ -201,11 +201,11 @@ class Engine:
             database, _, name = file.name.partition("/")
             relation, _, name = name.partition("/")
             if database.isdigit() and relation.isdigit():
-                data, whole = sizes.get((int(database), int(relation)), (0, 0))
+                data, total = sizes.get((int(database), int(relation)), (0, 0))
                 logged = name.startswith("_delta_log/")
-                sizes[int(database), int(relation)] = data + (0 if logged else file.size), whole + file.size
-        for key, (data, whole) in sizes.items():
-            yield *key, data, whole
+                sizes[int(database), int(relation)] = data + (0 if logged else file.size), total + file.size
+        for key, (data, total) in sizes.items():
+            yield *key, data, total
 
     def table(self, key: Key) -> DeltaTable:
         """Return the Delta table of a relation."""

@@ -67,10 +67,10 @@ class LeafPlaces:
 
     def sources(self, files: pa.ChunkedArray | pa.Array) -> Places:
         """Return the number of the leaf that holds each row, from the URI of its file; NOWHERE for NULL (a new row)."""
-        whole = buffers.whole(files).dictionary_encode()
-        numbers = [self._number_of(uri) for uri in whole.dictionary.to_pylist()]
+        encoded = buffers.whole(files).dictionary_encode()
+        numbers = [self._number_of(uri) for uri in encoded.dictionary.to_pylist()]
         table = np.array([*numbers, NOWHERE], np.int32)
-        places: Places = table[np.asarray(pc.fill_null(whole.indices.cast(pa.int64()), len(numbers)))]
+        places: Places = table[np.asarray(pc.fill_null(encoded.indices.cast(pa.int64()), len(numbers)))]
         return places
 
     def _number_of(self, uri: str) -> int:
@@ -82,18 +82,18 @@ class LeafPlaces:
 
         A row that moves to another leaf is deleted from its own.
         """
-        new, here = buffers.whole(changed["new"]), self.sources(changed["file"])
-        there = np.full(len(here), NOWHERE, np.int32)
+        new, sources = buffers.whole(changed["new"]), self.sources(changed["file"])
+        targets = np.full(len(sources), NOWHERE, np.int32)
         if len(alive := np.flatnonzero(np.asarray(new.is_valid()))):
-            there[alive] = self.places(_rows(new.take(pa.array(alive))))
+            targets[alive] = self.places(_rows(new.take(pa.array(alive))))
         changes = []
-        for leaf, at in self.parts(here):
-            mine, number = changed.take(at), self.numbers[leaf.oid]
-            stays = pa.array(there[at.to_numpy()] == number)
-            new_rows = pc.if_else(stays, buffers.whole(mine["new"]), pa.scalar(None, new.type))
-            changes.append((number, mine.set_column(mine.column_names.index("new"), "new", new_rows)))
-        arriving = self.parts(np.where(there == here, NOWHERE, there))
-        return changes, [(self.numbers[leaf.oid], of_leaf(leaf, _rows(new.take(at)))) for leaf, at in arriving]
+        for leaf, indexes in self.parts(sources):
+            leaf_changes, number = changed.take(indexes), self.numbers[leaf.oid]
+            stays = pa.array(targets[indexes.to_numpy()] == number)
+            new_rows = pc.if_else(stays, buffers.whole(leaf_changes["new"]), pa.scalar(None, new.type))
+            changes.append((number, leaf_changes.set_column(leaf_changes.column_names.index("new"), "new", new_rows)))
+        arriving = self.parts(np.where(targets == sources, NOWHERE, targets))
+        return changes, [(self.numbers[leaf.oid], of_leaf(leaf, _rows(new.take(indexes)))) for leaf, indexes in arriving]
 
     def parts(self, places: Places) -> Iterator[tuple[Relation, pa.Array]]:
         """Yield each leaf that gets rows, with their indexes."""
@@ -145,9 +145,9 @@ class PartitionedTable(LeafPlaces):
     ) -> DataFrame:  # fmt: skip
         """Combine the rows of leaves, with the root's columns and `more`. The result is local if the tables are small together (`held`)."""
         spark, row = self.transaction.engine.spark, StructType([*columns(self.root).fields, *more])
-        whole = None if held is None else _together(leaves, held, row.fieldNames())
-        if whole is not None or not leaves:
-            return in_one_piece(spark, to_arrow_schema(row).empty_table() if whole is None else whole, row)
+        local_rows = None if held is None else _together(leaves, held, row.fieldNames())
+        if local_rows is not None or not leaves:
+            return in_one_piece(spark, to_arrow_schema(row).empty_table() if local_rows is None else local_rows, row)
         names = [F.col(quoted(name)) for name in row.fieldNames()]
         return functools.reduce(DataFrame.unionAll, [frame(leaf).select(*names) for leaf in leaves])
 
@@ -219,8 +219,8 @@ class PartitionedTable(LeafPlaces):
         `moves`: False if every new row stays in the leaf of the old one.
         """
         placed = changed.withColumn(FROM, self.source_column())
-        there = self.place_column("new.") if moves else F.col(FROM)
-        return placed.withColumn(TO, F.when(F.col("new").isNotNull(), there).otherwise(F.lit(NOWHERE)))
+        target = self.place_column("new.") if moves else F.col(FROM)
+        return placed.withColumn(TO, F.when(F.col("new").isNotNull(), target).otherwise(F.lit(NOWHERE)))
 
     def _rewrite_large(self, changed: DataFrame) -> int:
         with persisted(self.tagged(changed)) as held:

@@ -72,15 +72,15 @@ class Router:
         if (nowhere := chosen == NOWHERE).any():
             homeless.append(Homeless(int(indexes[np.argmax(nowhere)]), branch))
         for number, child in enumerate(branch.children):
-            mine = np.flatnonzero(chosen == number)
-            if not len(mine):
+            matching = np.flatnonzero(chosen == number)
+            if not len(matching):
                 continue
             part = (
                 rows
-                if len(mine) == len(indexes) or not child.relation.is_partitioned
-                else {name: values.take(pa.array(mine)) for name, values in rows.items()}
+                if len(matching) == len(indexes) or not child.relation.is_partitioned
+                else {name: values.take(pa.array(matching)) for name, values in rows.items()}
             )
-            self._descend(child, part, indexes[mine], numbers, homeless)
+            self._descend(child, part, indexes[matching], numbers, homeless)
 
     def refused(self, homeless: Homeless, rows: Mapping[str, pa.Array]) -> PostgresError:
         """Return 23514 for a row that has no partition."""

@@ -15,9 +15,10 @@ Example: file A has the rows 0 to 9, of which 2 and 5 are deleted. The new file 
 row 6 before the lock is acquired, B is committed with a deletion vector of row 4.
 
 What must hold: no commit waits while rows are read and written, except after `ATTEMPTS` in which writers were faster: then the lock is
-acquired first. Rows are read and written in pieces, so memory does not grow with the files. A failure is logged and harms no commit: the
-table keeps its files for longer. A transaction that reads as of its beginning (REPEATABLE READ) cannot change rows that have moved since,
-and would get 40001 although nobody has changed them: so a compaction waits for the end of those that are younger than `LONG_SECONDS`.
+acquired first. Rows are read and written in pieces, so memory does not grow with the files. A failure is logged and does not affect
+commits: the table keeps its files for longer. A transaction that reads as of its begin (REPEATABLE READ) cannot change rows that have moved
+since, and would get 40001 although no other transaction has changed them. So a compaction waits until no such transaction is younger than
+`LONG_SECONDS`.
 """
 
 from __future__ import annotations
@@ -292,8 +293,8 @@ def rewrite(table: DeltaTable, state: TableState, chosen: Sequence[Action]) -> R
     try:
         for is_small, run in itertools.groupby(chosen, _is_small):
             for group in [list(run)] if is_small else [[add] for add in run]:
-                made = _write_live(table, state, group)
-                added += [made if file_action.rows(add) else None for add in group]
+                new_file = _write_live(table, state, group)
+                added += [new_file if file_action.rows(add) else None for add in group]
                 starts += itertools.accumulate((file_action.rows(add) for add in group[:-1]), initial=0)
     except BaseException:
         data_location.forsake(table.path / add["path"] for add in added if add is not None)
@@ -302,7 +303,7 @@ def rewrite(table: DeltaTable, state: TableState, chosen: Sequence[Action]) -> R
 
 
 def _write_live(table: DeltaTable, state: TableState, group: Sequence[Action]) -> Action | None:
-    """Write the live rows of some files to one new file and return its `add` action; None if there is no live row."""
+    """Write the live rows of some files to one new file. Return its `add` action, or None if there are no live rows."""
     if not any(map(file_action.rows, group)):
         return None
     names = [state.physical.get(name, name) for name in state.schema.fieldNames()]
@@ -310,8 +311,8 @@ def _write_live(table: DeltaTable, state: TableState, group: Sequence[Action]) -
     for add in group:
         with parquet.opened(table.path / unquote(add["path"])) as file:
             schemas.append(file.schema_arrow.remove_metadata())
-    whole = pa.unify_schemas(schemas)
-    schema = pa.schema([whole.field(name) for name in names if name in whole.names])
+    unified = pa.unify_schemas(schemas)
+    schema = pa.schema([unified.field(name) for name in names if name in unified.names])
     added: Action = parquet.write_pieces(table.path, schema, _pieces(table, schema, group), {})["add"]
     return added
 

@@ -91,7 +91,7 @@ def create(path: DataPath, row: StructType, *, description: str | None = None, v
         "delta.enableChangeDataFeed": "true",
         "delta.checkpointInterval": str(2**31 - 1),  # `delta_checkpoint` writes them
         "delta.logRetentionDuration": "interval 30 days",
-        "delta.enableExpiredLogCleanup": "false",  # `clean` knows what slots need
+        "delta.enableExpiredLogCleanup": "false",  # Delta does not know which versions slots need; `cleaning` does
         "delta.deletedFileRetentionDuration": "interval 7 days",
     }
     fields = json.loads(row.json())["fields"]

@@ -56,6 +56,6 @@ def places(kept: DataFrame) -> tuple[Column, int]:
     rows[parts] = counts
     before = np.cumsum(rows) - rows
     number = F.monotonically_increasing_id()
-    offsets = F.split(F.lit(" ".join(map(str, before))), " ").cast("array<bigint>")  # folded to one constant, whatever its length
+    offsets = F.split(F.lit(" ".join(map(str, before))), " ").cast("array<bigint>")  # folded to one constant of any length
     offset = F.get(offsets, F.shiftright(number, _PART_BITS).cast("int"))
     return offset + number.bitwiseAND((1 << _PART_BITS) - 1), int(rows.sum())

@@ -37,7 +37,7 @@ def stop(context: SparkContext, thread: Any) -> bool:
     jvm: Any = context._jvm
     throwable = jvm.java.lang.Throwable()
     throwable.setStackTrace(thread.getStackTrace())
-    frames = str(jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(throwable))  # all frames at once: they do not stay
+    frames = str(jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(throwable))  # one call: the thread continues meanwhile
     if any(name in frames for name in _PLANNING) and not any(name in frames for name in _LET_BE):
         with contextlib.suppress(Exception):
             thread.stop()

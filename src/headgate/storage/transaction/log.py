@@ -437,19 +437,19 @@ class TransactionLog:
         Kept are the last entry, the highest xid, each table's newest version, and a PREPARE until its end has been removed.
         """
         keep = int(min(before, self._end - 1))
-        gone = (
+        removable = (
             "SELECT commit_lsn, end_lsn FROM hg.log_entry e WHERE end_lsn <= ? AND NOT (kind = 'prepare' AND NOT EXISTS (SELECT 1 FROM"
             " hg.log_entry f WHERE f.prepared = e.commit_lsn AND f.end_lsn <= ?))"
         )
 
         def delete(cursor: CatalogCursor) -> int:
-            count, last = cursor.execute(f"SELECT count(*), max(end_lsn) FROM ({gone})", [keep, keep]).fetchone()
+            count, last = cursor.execute(f"SELECT count(*), max(end_lsn) FROM ({removable})", [keep, keep]).fetchone()
             if count:
                 for name, value in (("xid", self._next_xid), (_TRIMMED, last)):
                     cursor.execute("DELETE FROM hg.counter WHERE name = ?", [name])
                     cursor.execute("INSERT INTO hg.counter VALUES (?, ?)", [name, value])
                 for table in ("log_write", "log_message", "log_entry"):
-                    cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN (SELECT commit_lsn FROM ({gone}))", [keep, keep])
+                    cursor.execute(f"DELETE FROM hg.{table} WHERE commit_lsn IN (SELECT commit_lsn FROM ({removable}))", [keep, keep])
             cursor.execute(
                 "DELETE FROM hg.table_version v WHERE lsn <= ? AND EXISTS (SELECT 1 FROM hg.table_version n"
                 " WHERE n.dbid = v.dbid AND n.relid = v.relid AND n.lsn > v.lsn AND n.lsn <= ?)",

@@ -52,8 +52,8 @@ class StagedTable:
     def growth(self) -> int:
         """Return by how many rows the table grows, from the statistics of the added and removed files."""
         before, after = self.base.files, self.state.files
-        gone = sum(rows(add) for path, add in before.items() if not same_file(add, after.get(path)))
-        return sum(rows(add) for path, add in after.items() if not same_file(add, before.get(path))) - gone
+        removed = sum(rows(add) for path, add in before.items() if not same_file(add, after.get(path)))
+        return sum(rows(add) for path, add in after.items() if not same_file(add, before.get(path))) - removed
 
     @property
     def is_altered(self) -> bool:

@@ -248,7 +248,7 @@ class Transaction(Uncommitted):
         pending = self._pending.of((relation.database, relation.oid))
         with self.looking_up():
             frame = self._table(relation).frame(self.state(relation), in_order=in_order)
-        frame = frame.select(*[F.col(quoted(c.name)) for c in relation.columns])
+        frame = frame.select(*[F.col(quoted(column.name)) for column in relation.columns])
         if not pending:
             return frame
         return frame.unionAll(local_frame(self.engine.spark, pa.concat_tables(pending), columns(relation)))
@@ -262,7 +262,7 @@ class Transaction(Uncommitted):
         if rows is None:
             return None
         pending = self._pending.of((relation.database, relation.oid))
-        return pa.concat_tables([rows.select([c.name for c in relation.columns]), *pending])
+        return pa.concat_tables([rows.select([column.name for column in relation.columns]), *pending])
 
     def shown(self, relation: Relation) -> tuple[TableState, list[pa.Table]]:
         """Return the table's state and its pending rows as this statement sees them, for callers that look up rows themselves."""
@@ -288,7 +288,7 @@ class Transaction(Uncommitted):
     def first_rows(self, relation: Relation, most: int) -> pa.Table:
         """Return at least `most` rows of a table with columns, or all rows if it has fewer: the first written, as far as order is kept."""
         state, pending = self.shown(relation)
-        rows = self._table(relation).first_rows(state, most).select([c.name for c in relation.columns])
+        rows = self._table(relation).first_rows(state, most).select([column.name for column in relation.columns])
         return rows if rows.num_rows >= most else pa.concat_tables([rows, *pending])
 
     def pieces(self, relation: Relation, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -307,13 +307,13 @@ class Transaction(Uncommitted):
         if (held := self.held_positions(relation, keeps_keys=keeps_keys)) is not None:
             return in_one_piece(self.engine.spark, held, StructType([*columns(relation).fields, *PLACE.fields]))
         frame = self._table(relation).frame(self.state(relation), positions=True, in_order=True)
-        return frame.select(*[F.col(quoted(c.name)) for c in relation.columns], FILE, ROW)
+        return frame.select(*[F.col(quoted(column.name)) for column in relation.columns], FILE, ROW)
 
     def held_positions(self, relation: Relation, *, keeps_keys: bool = False) -> pa.Table | None:
         """Acquire the table's write lock. Return a small table with its positions as an Arrow table, None if the table is large."""
         self._lock(relation, beside_claims=keeps_keys)
         rows = self._table(relation).held(self.state(relation), positions=True)
-        return None if rows is None else rows.select([*[c.name for c in relation.columns], FILE, ROW])
+        return None if rows is None else rows.select([*[column.name for column in relation.columns], FILE, ROW])
 
     # writing
 
@@ -336,7 +336,7 @@ class Transaction(Uncommitted):
         self._open.tables[key] = StagedTable.of(self._table(relation).state(0))
 
     def drop_table(self, relation: Relation) -> None:
-        """Drops the table of a relation when the transaction commits."""
+        """Drop the table of a relation when the transaction commits."""
         self._open.dropped.add(self._lock(relation, damaged=True))
 
     def alter_table(self, old: Relation, new: Relation) -> None:
@@ -374,10 +374,10 @@ class Transaction(Uncommitted):
         key = self._lock(old)
         self._record_history()
         table, before = self.engine.table(key), self._base(key)
-        values = [value.alias(c.name) if c.name == name else F.col(quoted(c.name)) for c in old.columns]
+        values = [value.alias(column.name) if column.name == name else F.col(quoted(column.name)) for column in old.columns]
         rows = table.frame(before).select(*values)
         self._stage(key, self._altered(key, old, new, name))
-        added = [{"add": {**a["add"], "dataChange": False}} for a in table.write(self._base(key), rows) if "add" in a]
+        added = [{"add": {**action["add"], "dataChange": False}} for action in table.write(self._base(key), rows) if "add" in action]
         removed = [file_action.removal(add, data_change=False) for add in before.files.values()]
         if removed or added:
             self._stage(key, removed + added)
@@ -418,11 +418,11 @@ class Transaction(Uncommitted):
 
     def add_later(self, relation: Relation, rows: pa.Table, check: Check) -> None:
         """Add rows whose keys are claimed. They are written when the lock is acquired (`pending`); `check` raises if a key exists."""
-        made = self.engine.log.end, self._subtransaction()
+        origin = self.engine.log.end, self._subtransaction()
         with self.looking_up():
             state = self.state(relation)
             array_column.to_file(rows, state.lists)  # this statement, not COMMIT, rejects values that files cannot hold
-            self._pending.add(PendingInsert(relation, rows, state, check, *made))
+            self._pending.add(PendingInsert(relation, rows, state, check, *origin))
 
     def data_path(self, relation: Relation) -> DataPath:
         """Return the folder of a relation's files, for callers that write them themselves and then call `add_files`."""
@@ -631,8 +631,8 @@ class Transaction(Uncommitted):
 
     def logged_writes(self) -> list[TableWrite]:
         """Return the writes that the log will name: all but those to tables that were created and dropped here."""
-        gone = self._open.created & self._open.dropped
-        return [write for write in self._open.writes if (self.database, write.relation) not in gone]
+        discarded = self._open.created & self._open.dropped
+        return [write for write in self._open.writes if (self.database, write.relation) not in discarded]
 
     @step(Step.SYNC)
     def _sync(self, intent: Intent) -> None:

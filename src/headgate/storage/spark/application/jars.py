@@ -148,9 +148,9 @@ def own_folder() -> Path:
 
 def _folders() -> list[Path]:
     """Return the folders to search. If HEADGATE_JARS is set, it is the only one."""
-    given = os.environ.get("HEADGATE_JARS")
-    if given:
-        return [Path(given)]
+    folder = os.environ.get("HEADGATE_JARS")
+    if folder:
+        return [Path(folder)]
     home = Path.home()
     return [Path(sys.prefix) / "share" / "headgate" / "jars", own_folder(), home / ".ivy2.5.2" / "jars", home / ".m2" / "repository"]
 
@@ -162,13 +162,13 @@ def find_jars(jars: Sequence[Jar] = JARS) -> list[Path]:
     for jar in jars:
         path = next((place for folder in folders for place in jar.places(folder) if place.is_file()), None)
         if path is None:
-            given = os.environ.get("HEADGATE_JARS")
+            jars_folder = os.environ.get("HEADGATE_JARS")
             raise PostgresError(
                 "58P01",
                 f'could not find "{jar.file}"',
                 detail=f"Looked in {', '.join(str(folder) for folder in dict.fromkeys(folders))}.",
-                hint=f"HEADGATE_JARS is set to {given}; unset it, or put the jar there."
-                if given
+                hint=f"HEADGATE_JARS is set to {jars_folder}; unset it, or put the jar there."
+                if jars_folder
                 else 'Run "make setup" or "python -m headgate.storage.spark.application.jars" with access to Maven Central, '
                 "or set HEADGATE_JARS to a folder that has the jars.",
             )
