@@ -1,4 +1,4 @@
-"""Check of the transaction log against the versions of the tables: each version in an entry must exist, and each must have an entry.
+"""Check of the transaction log against the versions of the tables: a version that an entry names must exist, and vice versa.
 
 `judged` checks one table, given the content of its folder and of the log; `findings` reads these. The states of a version:
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Places = npt.NDArray[np.int32]
 FROM, TO = own_name("_from"), own_name("_to")
-"""Columns of `Parts.tagged`: the numbers of the leaf that holds a row, and of the leaf that it goes to."""
+"""Columns of `PartitionedTable.tagged`: the numbers of the leaf that holds a row, and of the leaf that it goes to."""
 
 _DIRECTORY = re.compile(r".*/\d+/(\d+)/")
 _DIRECTORY_SQL = r".*/\d+/(\d+)/"

@@ -142,7 +142,7 @@ class PreparedTransactions:
         return entry.end_lsn
 
     def take(self, gid: str, database: int, user: str | None) -> PreparedXact:
-        """Reserve a transaction for `commit` or `rollback` by a user, None for any owner's. Raise 42704, 42501, 0A000 or 55000."""
+        """Return a transaction and mark it busy, to be ended by its owner `user` (None: any). Raise 42704, 42501, 0A000 or 55000."""
         with self._lock:
             xact = self._all.get(gid)
             if xact is None:

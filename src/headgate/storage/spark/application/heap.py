@@ -25,7 +25,7 @@ FULL = 0.5
 GROWN = 0.1
 """Growth of that share after a collection, from which on another is worth its cost: a collection stops all that Java does."""
 UNMANAGED = 0.4
-"""Share that may be live without being accounted for by Spark. The rest is for rows that a task reads before it stops on a kill."""
+"""Share that may be live without being accounted for by Spark. The rest is for the rows that a cancelled task reads before it ends."""
 FILLED = 0.9
 """Share that may be live in total. Spark's own accounts end below it, and beyond it Java does nothing but collect."""
 REST = 3.0
@@ -71,7 +71,7 @@ class Heap:
         collectors = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
         name = self._old.getName() if self._old else ""
         full_collectors = [collector for collector in collectors if name in list(collector.getMemoryPoolNames())]
-        self._collector = full_collectors[-1] if full_collectors else None  # of two for the pool, only the later does nothing else
+        self._collector = full_collectors[-1] if full_collectors else None  # of two for the pool, the later collects nothing else
         self._collections = 0
         """The number of collections of the old generation at the last check."""
         self._alive = self._kept = 0.0
