@@ -1,1 +1,1 @@
-"""The server of a node: start-up, authentication, simple and extended query, COPY, sessions."""
+"""The server of a node: startup, authentication, simple and extended query, COPY, sessions."""

@@ -1,19 +1,19 @@
-"""The checkpointer: gives up slots that hold back too much, saves the positions of the others, and removes what no slot needs.
+"""The checkpointer: invalidates slots that retain too much, persists the other slots, and removes files that no slot needs.
 
 Manual, 20.6.1 and 30.5.
 
-One thread of the node. A checkpoint happens after checkpoint_timeout, after half of max_wal_size in the transaction log, and
-when CHECKPOINT asks for it. wal_status of a slot, with d = end of the log - restart_lsn:
+One thread of the node. A checkpoint happens after checkpoint_timeout, after the transaction log has grown by half of max_wal_size, and at
+CHECKPOINT. wal_status of a slot, with d = end of the log - restart_lsn:
 
     reserved    d <= max_wal_size
     extended    d is larger, but within max_slot_wal_keep_size (or that is -1)
     unreserved  d is larger than max_slot_wal_keep_size: the next checkpoint will invalidate the slot
     lost        a checkpoint has invalidated the slot
 
-Sizes are compared with distances in the transaction log, where a write takes as many positions as its files have bytes.
+Sizes are compared with distances in the transaction log, in which a write advances the LSN by the bytes of its files.
 
-It also has Delta write the checkpoints of the tables' logs, the catalog's file write its log away, and the node start again where that file
-has become unusable.
+The thread also has Delta write checkpoints of the tables' logs, checkpoints the catalog's file, and restarts the node if that file has
+become unusable.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 5.0
 LOCK_SECONDS = 0.1
-"""How often it is looked whether a checkpoint that waits for another one is still wanted."""
+"""The interval at which the wait for another checkpoint calls `check`."""
 MEGABYTE = 1 << 20
 
 
 class Checkpointer(Supervised):
-    """See the module."""
+    """The checkpointer's thread, as the module describes."""
 
     def __init__(self, node: Node) -> None:
         super().__init__("checkpointer", self._watch, patience=30)
@@ -55,7 +55,7 @@ class Checkpointer(Supervised):
         self._last, self._last_end = time.monotonic(), node.engine.log.end
 
     def stop(self) -> None:
-        """End the thread, also while it waits for executors."""
+        """End the thread, even if it waits for executors."""
         self.stopping.set()
         self._jobs.end()
         super().stop()
@@ -87,9 +87,9 @@ class Checkpointer(Supervised):
                 self.checkpoint(self._check)
 
     def checkpoint(self, check: Callable[[], None]) -> None:
-        """Give up slots, save the positions of the others, remove what is not needed any more (CheckPointReplicationSlots in PostgreSQL).
+        """Invalidate slots, persist the others, and remove files that are no longer needed (as CheckPointReplicationSlots in PostgreSQL).
 
-        `check` raises to end the wait for another checkpoint, and for executors.
+        `check` raises to end the wait for another checkpoint and for executors.
         """
         node = self._node
         with self._alone(check):
@@ -100,13 +100,13 @@ class Checkpointer(Supervised):
             timeout: int = node.settings.integer(IDLE_TIMEOUT)
             if timeout:
                 node.slots.invalidate_idle(timeout)
-            node.slots.persist_all()  # one that was confirmed shortly after the one before is not saved by itself while its stream rests
+            node.slots.persist_all()  # includes slots confirmed shortly after the last checkpoint, whose idle streams do not persist them
             self._write_due(check)
             self._cleaner.clean(node.engine.oldest(), node.settings.integer("file_retention"))
             node.catalog.checkpoint(0)
 
     def _write_due(self, check: Callable[[], None]) -> None:
-        """Those of the tables' logs, unless they would wait for executors: cleaning, slots and the catalog need none."""
+        """Write the due checkpoints of the tables' logs, unless that would wait for executors. Nothing else here needs executors."""
         cluster = self._node.cluster
         if cluster is None or not cluster.lacks_executors:
             self._delta_checkpoints.write_due(check)
@@ -121,12 +121,12 @@ class Checkpointer(Supervised):
             self._one.release()
 
     def _limit(self) -> int | None:
-        """How far a slot may stay behind; None for as far as it will."""
+        """Return the number of bytes by which a slot may lag, or None for no limit."""
         most: int = self._node.settings.integer("max_slot_wal_keep_size")
         return None if most < 0 else max(most, self._node.settings.integer("wal_keep_size")) * MEGABYTE
 
     def wal_status(self, slot: Slot) -> tuple[str, int | None]:
-        """pg_replication_slots.wal_status and safe_wal_size."""
+        """Return pg_replication_slots.wal_status and safe_wal_size."""
         if slot.lost:
             return "lost", None
         distance = self._node.engine.log.end - slot.restart_lsn

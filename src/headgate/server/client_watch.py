@@ -1,8 +1,8 @@
-"""The watch of clients that have gone: it ends the statements that they have left running.
+"""The watch of disconnected clients: ends the statements that they have left running.
 
-One thread of the node. A session's own thread computes, or waits for Spark, DuckDB or a lock, and reads nothing from its socket meanwhile.
-After client_connection_check_interval this thread asks for it whether the client has closed the connection, and terminates the session:
-that ends a statement in any phase, as pg_terminate_backend does.
+One thread of the node. A session's own thread computes, or waits for Spark, DuckDB or a lock, and does not read its socket at that time.
+After client_connection_check_interval this thread checks for it whether the client has closed the connection, and if so terminates the
+session. That ends a statement in any phase, as pg_terminate_backend does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ BY_LOST_CLIENT = ("08006", "connection to client lost")
 
 
 class ClientWatch(Periodic):
-    """See the module."""
+    """The thread that watches for disconnected clients, as the module describes."""
 
     def __init__(self, activity: Activity) -> None:
         super().__init__("client watch", LOOK_SECONDS, patience=5)
         self._activity = activity
 
     def look(self) -> None:
-        """Terminate the sessions whose client has gone."""
+        """Terminate the sessions whose clients have disconnected."""
         now = time.monotonic()
         for backend in self._activity.all():
             due = backend.client_check_due

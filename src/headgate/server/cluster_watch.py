@@ -1,19 +1,20 @@
-"""Watches the Spark cluster that a node's tasks run on (`storage.spark.application.cluster`), where `spark_master` names one.
+"""The watch of the Spark cluster on which a node's tasks run (`storage.spark.application.cluster`), if `spark_master` names one.
 
-Started by the node; has it say in the log what is wrong, and go on when the cluster is back. What no task is needed for (rows by key, small
-writes, catalogs) goes on meanwhile; statements that need executors wait for them, `statement_timeout` or a cancel ends that; apply workers
-and copies wait, or try again.
+Started by the node. It logs problems and resumes when the cluster is back. Work that needs no task (rows by key, small writes, catalogs)
+continues in the meantime. Statements that need executors wait for them until `statement_timeout` or a cancel. Apply workers and copies
+wait or retry.
 
-    the application has ended      (killed, or its master gave it up)   the node starts again, as where its Java has died
-    the master is away             told in the log; executors go on without it
-    the master is back, and no executor for `PATIENCE_SECONDS`          it does not know the application any more: the node starts again
-    no executor otherwise          told in the log: the cluster is full, or its workers are away; Spark gets new ones by itself
+    the application has ended (killed, or removed by its master)        the node restarts, as it does if its JVM has died
+    the master is away                                                  it is logged; executors continue without it
+    the master is back, but no executor for `PATIENCE_SECONDS`          it no longer knows the application: the node restarts
+    no executor otherwise                                               it is logged: the cluster is full, or its workers are away;
+                                                                        Spark gets new executors by itself
 
-A node that starts again waits for the master as long as it takes; one that is started by hand ends where it does not answer.
+A node that restarts itself waits for the master without a limit. A node started by hand fails if the master does not answer.
 
-Traced: workers and master of a standalone cluster are killed and started again. The executors are gone (`executors` 0, one line), the
-master does not answer (one line); it answers (one line), a minute later there is still no executor, as the new master knows no application:
-"Spark application is not known to its master any more", the node starts again, and has executors.
+Traced: the workers and the master of a standalone cluster are killed and started again. The executors are gone (`executors` 0, one log
+line) and the master does not answer (one line). It answers again (one line). A minute later there is no executor, because the new master
+knows no application: "Spark application is not known to its master any more". The node restarts, and has executors.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _log = logging.getLogger("headgate.server")
 
 _ALLOCATION = "spark.dynamicAllocation.enabled"
 LOOK_SECONDS = 5.0
-"""How often the cluster is looked at."""
+"""The interval at which the cluster is checked."""
 PATIENCE_SECONDS = 60.0
-"""How long a master that has come back is given to let the application have executors; and how often a lack of them is told."""
+"""How long a master that is back may take to provide executors, and the interval at which a lack of executors is logged."""
 
 
 class ClusterWatch:
-    """What is known of the cluster; `application` as it was last seen."""
+    """The observed state of the cluster. `application` is the last observation."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -52,12 +53,12 @@ class ClusterWatch:
         self.thread = Supervised("cluster watch", self._watch)
 
     def start(self) -> None:
-        """Begins to watch, until the node stops."""
+        """Start the thread, which runs until the node stops."""
         self.thread.start()
 
     @property
     def lacks_executors(self) -> bool:
-        """Whether a job would wait: there is no executor, and none comes because one is asked for."""
+        """Whether a job would wait: there is no executor, and dynamic allocation does not request one."""
         return not self.application.executors and self.node.settings.spark().get(_ALLOCATION, "false").lower() != "true"
 
     def _watch(self) -> None:
@@ -68,25 +69,25 @@ class ClusterWatch:
                 reinitialize.give_up(self.node, reason)
                 return
 
-    def _look(self, found: Application, now: float) -> str | None:
-        """Says what has changed; why the node is to start again, if it is."""
-        before, self.application = self.application, found
-        if not found.alive:
-            return f'Spark application on "{found.master}" has ended'
-        if found.executors:
+    def _look(self, application: Application, now: float) -> str | None:
+        """Report changes of the cluster. Return the reason for a restart of the node, or None."""
+        previous, self.application = self.application, application
+        if not application.alive:
+            return f'Spark application on "{application.master}" has ended'
+        if application.executors:
             if SPREAD not in self.node.settings.spark():
                 cluster.spread(self.node.engine.spark)
-            if not before.executors and self._told > self._without:
-                _log.info("Spark has %d executors again", found.executors)
+            if not previous.executors and self._told > self._without:
+                _log.info("Spark has %d executors again", application.executors)
             self._without = self._told = now
             self._was_lost = self._was_lost and not self._reachable
             self.node.engine.obstacles.clear("running", "Spark")
         else:
             self.node.engine.obstacles.note("running", "Spark", f"it has had no executor for {now - self._without:.0f} s")
-        self._look_for_master(found.master)
-        if not found.executors and now - self._told > PATIENCE_SECONDS:
+        self._look_for_master(application.master)
+        if not application.executors and now - self._told > PATIENCE_SECONDS:
             if self._was_lost and self._reachable:
-                return f'Spark application is not known to its master "{found.master}" any more'
+                return f'Spark application is not known to its master "{application.master}" any more'
             self._told = now
             _log.warning("Spark has had no executor for %.0f s; statements that need one wait", now - self._without)
         return None
@@ -108,7 +109,7 @@ class ClusterWatch:
 
 
 def await_master(master: str) -> None:
-    """Before Spark starts: 58000 where the master does not answer, at once; a node that starts again waits for it."""
+    """Check the master before Spark starts. Raise 58000 if it does not answer; a node that restarts itself waits for it."""
     if cluster.answers(master):
         return
     if reinitialize.AGAIN not in os.environ:

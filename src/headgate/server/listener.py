@@ -1,8 +1,8 @@
-"""The sockets that a node listens on, and a thread for each connection (decision 0001).
+"""The sockets on which a node listens, and a thread for each connection (decision 0001).
 
-`Listener.open` binds all addresses of listen_addresses (and the Unix socket in unix_socket_directories); `close` ends accepting.
-Called by the node. What must hold: a port in use is a clear error before anything else has started; where descriptors or threads have run
-out, connections wait or are refused, and are accepted as soon as there are some again.
+`Listener.open` binds all addresses of listen_addresses and the Unix sockets in unix_socket_directories. `close` stops accepting. Called by
+the node. Invariants: a port in use is reported before anything else has started. If descriptors or threads run out, connections wait or
+are refused, and are accepted again as soon as some are free.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headgate.supervision import Supervised
 _log = logging.getLogger("headgate.server")
 
 REST_MILLISECONDS = 100
-"""How long the listener waits where it can take no connection, as the postmaster does."""
+"""How long the listener pauses when it cannot accept a connection, as the postmaster does."""
 
 
 class Listener:
-    """Accepts connections and gives each to `serve` in a thread of its own."""
+    """Accepts connections and passes each to `serve` in its own thread."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Listener:
         mode: int = 0o777,
         group: str = "",
     ) -> None:
-        """At most `most` connections have a thread at a time, whoever they are; more are refused before they cost anything."""
+        """At most `most` connections have a thread at a time, whether authenticated or not. More are refused before they use resources."""
         self.addresses = addresses
         self.port = port
         self.directories = directories
@@ -60,16 +60,16 @@ class Listener:
         self.thread = Supervised("listener", self._accept, patience=5)
 
     def open(self) -> None:
-        """Binds the sockets; FATAL 55006/58030 when none of the addresses can be had."""
+        """Bind the sockets. Raise FATAL 58030 if no TCP address or not all Unix sockets can be bound, F0001 if a Unix socket is in use."""
         failure: OSError | None = None
         for address in self.addresses:
-            for family, place in places(address, self.port):
+            for family, address_port in places(address, self.port):
                 try:
-                    self._bind(family, place)
+                    self._bind(family, address_port)
                 except OSError as error:
                     failure = error
                     hint = {"hint": self._hint(error)}
-                    _log.info('could not bind %s address "%s": %s', _name(family), place[0], error.strerror, extra=hint)
+                    _log.info('could not bind %s address "%s": %s', _name(family), address_port[0], error.strerror, extra=hint)
         if self.addresses and not self._sockets:
             self.close()
             detail = None if failure is None else failure.strerror
@@ -86,13 +86,13 @@ class Listener:
             return f"Is another server already running on port {self.port}? If not, wait a few seconds and retry."
         return None
 
-    def _bind(self, family: socket.AddressFamily, place: tuple[str, int]) -> None:
+    def _bind(self, family: socket.AddressFamily, address_port: tuple[str, int]) -> None:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(place)
+            sock.bind(address_port)
             sock.listen(self.backlog)
             sock.setblocking(False)
         except OSError:
@@ -100,7 +100,7 @@ class Listener:
             raise
         self.port = sock.getsockname()[1]
         self._sockets.append(sock)
-        _log.info('listening on %s address "%s", port %d', _name(family), place[0], self.port)
+        _log.info('listening on %s address "%s", port %d', _name(family), address_port[0], self.port)
 
     def _bind_unix(self, directory: Path) -> None:
         file = SocketFile(directory, self.port, self._mode, self._group)
@@ -110,12 +110,12 @@ class Listener:
         _log.info('listening on Unix socket "%s"', file.path)
 
     def start(self) -> None:
-        """Begins to accept."""
+        """Begin to accept connections."""
         self.thread.start()
 
     @property
     def trouble(self) -> str | None:
-        """Why no connection can be accepted at the moment, None if they can."""
+        """The reason why connections cannot be accepted at the moment, or None."""
         return self._trouble or self.thread.health().error
 
     def _accept(self) -> None:
@@ -130,11 +130,11 @@ class Listener:
                     return
 
     def _take(self, sock: socket.socket) -> bool:
-        """Takes one connection; False if the listener was closed while it rested because none could be taken."""
+        """Accept one connection. Return False if the listener was closed during a pause because of an error."""
         try:
             client, _ = sock.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return True  # the client has gone again
+            return True  # the client has disconnected already
         except OSError as error:
             return self._rest("could not accept new connection", error)
         if self._living >= self._most:
@@ -163,18 +163,18 @@ class Listener:
         with self._counting:
             self._living += more
 
-    def _rest(self, what: str, error: Exception) -> bool:
-        """Waits a moment, in which a descriptor may become free; False if the listener was closed meanwhile."""
-        said = f"{what}: {_reason(error)}"
-        if said != self._trouble:
-            self._trouble = said
-            _log.info("%s", said)
+    def _rest(self, context: str, error: Exception) -> bool:
+        """Pause, so that a descriptor may become free. Return False if the listener was closed in the meantime."""
+        message = f"{context}: {_reason(error)}"
+        if message != self._trouble:
+            self._trouble = message
+            _log.info("%s", message)
         poller = select.poll()
         poller.register(self._stop_reader.fileno(), select.POLLIN)
         return not poller.poll(REST_MILLISECONDS)
 
     def close(self) -> None:
-        """Ends accepting; open connections stay."""
+        """Stop accepting. Open connections stay."""
         with contextlib.suppress(OSError):
             self._stop_writer.send(b"\0")
         self.thread.stop()
@@ -186,15 +186,15 @@ class Listener:
 
 
 def places(address: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
-    """What an entry of a list of addresses stands for; none, with a line in the log, for a name that is not known."""
+    """Resolve an entry of a list of addresses. Return an empty list and log it if the name cannot be resolved."""
     if address == "*":
-        return [(socket.AF_INET, ("0.0.0.0", port)), (socket.AF_INET6, ("::", port))]  # noqa: S104 - what "*" means
+        return [(socket.AF_INET, ("0.0.0.0", port)), (socket.AF_INET6, ("::", port))]  # noqa: S104 - the meaning of "*"
     try:
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except OSError as error:
         _log.info('could not translate host name "%s", service "%d" to address: %s', address, port, error)
         return []
-    return [(family, (str(place[0]), port)) for family, _, _, _, place in found]
+    return [(family, (str(sockaddr[0]), port)) for family, _, _, _, sockaddr in infos]
 
 
 def _name(family: socket.AddressFamily) -> str:
@@ -206,7 +206,7 @@ def _reason(error: Exception) -> str:
 
 
 def _refuse(client: socket.socket, error: PostgresError) -> None:
-    """Tells a client why it is not served, if it can be told at once."""
+    """Send an error to a client that is not served, if that is possible without waiting."""
     with contextlib.suppress(OSError), client:
         client.setblocking(False)
         client.send(error_response(error))

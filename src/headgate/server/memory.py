@@ -1,9 +1,9 @@
-"""The watch of Java's heap: the statement that uses it up fails with 53200, before all others stand still.
+"""The watch of the JVM's heap: cancels the statement that exhausts it with 53200, before all other statements stall.
 
-One thread of the node, which looks while a statement has work done by Spark, and for a while behind it. Which of several statements holds
-the memory, Spark does not tell: the one that has computed longest is ended, then the next. The tasks of a statement that was ended may go
-on for a while: who has begun behind its end is not blamed for what they hold. All the time it sees to it that Java can let go what Python
-uses no more.
+One thread of the node checks the heap while a statement has work done by Spark, and for `AFTERWARDS_SECONDS` after it. Spark does not
+report which of several statements holds the memory. So the watch cancels the statement that has computed longest, then the next. The
+tasks of a cancelled statement may continue for a while: a statement that began after its end is not blamed for the memory they hold.
+The watch also lets the JVM release objects that Python no longer uses.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.1
 AFTERWARDS_SECONDS = 30.0
-"""How long it looks on behind the last statement, whose tasks may not have ended with it."""
+"""The time for which the heap is checked after the last statement, whose tasks may outlive it."""
 GRACE_SECONDS = 6.0
-"""How long the memory of a statement that has ended may take to be free before another is blamed for it."""
+"""The time in which the memory of a statement that has ended must become free before another statement is blamed for it."""
 LEFTOVER_SECONDS = 60.0
-"""How long the tasks of a statement that has ended may hold memory before a statement that came later is ended for it."""
+"""The time for which tasks of a statement that has ended may hold memory before a later statement is cancelled for it."""
 PAUSE_SECONDS = 0.5
 PATIENCE_SECONDS = 10.0
-"""How long the memory of a statement that was told to end is waited for before the next is told."""
+"""The time to wait for the memory of a cancelled statement before the next one is cancelled."""
 OUT_OF_MEMORY = ("53200", "out of memory")
 
 
 class MemoryWatch(Supervised):
-    """See the module."""
+    """The thread that watches the JVM's heap, as the module describes."""
 
     def __init__(self, node: Node) -> None:
         super().__init__("memory watch", self._watch, patience=5)
@@ -41,12 +41,12 @@ class MemoryWatch(Supervised):
 
     def _watch(self) -> None:
         ended, short_since, resting = -AFTERWARDS_SECONDS, None, True
-        last_seen = looked = ended  # the statement that ended: when it was seen last
+        last_seen = looked = ended  # when the statement that has ended was last seen running
         before: set[tuple[float, int]] = set()
-        self._heap.rest()  # what is alive before the first statement is nobody's
+        self._heap.rest()  # objects that are alive before the first statement belong to no statement
         while not self.stopping.wait(LOOK_SECONDS):
             self._heap.let_go()
-            now, busy = time.monotonic(), {(since, each.pid) for since, each in self._busy()}
+            now, busy = time.monotonic(), {(since, backend.pid) for since, backend in self._busy()}
             if before - busy:
                 ended, last_seen = now, looked
             before, looked = busy, now
@@ -61,33 +61,34 @@ class MemoryWatch(Supervised):
                 short_since = None
                 continue
             short_since = short_since or now
-            somebody_elses = now - ended < GRACE_SECONDS and now - short_since < GRACE_SECONDS
-            if somebody_elses or not self._end_one(short_since, last_seen):
+            may_be_leftover = now - ended < GRACE_SECONDS and now - short_since < GRACE_SECONDS
+            if may_be_leftover or not self._end_one(short_since, last_seen):
                 self.stopping.wait(PAUSE_SECONDS)
 
     def _busy(self) -> list[tuple[float, Backend]]:
-        """The backends that compute in Java, and since when."""
-        found = [(each.interrupts.computing, each) for each in self._node.activity.all()]
-        return [(since, each) for since, each in found if since is not None]
+        """Return the backends that have work done in the JVM, with the time since when."""
+        backends = [(backend.interrupts.computing, backend) for backend in self._node.activity.all()]
+        return [(since, backend) for since, backend in backends if since is not None]
 
     def _end_one(self, short_since: float, last_seen: float) -> bool:
-        """Ends the statement that has computed longest, and waits for its memory; who came since is not to blame. Whether there was one.
+        """Cancel the statement that has computed longest and wait for its memory. Return False if no statement is to blame.
 
-        `last_seen`: when the statement that ended last still computed; its tasks may hold the memory, for LEFTOVER_SECONDS at most.
+        Statements that began after the memory became short are not to blame. `last_seen`: when the statement that ended last was still
+        computing. Its tasks may hold the memory for at most LEFTOVER_SECONDS.
         """
         leftovers = time.monotonic() - last_seen < LEFTOVER_SECONDS and self._heap.has_leftovers()
-        came_before = min(short_since, last_seen) if leftovers else short_since
-        blamed = [(since, each) for since, each in self._busy() if since < came_before]
+        limit = min(short_since, last_seen) if leftovers else short_since
+        blamed = [(since, backend) for since, backend in self._busy() if since < limit]
         if not blamed:
             return False
-        since, longest = min(blamed, key=lambda each: each[0])
+        since, longest = min(blamed, key=lambda entry: entry[0])
         longest.interrupts.cancel(OUT_OF_MEMORY, computing=since)
-        told = time.monotonic()
+        cancelled_at = time.monotonic()
         while self._heap.is_short():
-            if time.monotonic() - told > PATIENCE_SECONDS and longest.interrupts.computing is None:
-                self._heap.keep()  # it has ended and the memory has not come back: it was not the statement's
+            if time.monotonic() - cancelled_at > PATIENCE_SECONDS and longest.interrupts.computing is None:
+                self._heap.keep()  # it has ended and the memory is not free: it was not the statement's
                 break
-            if time.monotonic() - told > 2 * PATIENCE_SECONDS:
+            if time.monotonic() - cancelled_at > 2 * PATIENCE_SECONDS:
                 break
             self.stopping.wait(LOOK_SECONDS)
         return True

@@ -1,13 +1,13 @@
-"""A node: its catalog, its storage, its workers and its sessions in one process.
+"""A node: its catalog, storage, workers and sessions in one process.
 
-`Node(data_dir, settings, on_ready)` is made by the command line (``headgate run``), `run` blocks until the node has stopped; tests
-use `start` and `stop`. States: starting (sockets bound, Spark and catalog come up side by side), ready (accepting), stopping:
+The command line (``headgate run``) creates `Node(data_dir, settings, on_ready)`. `run` blocks until the node has stopped; tests use
+`start` and `stop`. States: starting (sockets are bound, Spark and the catalog start in parallel), ready (accepting connections), stopping:
 
-    SIGTERM  smart      no new connections; ends when the last client has left
+    SIGTERM  smart      no new connections; stops after the last client has disconnected
     SIGINT   fast       sessions are terminated, their transactions rolled back
-    SIGQUIT  immediate  the process ends at once; the next start recovers
-    SIGHUP              headgate.conf, pg_hba.conf, pg_ident.conf and certificates are read again
-    SIGUSR1             what `headgate status` shows is written into the data directory
+    SIGQUIT  immediate  the process exits at once; the next start recovers
+    SIGHUP              headgate.conf, pg_hba.conf, pg_ident.conf and certificates are reloaded
+    SIGUSR1             the report of `headgate status` is written to the data directory
 """
 
 from __future__ import annotations
@@ -91,19 +91,19 @@ _log = logging.getLogger("headgate.server")
 
 Mode = Literal["smart", "fast", "immediate"]
 SWITCH_SECONDS = 0.001
-"""How long a thread computes before another one gets the interpreter. A short statement needs it some twenty times, and waits each time
-for the threads that translate large ones: with Python's own 0.005 s it took twice as long beside eight of them."""
+"""How long a thread computes before another thread gets the interpreter. A short statement needs the interpreter some twenty times, and
+waits each time for the threads that translate large ones. With Python's default of 0.005 s it took twice as long beside eight of them."""
 STOP_SECONDS = 30.0
-"""How long sessions have to end in a fast shutdown."""
+"""How long sessions may take to end in a fast shutdown."""
 
 
 class Node:
-    """One running node; what commands see of it is `commands.session.NodeParts`."""
+    """One running node. Commands use it through `commands.session.NodeParts`."""
 
     def __init__(self, data_dir: Path, settings: Settings, on_ready: Callable[[str], None] | None = None, *, spark: Any = None) -> None:
         """Prepare a node; `run` or `start` starts it.
 
-        `on_ready` is called with the name of the role that initdb made, once connections are accepted. `spark`: an existing Spark session.
+        `on_ready` is called with the name of the bootstrap superuser when connections are accepted. `spark`: an existing Spark session.
         """
         self.data_dir = Path(data_dir)
         self.settings = settings
@@ -115,7 +115,7 @@ class Node:
         self.on_stopping: Callable[[], None] = lambda: None
         self.on_reloaded: Callable[[Reload], None] = lambda _: None
         self.has_directory: Callable[[], bool] = lambda: True
-        """Whether the data directory is still this node's (`cli.pidfile`)."""
+        """Whether the data directory still belongs to this node (`cli.pidfile`)."""
         self._on_ready = on_ready
         self._given_spark = spark
         self.senders = Senders()
@@ -129,13 +129,13 @@ class Node:
         self._signals: SignalWait | None = None
         self._accepting = False
         self.cluster: ClusterWatch | None = None
-        """Where tasks run on a cluster."""
+        """The watch of the Spark cluster; None if tasks run in this process's JVM."""
         self.spark_pages: str | None = None
-        """As `cluster.pages`."""
+        """The `cluster.pages` of the Spark session."""
 
     # ---- start ------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Brings everything up; on an error nothing is left behind."""
+        """Start all parts of the node. After an error nothing keeps running."""
         log.start(self.settings)
         supervision.log_uncaught()
         self.access.load()
@@ -145,7 +145,7 @@ class Node:
             self.settings.places("unix_socket_directories"),
             self.data_dir,
             self._serve,
-            # as canAcceptConnections has it: twice as many as may be served, those included who have not said who they are
+            # as in canAcceptConnections: twice as many as may be served, including those that are not authenticated yet
             most=2 * (self.settings.integer("max_connections") + self.settings.integer("max_wal_senders")),
             mode=self.settings.integer("unix_socket_permissions"),
             group=self.settings.text("unix_socket_group"),
@@ -162,7 +162,7 @@ class Node:
         self._accepting = True
         self.listener.start()
         _log.info("database system is ready to accept connections")
-        self._report()  # there may be no room for the file later
+        self._report()  # later the disk may be too full for the file
         if self._given_spark is None and self.settings.flag("warm_up"):
             from headgate.storage import warmup
 
@@ -180,7 +180,7 @@ class Node:
 
         failpoint.arm(self.settings.get("headgate.failpoints", ""))
         with ThreadPoolExecutor(1, "start") as pool:
-            result_spool.clear(self.data_dir / "pgsql_tmp")  # of a node that was killed
+            result_spool.clear(self.data_dir / "pgsql_tmp")  # left by a node that was killed
             scratch = self.data_dir / "pgsql_tmp" / "spark"
             if self._given_spark is None and spark.is_cluster(self.settings):
                 cluster_watch.await_master(self.settings.text("spark_master"))
@@ -204,7 +204,7 @@ class Node:
             lambda: self.settings.integer("max_replication_slots"),
             lambda: self.settings.text("wal_level"),
         )
-        self.engine.oldest_needed = self.slots.oldest  # before anything is cleaned
+        self.engine.oldest_needed = self.slots.oldest  # must be set before any cleaning
         self.engine.on_lost_lease = lambda reason: reinitialize.abandon(self, reason)
         for line in self.engine.recover():
             _log.info("%s", line)
@@ -232,7 +232,7 @@ class Node:
         self.scrape = self._scrape()
 
     def _scrape(self) -> Scrape | None:
-        """What serves metrics, if a port says that somebody wants them."""
+        """Start the server for metrics, if metrics_port is set."""
         port = self.settings.integer("metrics_port")
         if not port:
             return None
@@ -244,7 +244,7 @@ class Node:
 
     # ---- run --------------------------------------------------------------------------------------------
     def run(self) -> None:
-        """Starts, serves until a signal says otherwise, stops. Call in the main thread."""
+        """Start the node, serve until a signal requests a stop, and stop it. The main thread must call it."""
         self._signals = SignalWait()
         sys.setswitchinterval(SWITCH_SECONDS)
         signal.signal(signal.SIGTERM, lambda *_: self.ask("smart"))
@@ -259,7 +259,7 @@ class Node:
         self._signals.close()
 
     def ask(self, mode: Mode) -> None:
-        """Asks the node to stop; a stronger mode overrides a weaker one. Works from signal handlers and other threads."""
+        """Request the node to stop; a stronger mode overrides a weaker one. Signal handlers and other threads may call it."""
         if mode == "immediate":
             os._exit(2)
         order: list[Mode] = ["smart", "fast"]
@@ -270,11 +270,11 @@ class Node:
             self._signals.wake()
 
     def reload_soon(self) -> None:
-        """SIGHUP: reads the files again, outside of the signal handler."""
+        """Reload the files after SIGHUP, outside the signal handler."""
         _in_background("reload", self.reload)
 
     def report_soon(self) -> None:
-        """SIGUSR1: writes the report that `headgate status` shows."""
+        """Write the report of `headgate status` after SIGUSR1."""
         _in_background("report", self._report)
 
     def _report(self) -> None:
@@ -284,7 +284,7 @@ class Node:
             _log.warning("could not write the node's status: %s", error)
 
     def reload(self) -> None:
-        """Reads headgate.conf and pg_hba.conf again; what is wrong is logged and the old values stay."""
+        """Reload headgate.conf and pg_hba.conf. Errors are logged and the old values stay in force."""
         _log.info("received SIGHUP, reloading configuration files")
         reload = self.settings.reload()
         for said in reload.said:
@@ -299,7 +299,7 @@ class Node:
 
     # ---- stop -------------------------------------------------------------------------------------------
     def stop(self, mode: Mode | None = None) -> None:
-        """Ends the node; `mode` smart waits for the clients, fast terminates them."""
+        """Stop the node. Mode smart waits for the clients, fast terminates them."""
         mode = mode or self._mode or "fast"
         _log.info("received %s shutdown request", mode)
         self.on_stopping()
@@ -336,21 +336,21 @@ class Node:
 
     @functools.cached_property
     def system_identifier(self) -> str:
-        """The node's own number."""
+        """The system identifier of the node."""
         return self.catalog.system_identifier()
 
     @functools.cached_property
     def mock_nonce(self) -> bytes:
-        """What the salts of roles that have no password are made of."""
+        """The value from which the salts of roles without a password are derived."""
         return self.catalog.mock_authentication_nonce()
 
     def _clients(self) -> list[Backend]:
-        return [one for one in self.activity.all() if one.kind in ("client backend", "walsender")]
+        return [backend for backend in self.activity.all() if backend.kind in ("client backend", "walsender")]
 
     def _wait_for_clients(self) -> None:
-        """Walsenders do not count: they are ended once the others have left."""
+        """Wait for the end of all clients, except walsenders. These are terminated after that."""
         while self._mode in (None, "smart"):
-            if self.activity.wait_gone([one for one in self._clients() if one.kind == "client backend"], 0.2):
+            if self.activity.wait_gone([backend for backend in self._clients() if backend.kind == "client backend"], 0.2):
                 return
 
     def _stop_workers(self) -> None:
@@ -359,7 +359,7 @@ class Node:
             self.launcher.stop()
 
     def background(self) -> list[Health]:
-        """How the threads do that must run as long as the node."""
+        """Return the health of the threads that must run as long as the node."""
         threads: list[Supervised | None] = [
             self.log_table, self.engine.compactor, self.listener.thread, self.log_watch, self.checkpointer, self.memory_watch,
             self.client_watch, self.launcher.thread, self.scrape, self.table_watch, self.task_watch, self._jvm_watch,
@@ -372,12 +372,12 @@ class Node:
         serve(self, connection)
 
     def admit(self, walsender: bool, pid: int) -> Backend:
-        """A place for a connection; FATAL 57P03, 53300."""
+        """Register a connection and return its backend. Raise FATAL 57P03 during shutdown, 53300 if there are too many connections."""
         if not self._accepting:
             raise PostgresError("57P03", "the database system is shutting down", severity=Severity.FATAL)
         if walsender:
             limit = self.settings.integer("max_wal_senders")
-            if sum(one.kind == "walsender" for one in self.activity.all()) >= limit:
+            if sum(backend.kind == "walsender" for backend in self.activity.all()) >= limit:
                 self.activity.refused_at["walsender"] = time.monotonic()
                 raise PostgresError(
                     "53300",
@@ -388,37 +388,37 @@ class Node:
         return self.activity.enter("client backend", self.settings.integer("max_connections"), pid)
 
     def has_place_for_all(self) -> bool:
-        """Whether more connections are free than superuser_reserved_connections keeps, the one that asks being counted as taken."""
-        taken = sum(one.kind == "client backend" for one in self.activity.all())
-        has_place = self.settings.integer("max_connections") - taken >= self.settings.integer("superuser_reserved_connections")
+        """Whether more connections are free than superuser_reserved_connections. The calling connection counts as used."""
+        used = sum(backend.kind == "client backend" for backend in self.activity.all())
+        has_place = self.settings.integer("max_connections") - used >= self.settings.integer("superuser_reserved_connections")
         if not has_place:
             self.activity.refused_at["client backend"] = time.monotonic()
         return has_place
 
     def run_statement(self, statement: ParseNode, session: Session) -> Result:
-        """A statement that is part of another."""
-        from headgate.commands.execute import run_one  # a start need not wait for the planner
+        """Run a statement that is part of another one."""
+        from headgate.commands.execute import run_one  # imported here so that a start does not wait for the planner
 
         return run_one(statement, session)
 
     def insert_rows(self, statement: ParseNode, session: Session, rows: pa.Table) -> None:
-        """Rows of an INSERT of a function that was called for many rows."""
+        """Insert rows for an INSERT in a function that was called for many rows."""
         from headgate.commands.dml.insert import insert_rows
 
         insert_rows(statement, session, rows)
 
     def modify(self, statement: ParseNode, planner: object) -> ResultSet | None:
-        """A statement of a WITH clause."""
+        """Run a data-modifying statement of a WITH clause."""
         from headgate.commands.execute import modify
 
         return modify(statement, planner)
 
     def sessions_of(self, database_oid: int) -> int:
-        """How many sessions are in a database."""
+        """Return the number of sessions in a database."""
         return len(self.activity.of_database(database_oid))
 
     def terminate_database(self, database_oid: int, besides: int | None = None) -> None:
-        """Ends the sessions of a database and waits for it."""
+        """Terminate the sessions of a database, except `besides`, and wait up to 5 s for their end."""
         backends = self.activity.of_database(database_oid, besides)
         for backend in backends:
             backend.terminate()
@@ -426,7 +426,7 @@ class Node:
 
     # ---- catalog ----------------------------------------------------------------------------------------
     def dynamic_relations(self, session: ClientSession) -> Mapping[str, Provider]:
-        """The relations that are computed when they are asked for."""
+        """Return the relations that are computed when they are read."""
         from headgate.server.monitoring.system_view import providers
 
         return providers(self, session)
@@ -434,19 +434,19 @@ class Node:
     def applied_rows(
         self, transaction: Transaction, subscription: Subscription, relation: Relation, routed_from: Relation | None = None
     ) -> RowCompletion:
-        """What completes and checks the rows that a replication worker applies."""
+        """Return the object that completes and checks the rows that a replication worker applies."""
         from headgate.commands.subscription.row_completion import applied_rows
 
         return applied_rows(self, transaction, subscription, relation, routed_from)
 
     def applied_triggers(self, transaction: Transaction, subscription: Subscription, relation: Relation) -> FiringTriggers | None:
-        """The triggers of a table that fire for what a replication worker applies."""
+        """Return the triggers of a table that fire for changes applied by a replication worker."""
         from headgate.commands.subscription.applied_triggers import applied_triggers
 
         return applied_triggers(self, transaction, subscription, relation)
 
     def applied_unique(self, transaction: Transaction, relation: Relation, index: Index) -> None:
-        """Raises 23505 if a table has a key of a unique index twice (`commands.constraint.uniqueness`)."""
+        """Raise 23505 if a table has duplicate keys in a unique index (`commands.constraint.uniqueness`)."""
         from headgate.commands.constraint.uniqueness import check_applied
 
         check_applied(transaction, relation, index)
@@ -454,7 +454,7 @@ class Node:
     def applied_difference(
         self, subscription: Subscription, transaction: Transaction, mapping: Mapped, remote: RemoteRelation, reader: Reader
     ) -> FoundDifference:
-        """What a table must be changed by to be the publisher's."""
+        """Return the difference between a table and the publisher's table."""
         from headgate.verify import difference
 
         return difference.Difference(self, subscription, transaction, mapping, remote, reader)
@@ -462,19 +462,19 @@ class Node:
     def applied_evolution(
         self, subscription: Subscription, told: Sequence[Told], stopping: Patience, jobs: Jobs, *, catalog: Definitions | None
     ) -> Evolved:
-        """Has tables follow what their publisher told of their columns (schema_evolution)."""
+        """Apply the column changes that the publisher has sent to the tables (schema_evolution)."""
         from headgate.commands.subscription.schema_evolution import evolve
 
         return evolve(self, subscription, told, stopping, jobs, catalog=catalog)
 
     def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
-        """Has the published tables that are not in a subscription join it (create_tables)."""
+        """Add the published tables that are missing in a subscription (create_tables)."""
         from headgate.commands.subscription.applied_ddl import join
 
         return join(self, subscription, stopping, jobs)
 
     def applied_rights(self, cursor: CatalogCursor, subscription: Subscription, relation: Relation | None, ops: Iterable[str]) -> None:
-        """Raises unless a subscription's owner may apply changes of these kinds to the relation; with None, unless it may log in."""
+        """Raise if a subscription's owner may not apply the operations `ops` to the relation, or, if that is None, may not log in."""
         from headgate.commands.subscription import target_privilege as applied_rights
 
         if relation is None:
@@ -483,21 +483,21 @@ class Node:
             applied_rights.check(cursor, subscription, relation, ops)
 
     def findings(self, database: str | None, progress: Callable[[str], None]) -> Generator[Finding, None, int]:
-        """What is wrong about what the node keeps on disk, as of now; of one database where it is named. Returns the number of tables."""
+        """Check the node's files and yield the problems, of all databases or the named one. Return the number of tables."""
         with subject.of_running(self.engine, self.data_dir, database) as checked:
             checked.progress = progress
             yield from course.run(checked)
             return len(checked.tables)
 
     def functions(self, session: ClientSession) -> Mapping[str, Callable[..., object]]:
-        """The functions that act on the node."""
+        """Return the functions with side effects on the node."""
         from headgate.server.function.functions import functions
 
         return functions(self, session)
 
 
 def _in_background(name: str, work: Callable[[], object]) -> None:
-    """Does something outside of a signal handler; where there are no more threads it is left, and the main thread lives."""
+    """Run `work` in a thread, outside a signal handler. If no thread can start, log that, so that the main thread survives."""
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as error:
@@ -505,6 +505,6 @@ def _in_background(name: str, work: Callable[[], object]) -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """As many descriptors as the system lets the process have: connections, files of tables and Java's all count."""
+    """Raise the limit of descriptors to the hard limit: connections, table files and the JVM's descriptors all count."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,9 +1,9 @@
-"""What a node does when its Java virtual machine dies or answers no more, or its catalog is lost to it: all of it starts again, by itself.
+"""Restart the whole node if its Java virtual machine dies or stops responding, or if its catalog is lost.
 
-As PostgreSQL does when one of its processes has crashed: every session and worker ends at once, and the server recovers. The process
-executes itself anew, with the same arguments and the same process id: descriptors, locks and threads go, recovery undoes what was not
-committed (`storage.engine`), and the workers go on from their origins. Where its data directory is another's, it ends. Called by
-`Node.start` for a session that the node started.
+PostgreSQL does the same when one of its processes crashes: every session and worker ends at once, and the server recovers. The process
+executes itself again with the same arguments and the same process ID. Descriptors, locks and threads vanish, recovery undoes what was
+not committed (`storage.engine`), and the workers resume from their origins. If another node owns its data directory, the node ends
+instead. Called by `Node.start` for a Spark session that the node started.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.server")
 
 LOOK_SECONDS = 5.0
-"""How often Java is asked for an answer, and how long each is waited for; how often the data directory is looked at."""
+"""The interval between two probes of the JVM and of the data directory, and the timeout of a probe."""
 PATIENCE_SECONDS = 60.0
-"""How long it may have none: a collection of all its memory takes a second."""
+"""The time for which the JVM may not respond: a full garbage collection takes a second."""
 AGAIN = "HEADGATE_REINITIALIZED"
-"""In the environment of a node that has started itself again."""
+"""The environment variable that is set in a node that has restarted itself."""
 _NO_SOCKET = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-"""What is said where this process can have no socket."""
+"""The errors of a process that cannot open a socket."""
 
 
 def watch(node: Node, spark: Any) -> Supervised | None:
-    """Watches the JVM of a Spark session until the node stops; does not return to the old process if it dies."""
+    """Watch the JVM of a Spark session until the node stops. If the JVM dies, the process executes itself again."""
     process = getattr(spark.sparkContext._gateway, "proc", None)
     if process is None:
         return None
@@ -46,9 +46,9 @@ def watch(node: Node, spark: Any) -> Supervised | None:
 
 
 def _probe(node: Node, gateway: Any) -> None:
-    """Asks Java again and again whether it takes a new connection: memory that it has not had may have ended the thread that does.
+    """Check every LOOK_SECONDS whether the JVM accepts a new connection: its accepting thread may have died for lack of memory.
 
-    Sessions that come then would wait for it without an end, and nothing could cancel them.
+    Sessions would then wait for a connection forever, and nothing could cancel them.
     """
     answered = time.monotonic()
     while not node.stopping:
@@ -65,10 +65,10 @@ def _probe(node: Node, gateway: Any) -> None:
 
 
 def watch_directory(node: Node) -> None:
-    """Has the node end when its data directory is another's, until it stops.
+    """End the node if its data directory belongs to another node, until the node stops.
 
-    Where a directory is removed and a backup put in its place, the old node has the catalog's file without a name, but would write into the
-    tables of the new one, by their paths (miscinit.c, RecheckDataDirLockFile).
+    If a directory is removed and replaced by a backup, the old node still has the deleted file of its catalog open. But it would write into
+    the tables of the new directory, because it finds them by path (miscinit.c, RecheckDataDirLockFile).
     """
     Supervised("directory watch", lambda: _keep_directory(node)).start()
 
@@ -81,7 +81,7 @@ def _keep_directory(node: Node) -> None:
 
 
 def answers(gateway: Any) -> bool:
-    """Whether Java takes a connection and knows it; True where this process cannot ask, which is no fault of Java's."""
+    """Return whether the JVM accepts a connection and authenticates it. True if this process cannot open a socket: the JVM may be well."""
     try:
         with socket.create_connection((gateway.address, gateway.port), LOOK_SECONDS) as connection:
             connection.sendall(f"A\n{gateway.auth_token}\n".encode())
@@ -91,7 +91,7 @@ def answers(gateway: Any) -> bool:
 
 
 def give_up(node: Node, reason: str) -> None:
-    """Has the whole node start again: the virtual machine is ended first, so that nothing of it is still writing when recovery begins."""
+    """Restart the whole node. The JVM is killed first, so that it writes nothing after recovery has begun."""
     _log.error("%s", reason)
     process = getattr(node.engine.spark.sparkContext._gateway, "proc", None)
     if process is not None:
@@ -99,7 +99,7 @@ def give_up(node: Node, reason: str) -> None:
 
 
 def abandon(node: Node, reason: str) -> None:
-    """Ends the node at once, as another has its place: nothing is undone, as what this one has begun may be the other's now."""
+    """End the node at once because another one has replaced it. Undo nothing: transactions begun here may belong to the other node now."""
     node.stopping = True
     _log.critical("%s", reason)
     process = getattr(node.engine.spark.sparkContext._gateway, "proc", None)
@@ -114,8 +114,8 @@ def _wait(node: Node, process: subprocess.Popen[bytes]) -> None:
     code = process.wait()
     if node.stopping:
         return
-    how = f"was terminated by signal {-code}" if code < 0 else f"exited with exit code {code}"
-    _log.info("Java virtual machine (PID %d) %s", process.pid, how)
+    outcome = f"was terminated by signal {-code}" if code < 0 else f"exited with exit code {code}"
+    _log.info("Java virtual machine (PID %d) %s", process.pid, outcome)
     _log.info("terminating any other active server processes")
     _log.info("all server processes terminated; reinitializing")
     sys.stdout.flush()

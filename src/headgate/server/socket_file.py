@@ -1,10 +1,10 @@
-"""A Unix-domain socket in a directory, and the lock file beside it that keeps two servers off one path.
+"""A Unix-domain socket in a directory, and the lock file beside it that prevents two servers from using the same path.
 
-`listener` makes one for each directory of unix_socket_directories. The files are PostgreSQL's own, `.s.PGSQL.5432` and
-`.s.PGSQL.5432.lock` with the process id and, a line each, data directory, start time (seconds since 1970), port and socket directory
-(miscinit.c, CreateLockFile): a PostgreSQL server finds a node's lock, and a node a PostgreSQL server's.
+`listener` creates one for each directory of unix_socket_directories. The files are PostgreSQL's own: `.s.PGSQL.5432`, and
+`.s.PGSQL.5432.lock` with a line each for process ID, data directory, start time (seconds since 1970), port and socket directory
+(miscinit.c, CreateLockFile). So PostgreSQL servers and nodes recognize each other's locks.
 
-What must hold: a socket that a living process listens on is never taken away; what a dead one left is.
+Invariant: a socket on which a living process listens is never removed. One that a dead process left is removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.errors import PostgresError, Severity
 
 
 class SocketFile:
-    """The socket of one directory, bound and listening once `bind` has returned; `remove` takes both files away."""
+    """The socket of one directory. After `bind` it is listening; `remove` deletes both files."""
 
     def __init__(self, directory: Path, port: int, mode: int = 0o777, group: str = "") -> None:
         """`mode` and `group` are unix_socket_permissions and unix_socket_group."""
@@ -33,16 +33,16 @@ class SocketFile:
         self._group = group
 
     def bind(self, data_dir: Path, backlog: int) -> socket.socket:
-        """Takes the lock and listens.
+        """Create the lock file and the socket, and listen.
 
-        Raises F0001 where another process holds the lock and 58030 where the directory refuses; nothing is left behind then.
+        Raise F0001 if another process holds the lock, or 58030 if a file cannot be created. After an error no file is left.
         """
         self._take(data_dir)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.path.unlink(missing_ok=True)
             sock.bind(str(self.path))
-            self._protect()  # before anybody can connect
+            self._protect()  # before a client can connect
             sock.listen(backlog)
         except (OSError, PostgresError) as error:
             sock.close()
@@ -53,7 +53,7 @@ class SocketFile:
         return sock
 
     def _protect(self) -> None:
-        """Gives the socket its group and its mode."""
+        """Set the group and the permissions of the socket. Raise 22023 if the group does not exist."""
         if self._group:
             try:
                 number = int(self._group) if self._group.isdecimal() else grp.getgrnam(self._group).gr_gid
@@ -68,7 +68,7 @@ class SocketFile:
             raise self._refused(f'set permissions of file "{self.path}"', error) from error
 
     def remove(self) -> None:
-        """Takes socket and lock away, if they are this process's."""
+        """Delete the socket and the lock file, if this process created them."""
         if self._locked:
             for path in (self.path, self._lock):
                 with contextlib.suppress(OSError):
@@ -93,7 +93,7 @@ class SocketFile:
         self._locked = True
 
     def _answers(self) -> bool:
-        """Whether somebody listens: the process id alone could be another's by now, in a container above all."""
+        """Return whether a process listens on the socket. A living process with the lock's ID proves nothing, above all in containers."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.setblocking(False)
             try:
@@ -101,16 +101,16 @@ class SocketFile:
             except (FileNotFoundError, ConnectionRefusedError):
                 return False
             except OSError:
-                return True  # it is there, but busy or not for this user
+                return True  # it exists, but is busy or not accessible to this user
         return True
 
     def _holder(self) -> int:
-        """The process id that the lock file names; 0 where it names none."""
+        """Return the process ID in the lock file, or 0 if there is none."""
         try:
             return abs(int(self._lock.read_text().split("\n", 1)[0]))
         except (OSError, ValueError):
             return 0
 
-    def _refused(self, what: str, error: OSError) -> PostgresError:
+    def _refused(self, action: str, error: OSError) -> PostgresError:
         hint = "Create the directory, or change unix_socket_directories." if isinstance(error, FileNotFoundError) else None
-        return PostgresError("58030", f"could not {what}: {error.strerror}", hint=hint, severity=Severity.FATAL)
+        return PostgresError("58030", f"could not {action}: {error.strerror}", hint=hint, severity=Severity.FATAL)

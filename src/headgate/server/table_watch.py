@@ -1,12 +1,12 @@
-"""The watch of the tables' files: a table that cannot be read any more is shown as such while the node runs, until it can be read again.
+"""The watch of the tables' files: reports a table that cannot be read as an obstacle while the node runs, until it can be read again.
 
-One thread of the node. It looks at the log and the data files that each table's visible version names: are they there, as long as they
-should be, and may they be read? It reads no data. A file that a statement or a worker has found to be damaged (`Engine.note_unreadable`)
-is read again, whole, until it is well. What it finds is an obstacle of the work `READING`, which status, metrics and alerts show.
+One thread of the node. It checks the log and the data files of each table's visible version: whether they exist, have the right size and
+may be read. It does not read data. A file that a statement or a worker has found damaged (`Engine.note_unreadable`) is read completely
+at each look until it is intact. A problem becomes an obstacle of the work `READING`, which status, metrics and alerts show.
 
-On a local disk it looks at `FILES` files at a time. The log of a table counts as `VERSION_FILES`, because its newest version is read, or as
-`LOG_FILES` if nobody has used the table yet, because then all of it is. So a look takes a tenth of a second. In an object store a table
-costs a request that is paid for, so it looks at `STORE_TABLES` of them.
+On a local disk one look checks `FILES` files. A table's log counts as `VERSION_FILES`, because its latest version is read, or as
+`LOG_FILES` if the table has not been used yet, because then the whole log is read. So a look takes about 0.1 s. In an object store each
+table costs a billed request, so one look checks `STORE_TABLES` tables.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 10.0
 FILES = 20_000
-"""Files that are looked at each time; with more, the next look goes on with the next table."""
+"""The number of files that one look checks. The next look continues with the next table."""
 VERSION_FILES, LOG_FILES = 20, 100
 STORE_TABLES = 1
-"""Tables of an object store that are looked at each time."""
+"""The number of tables of an object store that one look checks."""
 LOCATION = "data location"
 
 
 class TableWatch(Periodic):
-    """See the module."""
+    """The thread that watches the tables' files, as the module describes."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__("table watch", LOOK_SECONDS, patience=30)
         self._engine = engine
         self._place = 0
-        """At which table, in their order, the next look begins."""
+        """The index of the table at which the next look begins."""
 
     def look(self) -> None:
-        """Look at the location, at all tables that could not be read, and at some of the others."""
+        """Check the data location, all tables that could not be read, and some of the others."""
         obstacles, base = self._engine.obstacles, self._engine.base
-        found = _wrong_location(base)
-        if found is not None:
-            obstacles.note(READING, LOCATION, f'"{base}": {found}')
+        problem = _wrong_location(base)
+        if problem is not None:
+            obstacles.note(READING, LOCATION, f'"{base}": {problem}')
             return
         obstacles.clear(READING, LOCATION)
         known = {subject: text for work, subject, text in obstacles.all() if work == READING and isinstance(subject, tuple)}
@@ -67,7 +67,7 @@ class TableWatch(Periodic):
             budget -= self._look_at(others[(self._place + place) % len(others)])
 
     def _look_at(self, key: Key, known: str = "") -> int:
-        """Note what is wrong about a table, or that nothing is; what it cost. `known`: what was wrong before, which may name a file."""
+        """Record or clear the table's problem and return the cost of the check. `known`: the earlier problem, which may name a file."""
         shown = self._engine.visible.get(key)
         if shown is None:
             self._engine.obstacles.clear(READING, key)
@@ -76,16 +76,16 @@ class TableWatch(Periodic):
         adds: list[Action] = []
         try:
             if not delta_log.has_version(path, shown.version):
-                found: str | None = f'there is no file "{path}/_delta_log/{shown.version:020d}.json"'
+                problem: str | None = f'there is no file "{path}/_delta_log/{shown.version:020d}.json"'
             else:
                 adds = _adds(path, shown)
-                found = _wrong_files(path, adds) or next((text for add in adds if (text := _wrong_within(path, add, known))), None)
+                problem = _wrong_files(path, adds) or next((text for add in adds if (text := _wrong_within(path, add, known))), None)
         except (OSError, PostgresError, KeyError, ValueError) as error:
-            found = str(error) or type(error).__name__
-        if found is None:
+            problem = str(error) or type(error).__name__
+        if problem is None:
             self._engine.obstacles.clear(READING, key)
-        elif self._engine.visible.get(key) is shown:  # otherwise files of an earlier version may have been removed meanwhile
-            self._engine.obstacles.note(READING, key, found)
+        elif self._engine.visible.get(key) is shown:  # otherwise files of an earlier version may have been removed in the meantime
+            self._engine.obstacles.note(READING, key, problem)
         if not data_location.is_local(path):
             return 1
         return len(adds) + (VERSION_FILES if shown.loaded is not None else LOG_FILES)
@@ -99,7 +99,7 @@ def _wrong_location(base: DataPath) -> str | None:
 
 
 def _adds(path: DataPath, shown: Visible) -> list[Action]:
-    """The `add` actions of the visible version. A table that nobody has used yet stays as it is: its log is read and forgotten."""
+    """Return the `add` actions of the visible version. The log of a table that is not in use is read but not cached."""
     if shown.loaded is not None:
         delta_log.read_version(path, shown.version)
         return list(shown.loaded.files.values())
@@ -107,11 +107,11 @@ def _adds(path: DataPath, shown: Visible) -> list[Action]:
 
 
 def _wrong_files(path: DataPath, adds: list[Action]) -> str | None:
-    """Whether a file is missing or has another size than it should, or may not be read."""
+    """Return the problem of the first file that is missing, has the wrong size or may not be read, or None."""
     sizes = None if data_location.is_local(path) else {file.name: file.size for file in data_location.below(path)}
     for add in adds:
         name = unquote(add["path"])
-        if name.startswith("/") or "://" in name:  # a clone's
+        if name.startswith("/") or "://" in name:  # a file of a shallow clone's source
             continue
         place = f"{path}/{name}"
         try:
@@ -129,7 +129,7 @@ def _wrong_files(path: DataPath, adds: list[Action]) -> str | None:
 
 
 def _wrong_within(path: DataPath, add: Action, known: str) -> str | None:
-    """Whether a file that was found to be damaged still is."""
+    """Return the problem of a file that is still damaged, or None."""
     vector = deletion_vector.file_of(path, add["deletionVector"]) if "deletionVector" in add else None
     place = path / unquote(add["path"])
     if str(place) not in known and (vector is None or str(vector) not in known):

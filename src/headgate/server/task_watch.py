@@ -1,7 +1,7 @@
-"""The watch of Spark's tasks: how many of its places are in use, and which stages wait for one.
+"""The watch of Spark's tasks: how many task slots are in use, and which stages wait for one.
 
-One thread of the node, which asks Java every `LOOK_SECONDS`; `server.monitoring.pool` shows what it last found, so that a report never
-waits for Java. A stage waits if none of its tasks has begun `PATIENCE_SECONDS` after it was submitted.
+One thread of the node queries the JVM every `LOOK_SECONDS`. `server.monitoring.pool` shows the last result, so that a report never waits
+for the JVM. A stage is waiting if none of its tasks has begun `PATIENCE_SECONDS` after it was submitted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATIENCE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Tasks:
-    """How many tasks run, how many may run at a time, and for how many seconds the stage that has waited longest waits, 0 for none."""
+    """The number of running tasks, of task slots, and the seconds for which the stage that has waited longest waits, 0 for none."""
 
     running: int = 0
     places: int = 0
@@ -32,7 +32,7 @@ class Tasks:
 
 
 class TaskWatch(Periodic):
-    """See the module; `tasks` as they were seen last."""
+    """The thread that watches Spark's tasks. `tasks` is the last result."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__("task watch", LOOK_SECONDS, patience=5)
@@ -40,13 +40,13 @@ class TaskWatch(Periodic):
         self.tasks = Tasks()
 
     def look(self) -> None:
-        """Ask Java about the tasks."""
-        with contextlib.suppress(Py4JError, OSError):  # Java has ended, which `reinitialize` sees to
+        """Query the JVM about the tasks."""
+        with contextlib.suppress(Py4JError, OSError):  # the JVM has ended, which `reinitialize` handles
             self.tasks = self._found()
 
     def _found(self) -> Tasks:
         tracker: Any = self._context._jsc.statusTracker()
-        stages = [found for number in tracker.getActiveStageIds() if (found := tracker.getStageInfo(number)) is not None]
+        stages = [stage for number in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(number)) is not None]
         running = sum(stage.numActiveTasks() for stage in stages)
         idle = [stage.submissionTime() / 1000 for stage in stages if not stage.numActiveTasks() and not stage.numCompletedTasks()]
         waited = max((time.time() - submitted for submitted in idle if submitted > 0), default=0.0)

@@ -1,7 +1,7 @@
-"""Who gets in, and how: certificates, pg_hba.conf and pg_ident.conf as they were last read without an error.
+"""Access to the node: certificates, pg_hba.conf and pg_ident.conf as they were last read without an error.
 
-Made by the node; `load` at the start, `reload` at SIGHUP; connections read `tls` and `hba` when they begin. What must hold: what is wrong
-at the start ends it, but for pg_ident.conf, without which nobody is mapped; what is wrong later leaves what was in force.
+Created by the node, which calls `load` at startup and `reload` at SIGHUP. New connections read `tls` and `hba`. Invariants: an error at
+startup is fatal, except in pg_ident.conf, without which no user is mapped. A file with an error at reload leaves the previous one in force.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _log = logging.getLogger("headgate.server")
 
 
 class Access:
-    """See the module."""
+    """The TLS configuration and the parsed authentication files of a node."""
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         self._settings = settings
@@ -30,7 +30,7 @@ class Access:
         self.hba = HbaFile((), (), usable=False)
 
     def load(self) -> None:
-        """Reads everything; FATAL F0000."""
+        """Read all files at startup. Raise FATAL F0000 for an error."""
         self.tls = self._read_tls()
         hba = self._read_hba()
         if not hba.usable:
@@ -39,7 +39,7 @@ class Access:
         self.hba = hba if maps.complaints else replace(hba, maps=maps)
 
     def reload(self) -> None:
-        """Takes up each file with which nothing is wrong."""
+        """Reload all files, and use each one that has no error."""
         try:
             self.tls = self._read_tls()
         except PostgresError as error:
@@ -59,14 +59,14 @@ class Access:
         return Tls.load(self._settings, self._folder) if self._settings.flag("ssl") else None
 
     def _read_hba(self) -> HbaFile:
-        found = HbaFile.read(Path(self._settings.text("hba_file")), tls=self._settings.flag("ssl"))
-        _complain(found.complaints)
-        return found
+        hba = HbaFile.read(Path(self._settings.text("hba_file")), tls=self._settings.flag("ssl"))
+        _complain(hba.complaints)
+        return hba
 
     def _read_maps(self) -> IdentMap:
-        found = IdentMap.read(Path(self._settings.text("ident_file")))
-        _complain(found.complaints)
-        return found
+        maps = IdentMap.read(Path(self._settings.text("ident_file")))
+        _complain(maps.complaints)
+        return maps
 
 
 def _complain(errors: Iterable[PostgresError]) -> None:

@@ -1,8 +1,8 @@
-"""pg_hba.conf: which method authenticates which connection (manual, 21.1).
+"""pg_hba.conf: selects the authentication method of a connection (manual, 21.1).
 
-`HbaFile.read` reads PostgreSQL's format; `HbaFile.match` gives the first line that fits. Called by the node, which reads it again at
-SIGHUP, by authentication and for the view pg_hba_file_rules. What must hold: a file of which any line is wrong is not used; the rules
-that were in force stay.
+`HbaFile.read` reads PostgreSQL's format; `HbaFile.match` returns the first line that matches. Called by the node, which reloads the file at
+SIGHUP, by authentication, and for the view pg_hba_file_rules. Invariant: a file with any invalid line is not used. The previous rules stay
+in force.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.server.authentication.interface import interfaces
 
 @dataclass(frozen=True)
 class ConnectionRequest:
-    """What a connection asks for."""
+    """The properties of a connection that pg_hba.conf matches."""
 
     address: str | None
     user: str
@@ -32,50 +32,50 @@ class ConnectionRequest:
     groups: frozenset[str] = frozenset()
     tls: bool = False
     host: ClientHost | None = field(default=None, compare=False)
-    """Looks up the client's name."""
+    """Resolves the client's host name."""
 
 
 @dataclass(frozen=True)
 class HbaFile:
-    """The records of one pg_hba.conf, and what the log says about it."""
+    """The lines of one pg_hba.conf, and the log messages about it."""
 
     lines: tuple[HbaLine, ...]
     complaints: tuple[PostgresError, ...]
     usable: bool
     maps: IdentMap = field(default_factory=IdentMap)
-    """What its lines name with ``map=``."""
+    """The user name maps of its ``map=`` options."""
 
     @classmethod
     def read(cls, path: Path, *, tls: bool = False) -> HbaFile:
-        """Reads the file; `tls`: whether the node speaks it."""
+        """Read the file. `tls`: whether the node accepts TLS."""
         try:
-            found = auth_file.read(path)
+            file_lines = auth_file.read(path)
         except PostgresError as error:
             return cls((), (error,), usable=False)
         lines: list[HbaLine] = []
         complaints: list[PostgresError] = []
-        for each in found:
-            line, trouble = _parsed(each, tls=tls)
+        for file_line in file_lines:
+            line, problem = _parsed(file_line, tls=tls)
             if line is not None:
                 lines.append(line)
-            if trouble is not None:
-                where = None if each.error else f'line {each.number} of configuration file "{path}"'
-                complaints.append(_complaint(trouble.message, trouble.hint, where))
-        usable = len(lines) == len(found)
+            if problem is not None:
+                context = None if file_line.error else f'line {file_line.number} of configuration file "{path}"'
+                complaints.append(_complaint(problem.message, problem.hint, context))
+        usable = len(lines) == len(file_lines)
         if usable and not lines:
             complaints.append(_complaint(f'configuration file "{path}" contains no entries', None, None))
         return cls(tuple(lines), tuple(complaints), usable and bool(lines))
 
-    def match(self, asked: ConnectionRequest) -> HbaLine | None:
-        """The first line that fits the connection."""
+    def match(self, request: ConnectionRequest) -> HbaLine | None:
+        """Return the first line that matches the connection, or None."""
         for line in self.lines:
-            if _connection_fits(line, asked) and _database_fits(line, asked) and _user_fits(line, asked):
+            if _connection_fits(line, request) and _database_fits(line, request) and _user_fits(line, request):
                 return line
         return None
 
 
 def _never_matches(line: HbaLine, *, tls: bool) -> LineError | None:
-    """Why no connection can ever fit the line, though nothing is wrong with it."""
+    """Return the reason why a valid line can never match, or None."""
     if line.kind == "hostssl" and not tls:
         return LineError("hostssl record cannot match because SSL is disabled", "Set ssl = on in headgate.conf.")
     if line.kind == "hostgssenc":
@@ -84,63 +84,66 @@ def _never_matches(line: HbaLine, *, tls: bool) -> LineError | None:
 
 
 def rules(path: Path, *, tls: bool) -> Iterator[tuple[int, HbaLine | None, str | None]]:
-    """The lines as pg_hba_file_rules shows them: number, record, what is wrong; the file's error if it cannot be read."""
-    for each in auth_file.read(path):
-        line, trouble = _parsed(each, tls=tls)
-        yield each.number, line, None if trouble is None else trouble.message
+    """Yield number, parsed line and error of each line for pg_hba_file_rules. Raise the file's error if it cannot be read."""
+    for file_line in auth_file.read(path):
+        line, problem = _parsed(file_line, tls=tls)
+        yield file_line.number, line, None if problem is None else problem.message
 
 
 def _parsed(line: AuthLine, *, tls: bool) -> tuple[HbaLine | None, LineError | None]:
-    """The record, if the line is one, and what is to be said about it."""
+    """Return the parsed line and the problem to report; either may be None."""
     if line.error is not None:
         return None, LineError(line.error)
     try:
-        found = parse(line)
+        parsed = parse(line)
     except LineError as error:
         return None, error
-    return found, _never_matches(found, tls=tls)
+    return parsed, _never_matches(parsed, tls=tls)
 
 
 def _complaint(message: str, hint: str | None, context: str | None) -> PostgresError:
     return PostgresError("F0000", message, hint=hint, context=context, severity=Severity.LOG)
 
 
-def _connection_fits(line: HbaLine, asked: ConnectionRequest) -> bool:
-    if asked.address is None:
+def _connection_fits(line: HbaLine, request: ConnectionRequest) -> bool:
+    if request.address is None:
         return line.kind == "local"
-    if line.kind in {"local", "hostgssenc"} or line.kind == ("hostnossl" if asked.tls else "hostssl"):
+    if line.kind in {"local", "hostgssenc"} or line.kind == ("hostnossl" if request.tls else "hostssl"):
         return False
-    client = ipaddress.ip_address(asked.address.partition("%")[0])
+    client = ipaddress.ip_address(request.address.partition("%")[0])
     if line.host is None:
         return line.covers(client)
     if line.host.keyword("all"):
         return True
     if line.host.keyword("samehost"):
-        return any(client == each.ip for each in interfaces())
+        return any(client == interface.ip for interface in interfaces())
     if line.host.keyword("samenet"):
-        return any(client.version == each.version and client in each.network for each in interfaces())
-    return asked.host is not None and asked.host.is_called(line.host.text)
+        return any(client.version == interface.version and client in interface.network for interface in interfaces())
+    return request.host is not None and request.host.is_called(line.host.text)
 
 
-def _database_fits(line: HbaLine, asked: ConnectionRequest) -> bool:
+def _database_fits(line: HbaLine, request: ConnectionRequest) -> bool:
     for word in line.databases:
-        if asked.replication:
+        if request.replication:
             if word.keyword("replication"):
                 return True
         elif (
             word.keyword("all")
-            or (word.keyword("sameuser") and asked.database == asked.user)
-            or ((word.keyword("samerole") or word.keyword("samegroup")) and asked.database in asked.groups)
+            or (word.keyword("sameuser") and request.database == request.user)
+            or ((word.keyword("samerole") or word.keyword("samegroup")) and request.database in request.groups)
             or (
-                word.text == asked.database and not any(word.keyword(each) for each in ("sameuser", "samerole", "samegroup", "replication"))
+                word.text == request.database
+                and not any(word.keyword(keyword) for keyword in ("sameuser", "samerole", "samegroup", "replication"))
             )
         ):
             return True
     return False
 
 
-def _user_fits(line: HbaLine, asked: ConnectionRequest) -> bool:
+def _user_fits(line: HbaLine, request: ConnectionRequest) -> bool:
     return any(
-        word.text[1:] in asked.groups if not word.quoted and word.text.startswith("+") else word.keyword("all") or word.text == asked.user
+        word.text[1:] in request.groups
+        if not word.quoted and word.text.startswith("+")
+        else word.keyword("all") or word.text == request.user
         for word in line.users
     )

@@ -1,10 +1,10 @@
-"""One client's socket: frames in, buffered bytes out.
+"""The socket of one client: received messages in, buffered bytes out.
 
-A connection belongs to one thread (decision 0001); only `interrupt` and `close` may be called from others. Used by the
-listener (start-up packets), the session (messages) and, through `walsender.host.Channel`, by the walsender.
-What must hold: a frame that breaks the framing rules ends the connection (ConnectionBroken), as in PostgreSQL; nothing
-is sent before `flush`, unless more than a block is waiting. After `start_tls` all bytes go through a `TlsStream`, which keeps none that
-could be read: who waits, waits for the socket.
+A connection belongs to one thread (decision 0001). Other threads may call only `interrupt`, `close` and `client_gone`. Used by the listener
+(startup packets), the session (messages) and, through `walsender.host.Channel`, by the walsender. Invariants: a message that violates the
+framing rules ends the connection (ConnectionBroken), as in PostgreSQL. Nothing is sent before `flush`, unless more than a block is
+buffered. After `start_tls` all bytes go through a `TlsStream`, which does not hold back readable bytes. So it is enough to wait for the
+socket.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from headgate.settings.encoding import UTF8
 _log = logging.getLogger("headgate.server")
 
 BLOCK = 1 << 16
-"""Bytes that are read at once, and that are kept back before they are sent."""
+"""The number of bytes that are received at once, and of output that is buffered before it is sent."""
 PART = 1 << 20
-"""Bytes beyond which a message is large. It needs room then, but for CopyData, which is handed on as it comes, as its end ends no row."""
+"""The size in bytes above which a message is large. A large message needs room in memory. Large CopyData does not, because it is passed on
+in the pieces in which it arrives: its end is not the end of a row."""
 ROOM_SECONDS = 60
-"""How long a large message waits for room. It is not read meanwhile, so its client waits to send it. It does not wait for ever, because a
-client that does not send the rest of its message, or runs its statement for hours, keeps its room for so long."""
+"""How long a large message waits for room. It is not read in that time, so its client waits to send it. The wait is limited, because a
+client that does not send the rest of its message, or runs its statement for hours, keeps its room for that long."""
 ROOM_LOOK_SECONDS = 0.05
 
 
 class ConnectionBroken(Exception):
-    """The client is gone, or it has sent something that is no frame: nothing can be answered any more."""
+    """The client has disconnected or violated the framing rules: it can no longer be answered."""
 
 
 @dataclass(frozen=True)
@@ -47,36 +48,36 @@ class FrontendMessage:
     kind: str
     body: bytes
     refusal: PostgresError | None = None
-    """Why it was skipped as it came, if it was; `body` is empty then."""
+    """The error for which its body was discarded on arrival; `body` is then empty."""
 
     def whole(self) -> bytes:
-        """The body; raises the `refusal`."""
+        """Return the body. Raise the `refusal` if there is one."""
         if self.refusal is not None:
             raise self.refusal
         return self.body
 
 
 class Connection:
-    """Frames on one socket; `poll` waits with a limit, `receive` without one."""
+    """The messages on one socket. `poll` waits with a timeout, `receive` without one."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self.tls: TlsStream | None = None
         self._in = bytearray()
         self._coming = 0
-        """Bytes of a large message that are still to come."""
+        """The bytes of a large message that have not arrived yet."""
         self._begun: FrontendMessage | None = None
-        """That message, whose body is `_body` when all has come. None if it is CopyData, which is handed on as it comes."""
+        """That message, whose body is `_body` when it is complete. None for CopyData, which is passed on as it arrives."""
         self._body = bytearray()
-        """The body of that message as it comes; empty if it was refused."""
+        """The part of its body that has arrived; empty if the message was refused."""
         self.room: Pool | None = None
-        """What large messages of all sessions may take; None before there is a session, when no message is large."""
+        """The memory for the large messages of all sessions. None before there is a session; then no message is large."""
         self.longest_statement = MAX_HELD_MESSAGE
-        """Bytes of a Query or Parse message beyond which it is refused."""
+        """The size in bytes above which a Query or Parse message is refused."""
         self._taken = 0
-        """Bytes of `room` that have been taken since `release_room`."""
+        """The bytes of `room` taken since the last `release_room`."""
         self._without_room_since: float | None = None
-        """When the message that comes next has begun to wait for room (seconds, monotonic)."""
+        """When the next message began to wait for room (seconds, monotonic)."""
         self._out: list[bytes | memoryview] = []
         self._out_size = 0
         self._waker, self._wakened = socket.socketpair()
@@ -84,9 +85,9 @@ class Connection:
         self._wakened.setblocking(False)
         self.interrupted = False
         self.encoding = UTF8
-        """What the client's text is in: client_encoding, once there is a session."""
+        """The encoding of the client's text: client_encoding, as soon as there is a session."""
         self.authenticated = False
-        """Who has not told who it is gets no room for a large message."""
+        """Whether the client is authenticated. Before that a large message is not allowed."""
         self._sending = False
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -94,7 +95,7 @@ class Connection:
 
     @property
     def peer(self) -> tuple[str | None, int]:
-        """Address and port of the client; (None, -1) on a Unix socket."""
+        """The client's address and port; (None, -1) on a Unix socket."""
         if self.socket.family not in (socket.AF_INET, socket.AF_INET6):
             return None, -1
         try:
@@ -105,7 +106,7 @@ class Connection:
 
     # ---- TLS --------------------------------------------------------------------------------------------
     def start_tls(self, tls: Tls, deadline: float) -> None:
-        """The handshake; TimeoutError after the deadline. What is `unread` before it came in clear text: it is the caller's to refuse."""
+        """Do the TLS handshake. Raise TimeoutError after the deadline. The caller must reject bytes that were `unread` before it."""
         stream = TlsStream(tls)
         try:
             self._shake_hands(stream, deadline)
@@ -135,7 +136,7 @@ class Connection:
 
     @property
     def unread(self) -> bool:
-        """Whether bytes have come that nobody has taken."""
+        """Whether received bytes have not been read yet."""
         return bool(self._in)
 
     def _send_before(self, deadline: float, data: bytes) -> None:
@@ -150,7 +151,7 @@ class Connection:
 
     # ---- in ---------------------------------------------------------------------------------------------
     def exactly(self, length: int, deadline: float | None = None) -> bytes:
-        """The next `length` bytes, for start-up packets; TimeoutError after the deadline (time.monotonic)."""
+        """Return the next `length` bytes of a startup packet. Raise TimeoutError after the deadline (time.monotonic)."""
         while len(self._in) < length:
             self._wait(deadline)
             self._read()
@@ -159,16 +160,16 @@ class Connection:
         return data
 
     def receive(self) -> FrontendMessage | None:
-        """The next message; None when `interrupt` was called meanwhile."""
+        """Return the next message, or None after an `interrupt`."""
         return self.poll(None)
 
     def poll(self, timeout: float | None) -> FrontendMessage | None:
-        """The next message, or None after `timeout` seconds or an interrupt."""
+        """Return the next message, or None after `timeout` seconds or an interrupt."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            found = self._buffered()
-            if found is not None:
-                return found
+            message = self._buffered()
+            if message is not None:
+                return message
             try:
                 if self._without_room_since is not None:
                     if not self._await_room():
@@ -203,7 +204,7 @@ class Connection:
         return FrontendMessage(kind, body)
 
     def _begin(self, kind: str, length: int) -> bool:
-        """Make room for a large message before any of it is kept; return False while there is none."""
+        """Reserve room for a large message before any of its body is stored. Return False while there is none."""
         refusal = self._too_long(kind, length)
         if refusal is None and self.room is not None and not self.room.take(length):
             now = time.monotonic()
@@ -219,11 +220,11 @@ class Connection:
         self._without_room_since = None
         self._taken += 0 if refusal is not None or self.room is None else length
         self._begun = FrontendMessage(kind, b"", refusal)
-        self._body = bytearray()  # it grows with what comes: to clear its memory at once would hold the interpreter's lock
+        self._body = bytearray()  # grows as data arrives: clearing all of its memory at once would hold the interpreter's lock
         return True
 
     def _too_long(self, kind: str, length: int) -> PostgresError | None:
-        """Why a message of that length is not taken, whatever others take."""
+        """Return the error for a message that is too long regardless of other sessions, or None."""
         if kind in "QP" and length > self.longest_statement:
             return PostgresError(
                 "54000",
@@ -236,36 +237,36 @@ class Connection:
         return None
 
     def _await_room(self) -> bool:
-        """Wait a moment for other sessions' messages to end; return False when interrupted."""
+        """Wait for ROOM_LOOK_SECONDS for room to become free. Return False if interrupted."""
         if self.client_gone():
             raise ConnectionBroken("the client has closed the connection")
         return not self._woken(readable_of([self._wakened], ROOM_LOOK_SECONDS))
 
     def release_room(self) -> None:
-        """The messages that have been received are not needed any more."""
+        """Release the room of the messages received so far, which are no longer needed."""
         if self._taken and self.room is not None:
             self.room.give(self._taken)
         self._taken = 0
 
     def _part(self) -> FrontendMessage | None:
-        """What has come of a large message: of CopyData as a CopyData of its own, else nothing until all has come."""
-        begun, piece = self._begun, memoryview(self._in)[: self._coming]
-        length = len(piece)
-        body = bytes(piece) if begun is None else b""
-        if begun is not None and begun.refusal is None:
-            self._body += piece
-        piece.release()
+        """Return the arrived part of a large CopyData as a CopyData message, or another message once it is complete, else None."""
+        message, part = self._begun, memoryview(self._in)[: self._coming]
+        length = len(part)
+        body = bytes(part) if message is None else b""
+        if message is not None and message.refusal is None:
+            self._body += part
+        part.release()
         del self._in[:length]
         self._coming -= length
-        if begun is None:
+        if message is None:
             return FrontendMessage("d", body) if body else None
         if self._coming:
             return None
         body, self._body = bytes(self._body), bytearray()
-        return replace(begun, body=body)
+        return replace(message, body=body)
 
     def _wait(self, deadline: float | None) -> bool:
-        """Waits for bytes; False when interrupted, TimeoutError at the deadline."""
+        """Wait for bytes. Return False if interrupted. Raise TimeoutError at the deadline."""
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             readable = readable_of([self.socket, self._wakened], timeout)
@@ -278,7 +279,7 @@ class Connection:
         return True
 
     def _woken(self, readable: list[socket.socket]) -> bool:
-        """Whether `interrupt` has been called."""
+        """Return whether `interrupt` has been called, and reset it."""
         if self._wakened not in readable:
             return False
         with contextlib.suppress(OSError):
@@ -310,7 +311,7 @@ class Connection:
             raise ConnectionBroken("the client has sent something that is no TLS") from error
 
     def client_gone(self) -> bool:
-        """Whether the client has closed its side, whatever it has said before; reads nothing away, and may be asked by any thread."""
+        """Return whether the client has closed its side, even if unread bytes are left. It reads nothing; any thread may call it."""
         poll = select.poll()
         try:
             poll.register(self.socket, select.POLLRDHUP)
@@ -320,43 +321,42 @@ class Connection:
 
     # ---- out --------------------------------------------------------------------------------------------
     def write(self, data: bytes | memoryview) -> None:
-        """Puts frames behind what waits to be sent."""
+        """Append frames to the output buffer."""
         self._out.append(data)
         self._out_size += len(data)
         if self._out_size >= BLOCK:
             self.flush()
 
     def flush(self) -> None:
-        """Sends everything that waits."""
+        """Send all buffered output."""
         if self._sending:
             return
         parts, self._out, self._out_size = self._out, [], 0
         if not parts:
             return
         try:
-            for piece in self._sealed(parts[0] if len(parts) == 1 else b"".join(parts)):
-                self.socket.sendall(piece)
+            for chunk in self._sealed(parts[0] if len(parts) == 1 else b"".join(parts)):
+                self.socket.sendall(chunk)
         except (OSError, ValueError) as error:
             raise ConnectionBroken(str(error)) from error
 
     def flush_while(self, pump: Callable[[], None], data: bytes | memoryview = b"") -> None:
-        """Send what waits, and `data` behind it.
+        """Send the buffered output, then `data`. Call `pump` while the socket accepts no more.
 
-        While the socket takes no more, `pump` is called when the client has sent something, or every 100 ms.
-
-        What `pump` writes goes behind what is being sent. What it raises is raised once the frames are out, so that an error
-        message never stands inside of one; a FATAL error at once.
+        `pump` is called when the client has sent something, or every 100 ms. Its output is sent after the current output. An exception
+        that it raises is raised after the current frames are sent, so that an error message is never inside a frame. A FATAL error is
+        raised at once.
         """
         parts, self._out, self._out_size = [*self._out, data], [], 0
         raised: Exception | None = None
         for part in parts:
-            for piece in self._sealed(part):
-                raised = self._send_while(pump, piece) or raised
+            for chunk in self._sealed(part):
+                raised = self._send_while(pump, chunk) or raised
         if raised is not None:
             raise raised
 
     def _sealed(self, data: bytes | memoryview) -> Iterable[bytes | memoryview]:
-        """The bytes for the socket."""
+        """Return the bytes to send: encrypted, if the connection uses TLS."""
         return (data,) if self.tls is None else self.tls.sealed(data)
 
     def _send_while(self, pump: Callable[[], None], data: bytes | memoryview) -> Exception | None:
@@ -375,7 +375,7 @@ class Connection:
         return raised
 
     def _full(self) -> bool:
-        """Waits for room in the socket; whether there is none but something else to do."""
+        """Wait up to 100 ms until the socket is writable or the client has sent something. Return whether it is still full."""
         poller = select.poll()
         poller.register(self.socket.fileno(), select.POLLIN | select.POLLOUT)
         return not any(event & select.POLLOUT for _, event in poller.poll(100))
@@ -398,12 +398,12 @@ class Connection:
 
     # ---- other threads ----------------------------------------------------------------------------------
     def interrupt(self) -> None:
-        """Makes the thread that waits in `receive` or `poll` look up (it gets None); from any thread."""
+        """Wake the thread that waits in `receive` or `poll`, which returns None. Any thread may call it."""
         with contextlib.suppress(OSError):
             self._waker.send(b"\0")
 
     def close(self) -> None:
-        """Ends the connection; from any thread."""
+        """Close the connection. Any thread may call it."""
         with contextlib.suppress(OSError, ValueError):
             if self.tls is not None:
                 self.socket.send(self.tls.farewell(), socket.MSG_DONTWAIT)
@@ -415,10 +415,10 @@ class Connection:
 
 
 def readable_of(sockets: list[socket.socket], timeout: float | None) -> list[socket.socket]:
-    """select() without its limit of 1024 descriptors: the sockets that can be read or have an error."""
+    """Return the sockets that are readable or have an error: select() without its limit of 1024 descriptors."""
     poller = select.poll()
     by_number = {sock.fileno(): sock for sock in sockets}
     for number in by_number:
         poller.register(number, select.POLLIN)
-    found = poller.poll(None if timeout is None else timeout * 1000)
-    return [by_number[number] for number, _ in found]
+    events = poller.poll(None if timeout is None else timeout * 1000)
+    return [by_number[number] for number, _ in events]

@@ -1,8 +1,8 @@
-"""COPY's sub-protocols (manual, 55.2.7).
+"""The COPY subprotocols (manual, 55.2.7).
 
-`copy_out` sends what a command gives, one CopyData for each element; `copy_in` hands the client's CopyData to a command while they
-come. What must hold: an error during COPY IN leaves the client's remaining copy messages to be skipped by the session; while
-one runs, its progress is the backend's (pg_stat_progress_copy).
+`copy_out` sends the elements of a command's output as CopyData. `copy_in` passes the client's CopyData to a command as they arrive.
+After an error during COPY IN the session skips the client's remaining copy messages. While a COPY runs, the backend shows its progress
+(pg_stat_progress_copy).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def copy_out(session: ClientSession, copy: CopyOut) -> str:
-    """Sends CopyOutResponse, the data and CopyDone; returns the tag. `copy` is a commands CopyOut."""
+    """Send CopyOutResponse, the data and CopyDone. Return the command tag."""
     session.send_notices()
     session.connection.write(protocol.copy_response(b"H", copy.columns, binary=copy.binary))
     session.backend.copy = copy.progress
@@ -42,7 +42,7 @@ def copy_out(session: ClientSession, copy: CopyOut) -> str:
 
 
 def copy_in(session: ClientSession, copy: CopyIn) -> str:
-    """Sends CopyInResponse, takes the data, returns the tag. `copy` is a commands CopyIn."""
+    """Send CopyInResponse and pass the client's data to the command. Return the command tag."""
     session.send_notices()
     session.connection.write(protocol.copy_response(b"G", copy.columns, binary=copy.binary))
     session.connection.flush()
@@ -50,7 +50,7 @@ def copy_in(session: ClientSession, copy: CopyIn) -> str:
     session.backend.copy = copy.progress
     try:
         copy.consume(pieces)
-        for _ in pieces:  # what comes behind the end-of-data marker of the text format
+        for _ in pieces:  # data after the end-of-data marker of the text format
             pass
     finally:
         session.backend.copy = None

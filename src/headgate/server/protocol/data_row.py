@@ -1,8 +1,8 @@
-"""DataRow and CopyData frames of whole record batches (manual, 55.7).
+"""DataRow and CopyData messages for whole record batches (manual, 55.7).
 
-A result's values are text columns in Arrow. `data_rows` gives the frames of a batch as one buffer: per row the head, then per
-column length and bytes. Arrow's element-wise join does the copying, so there is no Python loop over rows. Called by the
-portal (SELECT) and by COPY OUT.
+The values of a result are text columns in Arrow. `data_rows` builds the messages of a batch in one buffer: for each row the header, then
+for each column the length and the bytes. Arrow's element-wise join copies them, so no Python loop runs over rows. Called by the portal
+(SELECT) and by COPY OUT.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import pyarrow.compute as pc
 from headgate.types import buffers
 
 ROWS_A_PIECE = 32_768
-"""Rows joined at once: keeps the offsets under 2 GiB and the working set in the cache."""
+"""The number of rows joined at once. It keeps the offsets below 2 GiB and the working set in the CPU cache."""
 
 
 def data_rows(columns: Sequence[pa.Array], rows: int) -> Iterator[memoryview]:
-    """The DataRow frames of `rows` rows; a column is a string or binary array, NULL = null."""
+    """Yield the DataRow messages of `rows` rows. A column is a string or binary array; null is NULL."""
     for start in range(0, rows, ROWS_A_PIECE):
         yield _piece([as_binary(column.slice(start, ROWS_A_PIECE)) for column in columns], min(ROWS_A_PIECE, rows - start))
 
 
 def copy_data(lines: pa.Array) -> Iterator[memoryview]:
-    """One CopyData frame for each element."""
+    """Yield one CopyData message for each element."""
     for start in range(0, len(lines), ROWS_A_PIECE):
         values = as_binary(lines.slice(start, ROWS_A_PIECE))
-        heads = np.empty((len(values), 5), np.uint8)
-        heads[:, 0] = ord("d")
-        heads[:, 1:] = _big_endian(_lengths(values) + 4)
-        yield _joined([_fixed(heads), values])
+        headers = np.empty((len(values), 5), np.uint8)
+        headers[:, 0] = ord("d")
+        headers[:, 1:] = _big_endian(_lengths(values) + 4)
+        yield _joined([_fixed(headers), values])
 
 
 def _piece(columns: list[pa.LargeBinaryArray], rows: int) -> memoryview:
@@ -45,11 +45,11 @@ def _piece(columns: list[pa.LargeBinaryArray], rows: int) -> memoryview:
         if column.null_count:
             lengths = np.where(_nulls(column), -1, lengths)
         parts += [_fixed(_big_endian(lengths)), column]
-    heads = np.empty((rows, 7), np.uint8)
-    heads[:, 0] = ord("D")
-    heads[:, 1:5] = _big_endian(sizes)
-    heads[:, 5:] = np.frombuffer(len(columns).to_bytes(2, "big"), np.uint8)
-    return _joined([_fixed(heads), *parts])
+    headers = np.empty((rows, 7), np.uint8)
+    headers[:, 0] = ord("D")
+    headers[:, 1:5] = _big_endian(sizes)
+    headers[:, 5:] = np.frombuffer(len(columns).to_bytes(2, "big"), np.uint8)
+    return _joined([_fixed(headers), *parts])
 
 
 def _joined(parts: list[pa.Array]) -> memoryview:
@@ -63,7 +63,7 @@ def _joined(parts: list[pa.Array]) -> memoryview:
 
 
 def as_binary(column: pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
-    """The column as large_binary (strings keep their UTF-8 bytes)."""
+    """Return the column as large_binary. Strings keep their UTF-8 bytes."""
     column = buffers.whole(column)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.large_binary())

@@ -1,8 +1,8 @@
-"""The extended query: Parse, Bind, Describe, Execute, Close, Flush and Sync (manual, 55.2.3).
+"""The extended query protocol: Parse, Bind, Describe, Execute, Close, Flush and Sync (manual, 55.2.3).
 
-`ExtendedQuery.message` is called for each message that is not skipped, `sync` at Sync. A pipeline's statements are one
-implicit transaction, which Sync commits. What must hold: Describe answers before anything ran (drivers such as JDBC ask
-for the columns first); a parameter's text is checked at Bind, as PostgreSQL's input functions do.
+The session calls `ExtendedQuery.message` for each message that it does not skip, and `sync` at Sync. The statements of a pipeline are one
+implicit transaction, which Sync commits. Invariants: Describe answers before the statement has run, because drivers such as JDBC ask for
+the columns first. The text of a parameter is validated at Bind, as PostgreSQL's input functions do.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class ExtendedQuery:
         return self._executed > 0
 
     def message(self, kind: str, body: bytes) -> None:
-        """Works on one message."""
+        """Process one message."""
         if self.session.walsender is not None:
             raise PostgresError("08P01", "extended query protocol not supported in a replication connection")
         reader = FrontendReader(body, self.session.connection.encoding)
         {"P": self._parse, "B": self._bind, "D": self._describe, "E": self._execute, "C": self._close, "H": self._flush}[kind](reader)
 
     def sync(self) -> None:
-        """Sync: the pipeline's transaction ends."""
+        """End the pipeline's transaction at Sync."""
         session = self.session
         self._executed = 0
         session.block.finish()
@@ -71,7 +71,7 @@ class ExtendedQuery:
         audit.parse_duration(session, prepared, began)
 
     def prepare(self, name: str, text: str, types: tuple[int, ...], statement: Statement | None = None) -> PreparedStatement:
-        """Parses and describes one statement."""
+        """Parse and describe one statement. Raise 42601 if there are several."""
         if statement is None:
             statements = parser.parse(text)
             if len(statements) > 1:
@@ -92,9 +92,9 @@ class ExtendedQuery:
         from headgate.commands.describe import describe
 
         self.session.block.touch()
-        known = tuple(0 if found == UNKNOWN else found for found in types)
-        found = describe(statement.node, statement.text, self.session, known)
-        return found.parameters, found.columns
+        known = tuple(0 if oid == UNKNOWN else oid for oid in types)
+        description = describe(statement.node, statement.text, self.session, known)
+        return description.parameters, description.columns
 
     # ---- Bind -------------------------------------------------------------------------------------------
     def _bind(self, reader: FrontendReader) -> None:
@@ -151,12 +151,12 @@ class ExtendedQuery:
         raise PostgresError("22023", f"unsupported format code: {code}")
 
     def _prepared(self, name: str) -> PreparedStatement:
-        found = self.session.prepared.get(name)
-        if found is None:
+        prepared = self.session.prepared.get(name)
+        if prepared is None:
             if name:
                 raise PostgresError("26000", f'prepared statement "{name}" does not exist')
             raise PostgresError("26000", "unnamed prepared statement does not exist")
-        return found
+        return prepared
 
     # ---- Describe, Execute, Close -----------------------------------------------------------------------
     def _describe(self, reader: FrontendReader) -> None:
@@ -184,10 +184,10 @@ class ExtendedQuery:
             connection.write(protocol.row_description(columns, codes, connection.encoding))
 
     def _portal(self, name: str) -> Portal:
-        found = self.session.portals.get(name)
-        if found is None:
+        portal = self.session.portals.get(name)
+        if portal is None:
             raise PostgresError("34000", f'portal "{name}" does not exist')
-        return found
+        return portal
 
     def _execute(self, reader: FrontendReader) -> None:
         name, limit = reader.string(), reader.int32()
@@ -198,7 +198,7 @@ class ExtendedQuery:
         if statement is None:
             session.connection.write(protocol.EMPTY_QUERY)
             return
-        began, what, calls = time.monotonic(), audit.executed(portal), int(not portal.started)
+        began, description, calls = time.monotonic(), audit.executed(portal), int(not portal.started)
         session.start(portal.prepared.text)
         logged = audit.execution(session, portal)
         if not utility.allowed_when_failed(statement):
@@ -208,10 +208,10 @@ class ExtendedQuery:
                 self._start(portal, statement)
             tag = self._answer(portal, name, max(limit, 0))
         self.sender.count(statement, began, tag, calls=calls)
-        audit.execute_duration(session, what, portal, began, logged=logged)
+        audit.execute_duration(session, description, portal, began, logged=logged)
 
     def _answer(self, portal: Portal, name: str, limit: int) -> str:
-        """Sends what the portal has; the tag of it, also of rows behind which more may come."""
+        """Send the portal's result and return its command tag, also if more rows may follow."""
         source = portal.rows
         if source is None:
             tag = portal.tag
@@ -228,7 +228,7 @@ class ExtendedQuery:
         self.start_portal(portal, statement)
 
     def start_portal(self, portal: Portal, statement: Statement) -> None:
-        """Run the statement of a bound portal as far as its result is known, for Execute or for the FETCH or MOVE that names it."""
+        """Run the statement of a bound portal until its result is available, for Execute or for a FETCH or MOVE that names the portal."""
         session = self.session
         session.parameters = portal.parameters
         portal.started = True
@@ -242,19 +242,19 @@ class ExtendedQuery:
         portal.done = True
 
     def check_unchanged(self, prepared: PreparedStatement, statement: Statement, result: ResultSet) -> None:
-        """0A000 where the statement would give other columns than were described: drivers read rows by what they know."""
+        """Raise 0A000 if the statement's columns differ from those described: drivers decode rows by the description."""
         if utility.handles(statement) or prepared.columns is None or _shape(prepared.columns) == _shape(result.columns):
             return
-        _, now = self._described(statement, prepared.parameters)
-        if now is None or _shape(now) != _shape(prepared.columns):
+        _, current = self._described(statement, prepared.parameters)
+        if current is None or _shape(current) != _shape(prepared.columns):
             raise PostgresError("0A000", "cached plan must not change result type")
 
     def _send(self, portal: Portal, source: RowSource, limit: int) -> str:
         session = self.session
-        before = source.sent
+        sent_before = source.sent
         with portal.running():
             portals.send(session.connection, source, limit, portal.formats, session.context.forms)
-        count = source.sent - before
+        count = source.sent - sent_before
         session.send_notices()
         sent = f"SELECT {count}"
         if limit and count == limit:
@@ -285,12 +285,12 @@ class ExtendedQuery:
 
 
 def _shape(columns: tuple[ResultColumn, ...]) -> list[tuple[str, int, int]]:
-    """What of columns may not change behind a client's back."""
+    """Return the properties of columns that must not change after Describe."""
     return [(column.name, column.type_oid, column.typmod) for column in columns]
 
 
 def _count(reader: FrontendReader) -> int:
-    """An unsigned 16-bit count."""
+    """Read an unsigned 16-bit count. Raise 08P01 if the message is too short for it."""
     count = reader.int16() & 0xFFFF
     if count > reader.rest:
         raise PostgresError("08P01", "insufficient data left in message", severity=Severity.ERROR)

@@ -1,7 +1,7 @@
-"""What is not yet a PostgresError, made one at the edge of a session.
+"""Converts any exception of a statement to a PostgresError.
 
-Called by the session and the walsender for whatever a statement raised. What must hold: a client never sees a Python traceback;
-the log does, once, for errors that nobody foresaw.
+Called by the session and the walsender. Invariant: a client never receives a Python traceback. The log gets it, once, for unexpected
+errors.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ _log = logging.getLogger("headgate.server")
 
 
 LONGEST = 64 << 10
-"""Characters of a field beyond which it is cut: a message may quote all of a value, and each step with it holds the interpreter's lock."""
+"""The length in characters to which a field is cut. A message may quote a whole value, and each copy holds the interpreter's lock."""
 
 
 def as_postgres_error(error: BaseException) -> PostgresError:
-    """Return the error itself, or XX000 with the cause's first line; fields that are longer than `LONGEST` are cut."""
-    known = _known(error)
-    known.message = _cut(known.message)
-    known.detail, known.hint, known.context = (text and _cut(text) for text in (known.detail, known.hint, known.context))
-    known.log_detail = known.log_detail and _cut(known.log_detail)
-    return known
+    """Return the error itself, or XX000 with the first line of the cause. Fields longer than `LONGEST` are cut."""
+    converted = _known(error)
+    converted.message = _cut(converted.message)
+    converted.detail, converted.hint, converted.context = (
+        text and _cut(text) for text in (converted.detail, converted.hint, converted.context)
+    )
+    converted.log_detail = converted.log_detail and _cut(converted.log_detail)
+    return converted
 
 
 def _cut(text: str) -> str:
@@ -41,8 +43,8 @@ def _known(error: BaseException) -> PostgresError:
         return PostgresError("53200", "out of memory")
     if isinstance(error, RecursionError):
         return PostgresError("54001", "stack depth limit exceeded")
-    known = from_spark(error)
-    if known.sqlstate != "XX000":
-        return known
+    converted = from_spark(error)
+    if converted.sqlstate != "XX000":
+        return converted
     _log.warning("unforeseen %s", type(error).__name__, exc_info=error)
-    return PostgresError("XX000", known.message[:2000] or type(error).__name__, detail=type(error).__name__)
+    return PostgresError("XX000", converted.message[:2000] or type(error).__name__, detail=type(error).__name__)

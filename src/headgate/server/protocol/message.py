@@ -1,8 +1,8 @@
-"""Frames and messages of the frontend/backend protocol 3.0, without any I/O (manual, 55.7 Message Formats).
+"""Messages of the frontend/backend protocol 3.0, without any I/O (manual, 55.7 Message Formats).
 
-`FrontendReader` reads the body of one message from a client; the functions below it build messages for a client, each
-a whole frame: type byte, length, body. Called by the connection (bytes in and out), the session, COPY and the walsender's
-channel. What must hold: a malformed body raises PostgresError 08P01 with PostgreSQL's text, never struct.error.
+`FrontendReader` decodes the body of a message from a client. The functions below it encode messages for a client, each complete: type
+byte, length, body. Called by the connection, the session, COPY and the walsender's channel. Invariant: a malformed body raises
+PostgresError 08P01 with PostgreSQL's text, never struct.error.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ CANCEL_REQUEST: Final = (1234 << 16) | 5678
 SSL_REQUEST: Final = (1234 << 16) | 5679
 GSSENC_REQUEST: Final = (1234 << 16) | 5680
 MAX_STARTUP_LENGTH: Final = 10000
-"""Longest start-up packet that PostgreSQL takes (MAX_STARTUP_PACKET_LENGTH)."""
+"""The longest startup packet in bytes (MAX_STARTUP_PACKET_LENGTH)."""
 MAX_SMALL_MESSAGE: Final = 10000
-"""Longest message of the types that carry no data (PQ_SMALL_MESSAGE_LIMIT)."""
+"""The longest message in bytes of the types that carry no data (PQ_SMALL_MESSAGE_LIMIT)."""
 MAX_LARGE_MESSAGE: Final = 0x3FFFFFFF
-"""Longest message that carries data (PQ_LARGE_MESSAGE_LIMIT)."""
+"""The longest message in bytes that carries data (PQ_LARGE_MESSAGE_LIMIT)."""
 
 MAX_HELD_MESSAGE: Final = 128 << 20
-"""Longest message that a node holds at once: of what a statement is made of it has several copies."""
+"""The longest message in bytes that a node stores as a whole: executing its statement makes several copies of it."""
 
 LARGE: Final = frozenset("QPBFd")
 SMALL: Final = frozenset("CDEHScfXp")
@@ -36,7 +36,7 @@ _HEAD = struct.Struct("!ci")
 
 
 class FrontendReader:
-    """Reads one message body from its beginning; every read is checked (pqformat.c's pq_getmsg*). Strings are in `encoding`."""
+    """A reader of one message body, with checks as in pqformat.c (pq_getmsg*). Strings are in `encoding`."""
 
     def __init__(self, body: bytes, encoding: Encoding = UTF8) -> None:
         self.body = body
@@ -46,36 +46,36 @@ class FrontendReader:
 
     @property
     def rest(self) -> int:
-        """Bytes not read yet."""
+        """The number of bytes that have not been read yet."""
         return len(self.body) - self.at
 
     def take(self, length: int) -> bytes:
-        """The next `length` bytes."""
+        """Return the next `length` bytes."""
         if length < 0 or length > self.rest:
             raise PostgresError("08P01", "insufficient data left in message")
         self.at += length
         return bytes(self._view[self.at - length : self.at])
 
     def byte(self) -> int:
-        """The next byte."""
+        """Return the next byte."""
         if not self.rest:
             raise PostgresError("08P01", "no data left in message")
         return self.take(1)[0]
 
     def int16(self) -> int:
-        """A signed integer of 2 bytes."""
+        """Return the next 2 bytes as a signed integer."""
         return int.from_bytes(self.take(2), "big", signed=True)
 
     def int32(self) -> int:
-        """A signed integer of 4 bytes."""
+        """Return the next 4 bytes as a signed integer."""
         return int.from_bytes(self.take(4), "big", signed=True)
 
     def int64(self) -> int:
-        """A signed integer of 8 bytes."""
+        """Return the next 8 bytes as a signed integer."""
         return int.from_bytes(self.take(8), "big", signed=True)
 
     def raw_string(self) -> bytes:
-        """A string up to its zero byte, undecoded."""
+        """Return the bytes up to the next zero byte, and skip that."""
         end = self.body.find(b"\0", self.at)
         if end < 0:
             raise PostgresError("08P01", "invalid string in message")
@@ -84,30 +84,30 @@ class FrontendReader:
         return text
 
     def string(self) -> str:
-        """A string up to its zero byte."""
+        """Return the decoded string up to the next zero byte."""
         return self.encoding.decode(self.raw_string())
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Raise 08P01 if bytes are left."""
         if self.rest:
             raise PostgresError("08P01", "invalid message format")
 
 
 def length_allowed(kind: str, length: int, *, authenticated: bool = True) -> bool:
-    """Whether a message of that type may have that length (the length word, which counts itself)."""
+    """Return whether a message of that type may have that length (the value of the length word, which includes itself)."""
     limit = MAX_LARGE_MESSAGE if kind in LARGE and authenticated else MAX_SMALL_MESSAGE
     return 4 <= length <= limit
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
-    """One frame."""
+    """Return a complete message."""
     return _HEAD.pack(kind, len(body) + 4) + body
 
 
 def _text(value: str, encoding: Encoding = UTF8) -> bytes:
-    """A string of the protocol; 22P05 for what the client's encoding has not.
+    """Encode a string of the protocol. Raise 22P05 if the client's encoding cannot represent it.
 
-    What no encoding holds is a question mark, so that nothing behind it is read as something else.
+    Characters that no encoding can represent become question marks, so that the fields after the string stay readable.
     """
     value = value.encode("utf-8", "replace").decode().replace("\0", "?")
     return encoding.encode(value) + b"\0"
@@ -144,9 +144,9 @@ def authentication_sasl_final(data: bytes) -> bytes:
 
 
 def negotiate_protocol_version(unknown: Sequence[str]) -> bytes:
-    """NegotiateProtocolVersion: the newest version spoken here and the options not known here.
+    """NegotiateProtocolVersion: the latest supported version and the unsupported options.
 
-    The whole version, as 15.18 has it (before, the minor one alone): libpq 18 takes 0 for a version before 3.
+    It contains the whole version as in PostgreSQL 15.18, not only the minor one as earlier: libpq 18 takes 0 for a version before 3.
     """
     return message(b"v", struct.pack("!ii", PROTOCOL_3 << 16, len(unknown)) + b"".join(_text(name) for name in unknown))
 
@@ -206,7 +206,7 @@ def notification(pid: int, channel: str, payload: str, encoding: Encoding = UTF8
 
 
 def error_response(error: PostgresError, *, severity: Severity | None = None, encoding: Encoding = UTF8) -> bytes:
-    """ErrorResponse with every field that the error has (manual, 55.8)."""
+    """ErrorResponse with all fields of the error (manual, 55.8)."""
     shown = str(severity or error.severity)
     fields: dict[str, str | None] = {
         "S": shown,
@@ -228,25 +228,25 @@ def error_response(error: PostgresError, *, severity: Severity | None = None, en
 
 
 _ROUTINES = {"cached plan must not change result type": "RevalidateCachedQuery"}
-"""PostgreSQL's routine for errors that a driver knows by it: JDBC's prepares the statement again."""
+"""PostgreSQL's routine names of errors that drivers identify by them: JDBC then prepares the statement again."""
 
 
 def _place(error: PostgresError) -> dict[str, str | None]:
-    """Where in headgate's source the error was raised: file, line, routine."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    if at is None:
+    """Return the file, line and routine of headgate's source in which the error was raised."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
         return {}
-    code = at.tb_frame.f_code
-    return {"F": code.co_filename.rpartition("/")[2], "L": str(at.tb_lineno), "R": _ROUTINES.get(error.message, code.co_name)}
+    code = traceback.tb_frame.f_code
+    return {"F": code.co_filename.rpartition("/")[2], "L": str(traceback.tb_lineno), "R": _ROUTINES.get(error.message, code.co_name)}
 
 
 def notice_response(notice: Notice, encoding: Encoding = UTF8) -> bytes:
     """NoticeResponse."""
     shown = str(notice.severity)
-    found = {"S": shown, "V": shown, "C": notice.sqlstate, "M": notice.message, "D": notice.detail, "H": notice.hint}
-    return message(b"N", _fields(found, encoding))
+    fields = {"S": shown, "V": shown, "C": notice.sqlstate, "M": notice.message, "D": notice.detail, "H": notice.hint}
+    return message(b"N", _fields(fields, encoding))
 
 
 def _fields(fields: Mapping[str, str | None], encoding: Encoding) -> bytes:
@@ -254,12 +254,12 @@ def _fields(fields: Mapping[str, str | None], encoding: Encoding) -> bytes:
 
 
 def old_error(text: str) -> bytes:
-    """The error message of protocols before 3.0, which has no frame."""
+    """The unframed error message of protocols before 3.0."""
     return b"E" + _text(text)
 
 
 def startup_parameters(body: bytes) -> dict[str, str]:
-    """The parameters behind the version word of a StartupMessage; 08P01 when the layout is wrong."""
+    """Return the parameters after the version word of a StartupMessage. Raise 08P01 for an invalid layout."""
     parameters: dict[str, str] = {}
     reader = FrontendReader(body)
     bad = PostgresError("08P01", "invalid startup packet layout: expected terminator as last byte", severity=Severity.FATAL)

@@ -1,7 +1,7 @@
-"""The portals of a session by name, and how long they live (portalmem.c).
+"""The open portals of a session by name, and their lifetime (portalmem.c).
 
-A portal ends with its transaction, or with the savepoint behind which it was opened; a cursor WITH HOLD goes on once its transaction has
-committed. Opened by Bind and DECLARE, ended by the session's transaction block.
+A portal ends with its transaction, or with the rollback to a savepoint made before it. A cursor WITH HOLD continues after its transaction
+has committed. Bind and DECLARE open portals; the session's transaction block ends them.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from headgate.server.protocol.statement_memory import Kept
 
 
 class OpenPortals(Kept[Portal]):
-    """What is open; `depth`: how many savepoints are."""
+    """The open portals. `depth` is the number of open savepoints."""
 
     depth = 0
 
     def open(self, portal: Portal) -> None:
-        """Takes a portal in, of the present (sub)transaction."""
+        """Add a portal to the current (sub)transaction."""
         portal.depth = self.depth
         self.keep(portal.name, portal)
 
     def close(self, name: str) -> None:
-        """Forgets a portal; not an error if there is none."""
+        """Close a portal, if there is one of that name."""
         portal = self.let_go(name)
         if portal is not None:
             portal.close()
 
     def close_all(self) -> None:
-        """Forgets all portals."""
+        """Close all portals."""
         self._close(lambda portal: True)
 
     def commit(self) -> None:
-        """The transaction is about to commit: raises what computing the rest of a cursor WITH HOLD raises."""
+        """Prepare for the commit: close portals, and compute the remaining rows of cursors WITH HOLD, whose errors are raised."""
         self._close(lambda portal: portal.fresh and (portal.failed or not portal.hold))
         for portal in self.values():
             if portal.fresh:
                 portal.keep()
 
     def roll_back(self) -> None:
-        """The transaction has ended otherwise."""
+        """Close the portals of the transaction after its end."""
         self._close(lambda portal: portal.fresh)
 
     def check_prepare(self) -> None:
-        """0A000 where PREPARE TRANSACTION would have to keep a cursor."""
+        """Raise 0A000 if the transaction has created a cursor WITH HOLD, which PREPARE TRANSACTION cannot keep."""
         if any(portal.fresh and portal.hold for portal in self.values()):
             raise not_supported("cannot PREPARE a transaction that has created a cursor WITH HOLD")
 
     def roll_back_to(self, depth: int) -> None:
-        """ROLLBACK TO the savepoint before which there were `depth` others."""
+        """Close portals for ROLLBACK TO the savepoint with `depth` others before it."""
         self._close(lambda portal: portal.fresh and portal.depth > depth)
         self.depth = depth + 1
 
     def release(self, depth: int) -> None:
-        """RELEASE of the savepoint before which there were `depth` others."""
+        """Move portals to the outer level for RELEASE of the savepoint with `depth` others before it."""
         for portal in self.values():
             portal.depth = min(portal.depth, depth)
         self.depth = depth

@@ -1,9 +1,9 @@
-"""Portals: a result that is being sent, whole or in parts (manual, 55.2.3).
+"""Portals: results that are sent completely or in parts (manual, 55.2.3).
 
-A `Portal` holds what `commands.execute` gave and sends it in pieces of at most so many rows. The session keeps named portals
-(Bind, DECLARE CURSOR) until their transaction ends. What must hold: a portal's rows are sent once, in order; text is
-turned into the binary form only for the columns whose format asks for it, and into the session's DateStyle and IntervalStyle when it
-is sent: FETCH prints by the settings of its own moment.
+A `Portal` holds the result of `commands.execute` and returns it in parts with a limited number of rows. The session keeps named portals
+(Bind, DECLARE CURSOR) until their transaction ends. Invariants: the rows of a portal are sent once and in order. Text is converted to the
+binary format only in columns whose format code is 1. It is converted to the session's DateStyle and IntervalStyle when it is sent: FETCH
+uses the settings at its own time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BoundParameter:
-    """A bound parameter: its type and its text form (None = NULL)."""
+    """A bound parameter: its type and its value in text format (None = NULL)."""
 
     type_oid: int
     text: str | None
@@ -40,7 +40,7 @@ class BoundParameter:
 
 @dataclass(eq=False)
 class PreparedStatement:
-    """A prepared statement: `statement` is None for an empty query string."""
+    """A prepared statement. `statement` is None for an empty query string."""
 
     name: str
     text: str
@@ -52,13 +52,13 @@ class PreparedStatement:
 
     @property
     def weight(self) -> int:
-        """See `statement_memory`."""
+        """The estimated memory in bytes (`statement_memory`)."""
         return 8192 + (len(self.text) if self.statement is None else self.statement.weight)
 
 
 @dataclass(eq=False)
 class Portal:
-    """A statement that is bound to its parameters; `started` once it runs."""
+    """A statement with its bound parameters. `started` is set when it runs."""
 
     name: str
     prepared: PreparedStatement
@@ -70,26 +70,26 @@ class Portal:
     tag: str = ""
     hold: bool = False
     buffered: CursorPosition | None = None
-    """Where a cursor stands."""
+    """The position, if it is used as a cursor."""
     view: StatementView | None = None
-    """What a cursor that DECLARE has made was opened on."""
+    """The state that a cursor made by DECLARE sees."""
     chosen: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """See `OpenCursor`."""
+    """The `chosen` of its `OpenCursor`."""
     depth: int = 0
-    """How many savepoints there were when it was opened."""
+    """The number of savepoints that were open when it was opened."""
     fresh: bool = True
-    """Whether it belongs to the transaction that is open, and not to an earlier one (WITH HOLD)."""
+    """Whether it belongs to the open transaction. If not, it is a cursor WITH HOLD of an earlier one."""
     failed: bool = False
-    """An error has ended it; it cannot be run any more."""
+    """Whether an error has ended it, so that it cannot be run any more."""
 
     @property
     def weight(self) -> int:
-        """See `statement_memory`."""
-        return 4096 + sum(len(each.text or "") for each in self.parameters)
+        """The estimated memory in bytes (`statement_memory`)."""
+        return 4096 + sum(len(parameter.text or "") for parameter in self.parameters)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Its rows are taken inside; 55000 where an error has ended it before."""
+        """Read its rows inside the context. Raise 55000 if an error has ended it before; an error inside ends it."""
         if self.failed:
             raise PostgresError("55000", f'portal "{self.name}" cannot be run')
         try:
@@ -99,7 +99,7 @@ class Portal:
             raise
 
     def keep(self) -> None:
-        """It goes on behind its transaction: the rows that are left are computed now."""
+        """Compute the remaining rows at commit, so that a cursor WITH HOLD outlives its transaction."""
         if self.rows is not None and self.buffered is not None:
             rest = self.buffered.new_store()
             for batch in self.rows.take(0):
@@ -108,13 +108,13 @@ class Portal:
         self.fresh, self.depth = False, 0
 
     def close(self) -> None:
-        """Lets go of what is behind the rows."""
+        """Release the resources that compute the rows."""
         if self.rows is not None:
             self.rows.close()
 
 
 def column_formats(formats: Sequence[int], columns: int) -> tuple[int, ...]:
-    """One format code for each column out of Bind's list of none, one or all."""
+    """Return one format code per column from the list in Bind, which has none, one or all. Raise 08P01 for another number."""
     if not formats:
         return (0,) * columns
     if len(formats) == 1:
@@ -125,7 +125,7 @@ def column_formats(formats: Sequence[int], columns: int) -> tuple[int, ...]:
 
 
 class RowSource:
-    """The rows of a ResultSet, to be taken in pieces."""
+    """The rows of a ResultSet, which are read in parts."""
 
     def __init__(self, result: ResultSet) -> None:
         self.result = result
@@ -135,20 +135,20 @@ class RowSource:
         self._rest: pa.RecordBatch | None = None
 
     def take(self, limit: int) -> Iterator[pa.RecordBatch]:
-        """Batches of together at most `limit` rows; 0 = all."""
-        left = limit
+        """Yield batches with at most `limit` rows in total; 0 = all."""
+        remaining = limit
         while True:
             batch = self._next()
             if batch is None:
                 return
-            if limit and batch.num_rows > left:
-                self._rest = batch.slice(left)
-                batch = batch.slice(0, left)
+            if limit and batch.num_rows > remaining:
+                self._rest = batch.slice(remaining)
+                batch = batch.slice(0, remaining)
             if limit:
-                left -= batch.num_rows
+                remaining -= batch.num_rows
             self.sent += batch.num_rows
             yield batch
-            if limit and not left:
+            if limit and not remaining:
                 return
 
     def _next(self) -> pa.RecordBatch | None:
@@ -156,31 +156,31 @@ class RowSource:
             if self._rest is not None:
                 batch, self._rest = self._rest, None
             else:
-                found = next(self._batches, None)
-                if found is None:
+                next_batch = next(self._batches, None)
+                if next_batch is None:
                     return None
-                batch = found
+                batch = next_batch
             if batch.num_rows:
                 return batch
 
     def close(self) -> None:
-        """Stops whatever computes the rows."""
+        """Stop the computation of the rows."""
         close = getattr(self.result.batches, "close", None)
         if close is not None:
             close()
 
 
 def send(connection: Connection, source: RowSource, limit: int, formats: Sequence[int], forms: text_column.TextSettings) -> int:
-    """Sends at most `limit` rows (0 = all) as DataRow, text in the styles of `forms` and the client's encoding; returns how many."""
+    """Send at most `limit` rows (0 = all) as DataRow, in the styles of `forms` and the client's encoding. Return their number."""
     count, encoding = 0, connection.encoding
     for batch in source.take(limit):
         columns: list[pa.Array] = list(batch.columns)
-        for place, code in enumerate(formats):
-            described = source.columns[place]
+        for index, code in enumerate(formats):
+            described = source.columns[index]
             if code:
-                columns[place] = binary_column(columns[place], described, encoding)
+                columns[index] = binary_column(columns[index], described, encoding)
             else:
-                columns[place] = encoded(styled(columns[place], described.type_oid, described.typmod, forms), encoding)
+                columns[index] = encoded(styled(columns[index], described.type_oid, described.typmod, forms), encoding)
         for frames in data_row.data_rows(columns, batch.num_rows):
             connection.write(frames)
         count += batch.num_rows
@@ -188,7 +188,7 @@ def send(connection: Connection, source: RowSource, limit: int, formats: Sequenc
 
 
 def binary_column(texts: pa.Array, described: ResultColumn, encoding: Encoding) -> pa.Array:
-    """A column of text forms in the type's binary (send) form."""
+    """Convert a text column to the type's binary (send) format."""
     from headgate.types.binary.binary import write_binary
 
     values = read_text(texts, described.type_oid, described.typmod)

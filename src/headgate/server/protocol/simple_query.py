@@ -1,7 +1,7 @@
-"""The simple query: one string of statements, one transaction, one ReadyForQuery (manual, 55.2.2).
+"""The simple query protocol: one query string, one transaction, one ReadyForQuery (manual, 55.2.2).
 
-`SimpleQuery.run` is called for each Query message. On a replication connection the string is a replication command when it
-starts with one of their keywords, and SQL otherwise.
+The session calls `SimpleQuery.run` for each Query message. On a replication connection the string is a replication command if it starts
+with the keyword of one, and SQL otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SimpleQuery:
         self.sender = ResultSender(session)
 
     def run(self, body: bytes) -> None:
-        """Runs the statements of one Query message; the first error ends it."""
+        """Run the statements of one Query message. The first error ends it."""
         session = self.session
         encoding = session.connection.encoding
         reader = message.FrontendReader(body, encoding)
@@ -50,14 +50,14 @@ class SimpleQuery:
         session = self.session
         logged = audit.statements(session, text, statements)
         session.block.several = len(statements) > 1
-        for place, statement in enumerate(statements):
+        for index, statement in enumerate(statements):
             session.interrupts.check()
-            if place:
+            if index:
                 session.interrupts.time(session.settings.milliseconds("statement_timeout"))
             session.parameters = ()
             began_alone = time.monotonic()
             tag = self.sender.run_simple(statement)
-            if place == len(statements) - 1:
+            if index == len(statements) - 1:
                 self._finish()
             self.sender.count(statement, began_alone, tag)
             session.send_notices()

@@ -1,7 +1,7 @@
-"""The first packets of a connection: TLS requests, CancelRequest, the StartupMessage, authentication (manual, 55.2.1).
+"""The startup of a connection: TLS requests, CancelRequest, the StartupMessage, authentication (manual, 55.2.1).
 
-`serve` runs in the connection's own thread from accept to the end. What must hold: whatever bytes come, at most this one
-connection ends; the number of connections is checked before anything expensive.
+`serve` runs in the connection's own thread from accept to the end. Invariants: invalid bytes end at most this one connection. The number
+of connections is checked before anything expensive.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OWN = {"user", "database", "replication", "options"}
 
 
 def serve(node: Node, connection: Connection) -> None:
-    """Serves one connection to its end."""
+    """Serve one connection until it ends."""
     backend: Backend | None = None
     host, speaker = _greeted(node, connection)
     try:
@@ -67,7 +67,7 @@ def serve(node: Node, connection: Connection) -> None:
 
 
 def _greeted(node: Node, connection: Connection) -> tuple[ClientHost | None, ClientSpeaker]:
-    """Who has come, for pg_hba.conf and for the log."""
+    """Identify the client's address for pg_hba.conf and for the log."""
     address, port = connection.peer
     host = None if address is None else ClientHost(address)
     name = host.look_up() if host is not None and node.settings.flag("log_hostname") else None
@@ -93,8 +93,8 @@ def _refuse(node: Node, connection: Connection, error: PostgresError) -> None:
 
 # ---- the packets ----------------------------------------------------------------------------------------
 def _startup_packet(node: Node, connection: Connection, deadline: float) -> dict[str, str] | None:
-    """The parameters of the StartupMessage; None when the connection wanted something else and is done."""
-    asked = set()
+    """Return the parameters of the StartupMessage, or None after a CancelRequest or an invalid packet, when the connection is closed."""
+    requests = set()
     while True:
         length = struct.unpack("!i", connection.exactly(4, deadline))[0]
         if not 8 <= length <= message.MAX_STARTUP_LENGTH:
@@ -109,16 +109,16 @@ def _startup_packet(node: Node, connection: Connection, deadline: float) -> dict
                 node.activity.cancel(pid, secret)
             connection.close()
             return None
-        if version in (message.SSL_REQUEST, message.GSSENC_REQUEST) and version not in asked:
-            asked.add(version)
+        if version in (message.SSL_REQUEST, message.GSSENC_REQUEST) and version not in requests:
+            requests.add(version)
             if _encrypt(node, connection, version, deadline):
-                asked.add(message.GSSENC_REQUEST)
+                requests.add(message.GSSENC_REQUEST)
             continue
         return _parameters(connection, version, body[4:])
 
 
 def _encrypt(node: Node, connection: Connection, version: int, deadline: float) -> bool:
-    """Answers a request for encryption: TLS where the node speaks it, never through a Unix socket; whether there is some now."""
+    """Answer a request for encryption: TLS if it is enabled, but not on a Unix socket. Return whether the connection uses TLS now."""
     tls = node.access.tls if version == message.SSL_REQUEST and connection.peer[0] is not None else None
     connection.write(b"N" if tls is None else b"S")
     connection.flush()
@@ -126,9 +126,9 @@ def _encrypt(node: Node, connection: Connection, version: int, deadline: float) 
     if tls is not None:
         connection.start_tls(tls, deadline)
     if injected:
-        what = "SSL" if version == message.SSL_REQUEST else "GSSAPI encryption"
+        protocol = "SSL" if version == message.SSL_REQUEST else "GSSAPI encryption"
         detail = "This could be either a client-software bug or evidence of an attempted man-in-the-middle attack."
-        raise fatal("08P01", f"received unencrypted data after {what} request", detail=detail)
+        raise fatal("08P01", f"received unencrypted data after {protocol} request", detail=detail)
     return tls is not None
 
 
@@ -152,7 +152,7 @@ def _parameters(connection: Connection, version: int, body: bytes) -> dict[str, 
 # ---- the session ----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Stranger:
-    """What is known of a connection before it has told who it is."""
+    """A connection before its client is authenticated."""
 
     host: ClientHost | None
     speaker: ClientSpeaker
@@ -170,8 +170,8 @@ def _open(node: Node, connection: Connection, backend: Backend, parameters: dict
     speaker.database = None if physical else name
     speaker.application_name = lambda: backend.application_name
     address, port = connection.peer
-    asked = ConnectionRequest(address, user, name, physical, _groups(node, user), connection.tls is not None, stranger.host)
-    authenticated = authenticate(connection, node.access.hba, asked, lambda role: _stored(node, role), node.mock_nonce, stranger.deadline)
+    request = ConnectionRequest(address, user, name, physical, _groups(node, user), connection.tls is not None, stranger.host)
+    authenticated = authenticate(connection, node.access.hba, request, lambda role: _stored(node, role), node.mock_nonce, stranger.deadline)
     backend.tls = TlsFacts.of(connection.tls)
     if node.settings.flag("log_connections"):
         audit.authenticated(authenticated, node.settings.text("hba_file"))
@@ -206,7 +206,7 @@ def _xid(session: ClientSession) -> int:
 
 
 def _replication(text: str) -> tuple[bool, bool]:
-    """(physical, logical) of the parameter `replication`."""
+    """Return (physical, logical) for the parameter `replication`. Raise 22023 for an invalid value."""
     if text == "database":
         return False, True
     if not text:
@@ -223,8 +223,8 @@ def _groups(node: Node, user: str) -> frozenset[str]:
         role = roles.lookup(cursor, user)
         if role is None:
             return frozenset()
-        found = (roles.find(cursor, oid) for oid in roles.memberships(cursor, role.oid))
-        return frozenset(each.name for each in found if each is not None)
+        groups = (roles.find(cursor, oid) for oid in roles.memberships(cursor, role.oid))
+        return frozenset(group.name for group in groups if group is not None)
 
 
 def _stored(node: Node, name: str) -> StoredRole | None:
@@ -249,10 +249,10 @@ def _database(node: Node, backend: Backend, role: Role, name: str) -> Database:
         if backend.kind == "client backend" and not node.has_place_for_all():
             raise fatal("53300", "remaining connection slots are reserved for non-replication superuser connections")
         _check_connect(node, role, database)
-        others = [one for one in node.activity.all() if one.pid != backend.pid]
-        if role.connection_limit >= 0 and sum(one.role == role.oid for one in others) >= role.connection_limit:
+        others = [peer for peer in node.activity.all() if peer.pid != backend.pid]
+        if role.connection_limit >= 0 and sum(peer.role == role.oid for peer in others) >= role.connection_limit:
             raise fatal("53300", f'too many connections for role "{role.name}"')
-        if database.connection_limit >= 0 and sum(one.database == database.oid for one in others) >= database.connection_limit:
+        if database.connection_limit >= 0 and sum(peer.database == database.oid for peer in others) >= database.connection_limit:
             raise fatal("53300", f'too many connections for database "{name}"')
     return database
 
@@ -271,8 +271,8 @@ def _session(
     settings.override("is_superuser", "on" if role.superuser else "off")
     settings.override("session_authorization", role.name)
     _give_stored(node, settings, role, database)
-    given = _given(parameters)
-    for name, value in given:
+    startup_settings = _given(parameters)
+    for name, value in startup_settings:
         if name.lower() not in session_role.NAMES:
             settings.give(name, value, "client", superuser=role.superuser)
     backend.application_name = settings.text("application_name")
@@ -295,14 +295,14 @@ def _session(
     )
     session = ClientSession(node, connection, backend, context, settings)
     session.taken_roles[role.name] = role
-    for name, value in given:
+    for name, value in startup_settings:
         if name.lower() in session_role.NAMES:
             session_role.begin_with(session, name, value)
     return session
 
 
 def _give_stored(node: Node, settings: SessionSettings, role: Role, database: Database) -> None:
-    """What ALTER ROLE and ALTER DATABASE have stored: whoever stored it might; what is no value any more is told and left out."""
+    """Apply the settings of ALTER ROLE and ALTER DATABASE with the rights of a superuser. Log and skip values that are no longer valid."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         for source, name, value in stored_setting.in_force(cursor, database.oid, role.oid):
             try:
@@ -312,15 +312,15 @@ def _give_stored(node: Node, settings: SessionSettings, role: Role, database: Da
 
 
 def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:
-    """The settings in the packet: those of `options` first, then its own parameters."""
-    found: list[tuple[str, str]] = []
+    """Return the settings in the startup packet: first those of `options`, then the packet's own parameters."""
+    settings: list[tuple[str, str]] = []
     words = _split_options(parameters.get("options", ""))
-    at = 0
-    while at < len(words):
-        word, option = words[at], "-c "
-        if word == "-c" and at + 1 < len(words):
-            at += 1
-            word = words[at]
+    index = 0
+    while index < len(words):
+        word, option = words[index], "-c "
+        if word == "-c" and index + 1 < len(words):
+            index += 1
+            word = words[index]
         elif word.startswith("-c"):
             word = word[2:]
         elif word.startswith("--"):
@@ -333,28 +333,28 @@ def _given(parameters: dict[str, str]) -> list[tuple[str, str]]:
         name, equals, value = word.partition("=")
         if not equals:
             raise fatal("42601", f"{option}{name} requires a value")
-        found.append((name, value))
-        at += 1
-    return found + [(name, value) for name, value in parameters.items() if name not in _OWN]
+        settings.append((name, value))
+        index += 1
+    return settings + [(name, value) for name, value in parameters.items() if name not in _OWN]
 
 
 def _split_options(text: str) -> list[str]:
-    """pg_split_opts: words parted by white space, a backslash takes the next character as it is."""
+    """Split `options` at white space; a backslash escapes the next character (pg_split_opts)."""
     words: list[str] = []
     word: list[str] = []
     inside = False
-    at = 0
-    while at < len(text):
-        char = text[at]
+    index = 0
+    while index < len(text):
+        char = text[index]
         if char.isspace():
             if inside:
                 words.append("".join(word))
             word, inside = [], False
         else:
-            if char == "\\" and at + 1 < len(text):
-                at += 1
-                char = text[at]
+            if char == "\\" and index + 1 < len(text):
+                index += 1
+                char = text[index]
             word.append(char)
             inside = True
-        at += 1
+        index += 1
     return [*words, "".join(word)] if inside else words

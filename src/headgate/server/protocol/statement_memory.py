@@ -1,9 +1,10 @@
-"""How much of the node's memory the sessions' messages, statements and portals may take: those of one session, and those of all.
+"""Limits for the memory of messages, statements and portals: of each session, and of all sessions of a node.
 
-PostgreSQL's backends have their memory each for themselves. The sessions of a node share it, so the memory that one takes is missing to
-all. A `Pool` is a sum over all sessions. The node has one for the messages that it reads (`OF_MESSAGES`), one for the large statements that
-run (`OF_RUNNING`), and one for prepared statements and portals (`OF_ALL`), which live until the client drops them. `Kept` is a dict of
-either that asks the session's `Share` first. The weight of a statement is estimated (`sql.parser.Statement.weight`).
+PostgreSQL's backends have separate memory. The sessions of a node share theirs, so the memory that one session uses is missing to all. A
+`Pool` counts the bytes of all sessions. The node has a pool for the messages that it reads (`OF_MESSAGES`), one for large statements
+that run (`OF_RUNNING`), and one for prepared statements and portals (`OF_ALL`), which live until the client drops them. `Kept` is a dict
+of prepared statements or portals that takes their memory from the session's `Share`. The weight of a statement is an estimate
+(`sql.parser.Statement.weight`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ OF_A_SESSION = 128 << 20
 OF_ALL = 1 << 30
 OF_MESSAGES = 256 << 20
 OF_RUNNING = 256 << 20
-"""Statements of that weight are translated for seconds, and each of their parts is an object. Python's collector goes over those of all
-sessions, and holds the interpreter's lock meanwhile. A statement that weighs more runs alone."""
+"""The most bytes of running large statements. Statements of that weight are translated for seconds, and each of their parts is an object.
+Python's garbage collector visits those of all sessions and holds the interpreter's lock while it does. A statement that weighs more runs
+alone."""
 TURN_SECONDS = 60
-"""How long a statement waits for the others to end. Not for ever, because one of them may wait for a lock of the same session."""
+"""How long a statement waits for others to end. The wait is limited, because one of them may wait for a lock of the same session."""
 LOOK_SECONDS = 0.05
 LIGHT = 16 << 20
-"""Bytes up to which a statement is not weighed that runs, or has no name, some 50,000 constants: each session has but one."""
+"""The weight in bytes, of some 50,000 constants, up to which a running or unnamed statement is not counted: each session has only one."""
 
 
 class Weighed(Protocol):
@@ -35,12 +37,12 @@ class Weighed(Protocol):
 
     @property
     def weight(self) -> int:
-        """Bytes of memory, estimated; the same whenever it is asked."""
+        """The estimated memory in bytes. It does not change."""
         ...
 
 
 class Pool:
-    """The sum over all sessions of a node, which may not be more than `most` bytes."""
+    """The bytes taken by all sessions of a node, at most `most`."""
 
     def __init__(self, most: int) -> None:
         self._lock = threading.Lock()
@@ -48,20 +50,20 @@ class Pool:
         self.taken = 0
 
     def take(self, weight: int, *, alone: bool = False) -> bool:
-        """Take so many bytes, if there is room, or if nobody else has taken any and they are `alone`; return whether there was."""
+        """Take `weight` bytes if they fit, or, with `alone`, if nothing else is taken. Return whether they were taken."""
         with self._lock:
             fits = self.taken + weight <= self._most or (alone and not self.taken)
             self.taken += weight if fits else 0
             return fits
 
     def give(self, weight: int) -> None:
-        """Gives back what was taken."""
+        """Give back `weight` bytes."""
         with self._lock:
             self.taken -= weight
 
 
 class Share:
-    """What one session has taken of the pool. Used by the session's own thread."""
+    """The bytes that one session has taken from the pool. Only the session's own thread uses it."""
 
     def __init__(self, pool: Pool, running: Pool | None = None) -> None:
         self._pool = pool
@@ -69,7 +71,7 @@ class Share:
         self._taken = 0
 
     def take(self, weight: int, *, kept: bool = True) -> None:
-        """Take so many bytes; 53200 if there is no room. `OF_A_SESSION` bounds those that are `kept` behind their statement."""
+        """Take `weight` bytes. Raise 53200 if they do not fit. `OF_A_SESSION` limits those `kept` after their statement."""
         if (kept and self._taken + weight > OF_A_SESSION) or not self._pool.take(weight):
             raise PostgresError(
                 "53200",
@@ -80,13 +82,13 @@ class Share:
         self._taken += weight if kept else 0
 
     def give(self, weight: int, *, kept: bool = True) -> None:
-        """Return what was taken."""
+        """Give back `weight` bytes."""
         self._pool.give(weight)
         self._taken -= weight if kept else 0
 
     @contextmanager
     def running(self, weight: int) -> Iterator[None]:
-        """Inside, a statement of that weight is translated, or runs; waits until there is room for it. 53200 if there is none for long."""
+        """Translate or run a statement of that weight inside the context, after a wait for room. Raise 53200 after TURN_SECONDS."""
         if weight <= LIGHT:
             yield
             return
@@ -106,9 +108,9 @@ Thing = TypeVar("Thing", bound=Weighed)
 
 
 class Kept(dict[str, Thing]):
-    """Things by name. To be changed by `keep`, `let_go` and `let_go_all` alone.
+    """Prepared statements or portals by name. Only `keep`, `let_go` and `let_go_all` may change it.
 
-    A thing without a name counts for the node only, and only if it is heavy: the next one takes its place.
+    An unnamed one counts only for the node, and only if its weight exceeds `LIGHT`: the next one replaces it.
     """
 
     def __init__(self, share: Share) -> None:
@@ -116,20 +118,20 @@ class Kept(dict[str, Thing]):
         self._share = share
 
     def keep(self, name: str, thing: Thing) -> None:
-        """Takes one in, in the place of another of the name. 53200."""
+        """Store one, replacing the one of the same name. Raise 53200 if its memory does not fit."""
         self.let_go(name)
         if name or thing.weight > LIGHT:
             self._share.take(thing.weight, kept=bool(name))
         self[name] = thing
 
     def let_go(self, name: str) -> Thing | None:
-        """Forgets one; None if there is none."""
+        """Remove one and give back its memory. Return it, or None if there is none."""
         thing = self.pop(name, None)
         if thing is not None and (name or thing.weight > LIGHT):
             self._share.give(thing.weight, kept=bool(name))
         return thing
 
     def let_go_all(self) -> None:
-        """Forgets all."""
+        """Remove all."""
         for name in list(self):
             self.let_go(name)

@@ -1,8 +1,8 @@
-"""Runs one statement and sends what comes of it: rows, COPY data, or just the tag.
+"""Runs one statement and sends its result: rows, COPY data or just the command tag.
 
-`ResultSender.run_simple` does both at once for the simple query; the extended query starts a statement with `start` and sends its
-portal's rows by itself. Statements of the session itself (BEGIN, SET, PREPARE, FETCH …) go to `utility`, all
-others to `headgate.commands.execute`.
+`ResultSender.run_simple` does both for the simple query protocol. The extended query protocol runs a statement with `start` and sends the
+portal's rows itself. Statements of the session (BEGIN, SET, PREPARE, FETCH …) are run by `utility`, all others by
+`headgate.commands.execute`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ResultSender:
         self.session = session
 
     def start(self, statement: Statement) -> Result | str:
-        """Runs the statement as far as its result is known: a ResultSet whose batches are lazy, a tag, or a COPY."""
+        """Run the statement until its result is available: a ResultSet with lazy batches, a command tag, or a COPY."""
         session = self.session
         session.show(command_tag.of(statement.node))
         if not utility.allowed_when_failed(statement):
@@ -47,7 +47,7 @@ class ResultSender:
             return execute(statement.node, statement.text, session)
 
     def run_simple(self, statement: Statement) -> str:
-        """Runs the statement, sends its rows with their description; returns the tag."""
+        """Run the statement, send its row description and rows, and return the command tag."""
         session = self.session
         result = self.start(statement)
         if isinstance(result, ResultSet):
@@ -63,7 +63,7 @@ class ResultSender:
         return self.tag_of(result)
 
     def tag_of(self, result: str | CommandResult | CopyIn | CopyOut) -> str:
-        """The tag of a result without rows; COPY takes its data first."""
+        """Return the command tag of a result without rows. Transfer the data of a COPY first."""
         if isinstance(result, str):
             return result
         if isinstance(result, CopyIn):
@@ -73,13 +73,13 @@ class ResultSender:
         return str(result.tag)
 
     def count(self, statement: Statement, began: float, tag: str, *, calls: int = 1) -> None:
-        """Counts a statement that has ended for pg_stat_statements; `began` by time.monotonic, `calls` 0 where a portal goes on."""
-        if statement.length > parser.SMALL:  # not counted there: not even copied here
+        """Count a statement that has ended in pg_stat_statements. `began`: time.monotonic. `calls`: 0 if it continues an earlier portal."""
+        if statement.length > parser.SMALL:  # such statements are not counted; return before the text is copied
             return
-        context, took = self.session.context, (time.monotonic() - began) * 1000
-        self.session.node.statements.ran(context.user_oid, context.database, statement.source, statement.kind, took, tag, calls=calls)
+        context, duration = self.session.context, (time.monotonic() - began) * 1000
+        self.session.node.statements.ran(context.user_oid, context.database, statement.source, statement.kind, duration, tag, calls=calls)
 
     def describe(self, result: ResultSet, formats: tuple[int, ...]) -> None:
-        """RowDescription of a result."""
+        """Send the RowDescription of a result."""
         connection = self.session.connection
         connection.write(message.row_description(result.columns, formats, connection.encoding))

@@ -1,4 +1,4 @@
-"""A session and the statements that concern it alone: blocks, settings, cursors, prepared statements, LISTEN (manual, part VI).
+"""A session and the statements that concern only it: transaction blocks, settings, cursors, prepared statements, LISTEN (manual, part VI).
 
-Made for each connection when it is authenticated. What must hold: commands never commit, the session does, by `transaction_block`.
+A session is created for each connection after authentication. Invariant: commands never commit; the session does (`transaction_block`).
 """

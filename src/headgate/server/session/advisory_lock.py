@@ -1,13 +1,14 @@
-"""The advisory locks of one session (manual, 9.27.10 and 13.3.5): pg_advisory_lock, pg_advisory_xact_lock and their like.
+"""The advisory locks of one session (manual, 9.27.10 and 13.3.5): pg_advisory_lock, pg_advisory_xact_lock and the related functions.
 
-`SessionAdvisoryLocks` is made by the session and asked by `server.function.advisory_function`; the transaction block tells it of savepoints
-and of the transaction's end. Who waits for whom is `storage.lock`'s to know.
+The session creates `SessionAdvisoryLocks`, and `server.function.advisory_function` calls it. The transaction block reports savepoints and
+the end of the transaction to it. `storage.lock` knows which transaction waits for which.
 
-    of the session         taken so many times, given back so many times by pg_advisory_unlock, all at DISCARD ALL and at the session's end;
-                           a rollback leaves them
-    of the transaction     given back at its end, those that were taken behind a savepoint by ROLLBACK TO it; never by hand
+    session level          acquired any number of times and released as often by pg_advisory_unlock; all are released by DISCARD ALL and
+                           at the end of the session; a rollback does not release them
+    transaction level      released at the end of the transaction; ROLLBACK TO releases those acquired after the savepoint; they cannot be
+                           released explicitly
 
-What must hold: whatever ends a session calls `release_all`, or others would wait for nobody for ever.
+Invariant: every end of a session calls `release_all`. Otherwise other sessions would wait for its locks forever.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     from headgate.settings import SessionSettings
 
 _Taken = tuple[AdvisoryKey, bool]
-"""What for, and whether it is shared."""
+"""The key of a lock, and whether the lock is shared."""
 
 
 def most_locks(settings: SessionSettings) -> int:
-    """How many different locks there may be at a time (manual, 20.12)."""
+    """Return the most different locks that may exist at a time (manual, 20.12)."""
     return settings.integer("max_locks_per_transaction") * (
         settings.integer("max_connections") + settings.integer("max_prepared_transactions")
     )
 
 
 class SessionAdvisoryLocks:
-    """What one session holds. `most` is how many different ones all sessions may hold together."""
+    """The advisory locks that one session holds. `most`: the limit of different locks of all sessions together."""
 
     def __init__(self, locks: TableLocks, pid: int, transaction: Callable[[], int | None], most: int) -> None:
         self._locks = locks
@@ -45,25 +46,25 @@ class SessionAdvisoryLocks:
         self._of_transaction: list[_Taken] = []
 
     def take(self, key: AdvisoryKey, owner: int, patience: Patience, *, shared: bool, transactional: bool) -> None:
-        """Takes a lock, waiting in the transaction `owner`; raises 40P01, 55P03, 57014, 53200."""
+        """Acquire a lock; transaction `owner` waits for it. Raise 40P01, 55P03, 57014 or 53200."""
         self._locks.acquire_advisory(key, self._holder, owner, shared=shared, most=self._most, cancelled=patience)
         self._note((key, shared), transactional=transactional)
 
     def try_to_take(self, key: AdvisoryKey, *, shared: bool, transactional: bool) -> bool:
-        """Takes a lock if nobody has to be waited for; raises 53200."""
-        taken = self._locks.acquire_advisory(key, self._holder, None, shared=shared, most=self._most)
-        if taken:
+        """Acquire a lock if it is available without waiting, and return whether it was. Raise 53200."""
+        acquired = self._locks.acquire_advisory(key, self._holder, None, shared=shared, most=self._most)
+        if acquired:
             self._note((key, shared), transactional=transactional)
-        return taken
+        return acquired
 
-    def _note(self, taken: _Taken, *, transactional: bool) -> None:
+    def _note(self, lock: _Taken, *, transactional: bool) -> None:
         if transactional:
-            self._of_transaction.append(taken)
+            self._of_transaction.append(lock)
         else:
-            self._of_session[taken] += 1
+            self._of_session[lock] += 1
 
     def give_back(self, key: AdvisoryKey, *, shared: bool) -> bool:
-        """Gives a lock of the session back once; False where it has none."""
+        """Release a session-level lock once. Return False if the session does not hold it."""
         if not self._of_session[key, shared]:
             del self._of_session[key, shared]
             return False
@@ -72,29 +73,29 @@ class SessionAdvisoryLocks:
         return True
 
     def give_all_back(self) -> None:
-        """Gives all locks of the session back, as often as they were taken; those of the transaction stay."""
-        for (key, shared), times in self._of_session.items():
-            for _ in range(times):
+        """Release all session-level locks, each as often as it was acquired. Transaction-level locks remain."""
+        for (key, shared), count in self._of_session.items():
+            for _ in range(count):
                 self._locks.release_advisory(key, self._holder, shared=shared)
         self._of_session.clear()
 
     # ---- the transaction --------------------------------------------------------------------------------
     def saved(self) -> int:
-        """What SAVEPOINT remembers."""
+        """Return the position to which ROLLBACK TO restores the locks."""
         return len(self._of_transaction)
 
     def end(self, saved: int = 0) -> None:
-        """The transaction has ended, or is rolled back to a savepoint: what was taken since is given back."""
+        """Release the transaction's locks, or only those acquired since the savepoint `saved`."""
         for key, shared in self._of_transaction[saved:]:
             self._locks.release_advisory(key, self._holder, shared=shared)
         del self._of_transaction[saved:]
 
     def check_prepare(self) -> None:
-        """0A000 where the transaction has taken locks: a prepared transaction cannot keep them here."""
+        """Raise 0A000 if the transaction has acquired locks: a prepared transaction cannot keep them here."""
         if self._of_transaction:
             raise PostgresError("0A000", "cannot PREPARE a transaction that has taken advisory locks of its own")
 
     def release_all(self) -> None:
-        """The session has ended."""
+        """Release all locks when the session ends."""
         self.end()
         self.give_all_back()

@@ -1,6 +1,6 @@
-"""ALTER SYSTEM (manual, part VI): a setting in headgate.auto.conf, in force after pg_reload_conf() or a restart.
+"""ALTER SYSTEM (manual, part VI): write a setting to headgate.auto.conf. It takes effect after pg_reload_conf() or a restart.
 
-Called by `utility`. Not part of any transaction, and therefore not allowed inside a block.
+Called by `utility`. It is not part of a transaction and therefore not allowed inside a block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def alter_system(session: ClientSession, node: pb.AlterSystemStmt, text: str) -> str:
-    """ALTER SYSTEM SET and RESET; the tag."""
+    """Execute ALTER SYSTEM SET or RESET and return its command tag. Raise 42501 without the privilege, 22023 for too many arguments."""
     session.prevent_in_block("ALTER SYSTEM")
     change = node.setstmt
     kind = str(change.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[change.kind].name)

@@ -1,8 +1,8 @@
 """DECLARE, FETCH, MOVE and CLOSE (manual, part VI).
 
-A cursor is a portal whose rows are taken by FETCH; where it stands is its `CursorPosition`, which moves as PostgreSQL's portals do
-(pquery.c). Rows that a cursor has given are kept, so that it can go back: all of them with SCROLL, none with NO SCROLL, otherwise as long
-as they are few. What is kept lies in a file where it is much (`row_store`). Called by `utility`.
+A cursor is a portal whose rows FETCH reads. Its position is a `CursorPosition`, which moves as PostgreSQL's portals do (pquery.c).
+To scan backward, a cursor keeps the rows it has returned: all of them with SCROLL, none with NO SCROLL, otherwise up to `_KEPT_BYTES`.
+Large amounts of kept rows are spilled to a file (`row_store`). Called by `utility`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ _BINARY, _SCROLL, _NO_SCROLL, _INSENSITIVE, _HOLD = 0x0001, 0x0002, 0x0004, 0x00
 _ALL = 2**63 - 1
 """The count of FETCH ALL."""
 _KEPT_BYTES = 16 << 20
-"""What a cursor keeps that was declared without SCROLL and NO SCROLL."""
+"""The most bytes of rows that a cursor declared without SCROLL and NO SCROLL keeps."""
 
 
 class CursorPosition:
-    """Where a cursor stands: on row `at`, or before the first or behind the last one. `scroll` None: as long as its rows are few."""
+    """The position of a cursor: on row `at`, before the first row or after the last row.
+
+    `scroll` is True or False for SCROLL or NO SCROLL. If it is None, the cursor can move backward while its rows are few.
+    """
 
     def __init__(self, new_store: Callable[[], RowStore], *, scroll: bool | None) -> None:
         self.scroll = scroll
@@ -43,28 +46,28 @@ class CursorPosition:
         self.new_store = new_store
         self._kept = new_store()
         self._last = (self._kept, 0)
-        """Where the row is that it has given last: the store, and the place there."""
+        """The row returned last: its store and its index there."""
 
     @property
     def on_row(self) -> bool:
-        """Whether it stands on a row."""
+        """Whether the cursor is on a row."""
         return not self.at_start and not self.at_end
 
     def row(self) -> pa.RecordBatch:
-        """The row on which it stands."""
-        store, place = self._last
-        [batch] = store.part(place, 1)
+        """Return the row at the cursor's position."""
+        store, index = self._last
+        [batch] = store.part(index, 1)
         return batch
 
     def forward(self, source: RowSource, many: int) -> RowPart:
-        """The next rows."""
+        """Move forward by up to `many` rows and return them."""
         if self.at_end or many <= 0:
             return NO_ROWS
-        found = self._next(source, many)
-        self.at_start = self.at_start and not found.rows
-        self.at_end = found.rows < many
-        self.at += found.rows
-        return found
+        part = self._next(source, many)
+        self.at_start = self.at_start and not part.rows
+        self.at_end = part.rows < many
+        self.at += part.rows
+        return part
 
     def _next(self, source: RowSource, many: int) -> RowPart:
         first = 0 if self.scroll is False else self.at
@@ -73,44 +76,44 @@ class CursorPosition:
         if missing > 0:
             for batch in source.take(0 if many == _ALL else missing):
                 kept.append(batch)
-        found = kept.part(first, many)
+        part = kept.part(first, many)
         if self.scroll is None and kept.nbytes > _KEPT_BYTES:
             self.scroll, self._kept = False, self.new_store()
-        if found.rows:
-            self._stand(kept, first + found.rows - 1)
-        return found
+        if part.rows:
+            self._stand(kept, first + part.rows - 1)
+        return part
 
-    def _stand(self, store: RowStore, place: int) -> None:
-        """Notes where the row is on which it stands; of a store that is not kept a copy of it."""
+    def _stand(self, store: RowStore, index: int) -> None:
+        """Record the current row. If the store is not kept, copy the row."""
         if self.scroll is False:
-            [row] = store.part(place, 1)
-            store, place = self.new_store(), 0
+            [row] = store.part(index, 1)
+            store, index = self.new_store(), 0
             store.append(row.take(pa.array([0])) if row.num_columns else row)
-        self._last = (store, place)
+        self._last = (store, index)
 
     def backward(self, many: int) -> RowPart:
-        """The rows before, the nearest first."""
+        """Move backward by up to `many` rows and return them, the nearest first. Raise 55000 if the cursor cannot."""
         self.check_scrolls()
         if self.at_start or many <= 0:
             return NO_ROWS
         last = self.at if self.at_end else self.at - 1
         first = max(last - many, 0)
-        found = self._kept.part(first, last - first, backward=True)
+        part = self._kept.part(first, last - first, backward=True)
         self.at_start = last - first < many
         self.at = 0 if self.at_start else first + 1
         self._last = (self._kept, first)
         self.at_end = self.at_end and last == first
-        return found
+        return part
 
     def rewind(self) -> None:
-        """Goes before the first row."""
+        """Move before the first row."""
         if self.at_start and not self.at_end:
             return
         self.check_scrolls()
         self.at, self.at_start, self.at_end = 0, True, False
 
     def check_scrolls(self) -> None:
-        """55000 for a cursor that only goes forward."""
+        """Raise 55000 if the cursor can only move forward."""
         if self.scroll is False:
             raise PostgresError("55000", "cursor can only scan forward", hint="Declare it with SCROLL option to enable backward scan.")
 
@@ -122,7 +125,7 @@ def _new_store(session: ClientSession) -> Callable[[], RowStore]:
 
 
 def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> str:
-    """DECLARE name CURSOR FOR query."""
+    """Execute DECLARE name CURSOR FOR query. Raise 25P01 outside a transaction block, 42P03 if the cursor exists."""
     from headgate.commands.execute import execute
 
     inner = parser.unwrap(node.query)
@@ -143,7 +146,7 @@ def declare(session: ClientSession, node: pb.DeclareCursorStmt, text: str) -> st
 
 
 def opened(session: ClientSession, name: str) -> OpenCursor | None:
-    """A cursor or portal, for ``WHERE CURRENT OF``."""
+    """Return the cursor or portal of that name for ``WHERE CURRENT OF``, or None."""
     portal = session.portals.get(name)
     if portal is None or portal.prepared.statement is None:
         return None
@@ -174,46 +177,46 @@ def _check_options(session: ClientSession, node: pb.DeclareCursorStmt, query: pb
 
 
 _STRENGTHS = {2: "KEY SHARE", 3: "SHARE", 4: "NO KEY UPDATE", 5: "UPDATE"}
-"""LockClauseStrength."""
+"""The lock strengths of LockClauseStrength, as SQL."""
 
 
 def fetch(session: ClientSession, node: pb.FetchStmt, text: str) -> str | ResultSet:
-    """FETCH and MOVE."""
+    """Execute FETCH or MOVE. Raise 34000 if the cursor does not exist, 55000 if it cannot run."""
     portal = session.portals.get(node.portalname)
     if portal is None or portal.prepared.statement is None:
         raise PostgresError("34000", f'cursor "{node.portalname}" does not exist')
     if not portal.started:
-        own = session.parameters
+        parameters = session.parameters
         try:
             session.extended.start_portal(portal, portal.prepared.statement)
         finally:
-            session.parameters = own
+            session.parameters = parameters
     if portal.rows is None:
         raise PostgresError("55000", f'portal "{node.portalname}" cannot be run')
     if portal.buffered is None:
         portal.buffered = CursorPosition(_new_store(session), scroll=False)
     direction = str(node.DESCRIPTOR.fields_by_name["direction"].enum_type.values_by_number[node.direction].name)
     with portal.running():
-        found, count = _moved(portal.rows, portal.buffered, direction, node.how_many, fetching=not node.ismove)
+        part, count = _moved(portal.rows, portal.buffered, direction, node.how_many, fetching=not node.ismove)
     if node.ismove:
         return f"MOVE {count}"
     columns = portal.rows.columns
-    return ResultSet(columns, found if found.rows else [batch_of_rows(columns, [])], f"FETCH {count}", binary=any(portal.formats))
+    return ResultSet(columns, part if part.rows else [batch_of_rows(columns, [])], f"FETCH {count}", binary=any(portal.formats))
 
 
 def _moved(source: RowSource, position: CursorPosition, direction: str, many: int, *, fetching: bool) -> tuple[RowPart, int]:
-    """The rows to which the cursor moves, and how many they are (DoPortalRunFetch)."""
+    """Move the cursor. Return the rows and their number (DoPortalRunFetch)."""
     if direction == "FETCH_ABSOLUTE":
-        found = _absolute(source, position, many)
-        return found, found.rows
+        part = _absolute(source, position, many)
+        return part, part.rows
     if direction == "FETCH_RELATIVE" and many:
         if many > 0:
             position.forward(source, many - 1)
-            found = position.forward(source, 1)
+            part = position.forward(source, 1)
         else:
             position.backward(-many - 1)
-            found = position.backward(1)
-        return found, found.rows
+            part = position.backward(1)
+        return part, part.rows
     backward = direction != "FETCH_FORWARD"
     if many < 0:
         backward, many = not backward, -many
@@ -221,38 +224,38 @@ def _moved(source: RowSource, position: CursorPosition, direction: str, many: in
         if not fetching or not position.on_row:
             return NO_ROWS, int(position.on_row)
         position.backward(1)
-        found = position.forward(source, 1)
+        part = position.forward(source, 1)
     elif backward and many == _ALL and not fetching:
         passed = position.at if position.at_end else max(position.at - 1, 0)
         position.rewind()
         return NO_ROWS, passed
     else:
-        found = position.backward(many) if backward else position.forward(source, many)
-    return found, found.rows
+        part = position.backward(many) if backward else position.forward(source, many)
+    return part, part.rows
 
 
-def _absolute(source: RowSource, position: CursorPosition, place: int) -> RowPart:
-    if place > 0:
-        if place - 1 <= position.at // 2:
+def _absolute(source: RowSource, position: CursorPosition, row_number: int) -> RowPart:
+    if row_number > 0:
+        if row_number - 1 <= position.at // 2:
             position.rewind()
-            position.forward(source, place - 1)
+            position.forward(source, row_number - 1)
         else:
-            now = position.at + position.at_end
-            if place <= now:
-                position.backward(now - place + 1)
+            current = position.at + position.at_end
+            if row_number <= current:
+                position.backward(current - row_number + 1)
             else:
-                position.forward(source, place - now - 1)
+                position.forward(source, row_number - current - 1)
         return position.forward(source, 1)
-    if place < 0:
+    if row_number < 0:
         position.forward(source, _ALL)
-        position.backward(-place - 1)
+        position.backward(-row_number - 1)
         return position.backward(1)
     position.rewind()
     return NO_ROWS
 
 
 def close(session: ClientSession, node: pb.ClosePortalStmt, text: str) -> str:
-    """CLOSE name, CLOSE ALL."""
+    """Execute CLOSE name or CLOSE ALL. Raise 34000 if the cursor does not exist."""
     if not node.portalname:
         session.portals.close_all()
         return "CLOSE CURSOR ALL"

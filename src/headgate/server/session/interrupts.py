@@ -1,11 +1,11 @@
-"""Cancelling a running statement and ending a session, from other threads.
+"""Cancel a running statement or terminate a session, from other threads.
 
-One `Interrupts` belongs to each session. Other threads call `cancel` (CancelRequest, pg_cancel_backend, statement_timeout)
-and `terminate` (pg_terminate_backend, shutdown); the session's own thread asks with `check` and, where it would block
-inside Spark or DuckDB, says with `cancelling` how to stop that. A cancel outside a statement has no effect.
+Each session has one `Interrupts`. Other threads call `cancel` (CancelRequest, pg_cancel_backend, statement_timeout) and `terminate`
+(pg_terminate_backend, shutdown). The session's own thread calls `check` periodically. Around work that blocks in Spark or DuckDB it uses
+`cancelling` to say how to stop that work. A cancel outside a statement has no effect.
 
-Neither engine remembers a stop that comes before its query has begun (DuckDB's `interrupt`, Spark's `cancelJobGroup`), and a query is
-translated for a while before it begins. So a stop is repeated until the work that it belongs to has left `cancelling`.
+Neither engine remembers a stop request that arrives before its query has begun (DuckDB's `interrupt`, Spark's `cancelJobGroup`), and a
+query is translated for a while before it begins. So the stop is repeated until the work has left `cancelling`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from headgate.errors import PostgresError, Severity
 BY_USER = ("57014", "canceling statement due to user request")
 BY_TIMEOUT = ("57014", "canceling statement due to statement timeout")
 AGAIN_SECONDS = 0.05
-"""How long until work that has not stopped is told again."""
+"""The interval in seconds at which work that has not stopped yet is stopped again."""
 BY_ADMINISTRATOR = ("57P01", "terminating connection due to administrator command")
 
 
 class Interrupts:
-    """What has been asked of a session by other threads."""
+    """The pending cancel and termination requests of a session."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,17 +39,17 @@ class Interrupts:
 
     @property
     def terminated(self) -> bool:
-        """Whether the session has been told to end."""
+        """Whether the session has been asked to terminate."""
         return self._end is not None
 
     @property
     def computing(self) -> float | None:
-        """Since when the statement that runs has work done in Java (seconds, monotonic)."""
+        """The time (seconds, monotonic) since which the running statement has work done in the JVM, or None."""
         return self._in_java if self._running else None
 
     # ---- from other threads -----------------------------------------------------------------------------
     def cancel(self, cause: tuple[str, str] = BY_USER, *, computing: float | None = None) -> None:
-        """Cancels the running statement, if one runs; with `computing` only the one that has had work done in Java since then."""
+        """Cancel the running statement, if any. With `computing`, only if it is the one that has had work done in the JVM since then."""
         with self._lock:
             if not self._running or self._cause is not None or computing not in (None, self._in_java):
                 return
@@ -57,7 +57,7 @@ class Interrupts:
         self._stop()
 
     def terminate(self, cause: tuple[str, str] = BY_ADMINISTRATOR) -> None:
-        """Ends the session at its next look."""
+        """Terminate the session at its next `check`."""
         with self._lock:
             if self._end is not None:
                 return
@@ -67,11 +67,11 @@ class Interrupts:
     def _stop(self) -> None:
         self._wake.set()
         if self._told():
-            with contextlib.suppress(RuntimeError):  # there are no more threads: it was told once
+            with contextlib.suppress(RuntimeError):  # no more threads can start; the stop was called once
                 threading.Thread(target=self._insist, name="cancel", daemon=True).start()
 
     def _told(self) -> bool:
-        """Stops what runs; whether anything did. Under the lock, so that no stop reaches the work that follows."""
+        """Call the stop functions. Return whether there were any. The lock is held so that no stop reaches the work that comes next."""
         with self._lock:
             if self._cause is None and self._end is None:
                 return False
@@ -87,7 +87,7 @@ class Interrupts:
     # ---- from the session's thread ----------------------------------------------------------------------
     @contextlib.contextmanager
     def statement(self, timeout_ms: int) -> Iterator[None]:
-        """A statement runs inside; `timeout_ms` = statement_timeout, 0 = none."""
+        """Run a statement inside the context. `timeout_ms`: statement_timeout in ms, 0 = none."""
         with self._lock:
             outer, self._running = self._running, True
             if not outer:
@@ -107,7 +107,7 @@ class Interrupts:
                     self._cause = None
 
     def time(self, timeout_ms: int) -> None:
-        """The time of the statement that runs is counted from now on: each of several in one simple query has its own."""
+        """Restart the statement timeout. Each statement of a simple query has its own."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = threading.Timer(timeout_ms / 1000, self.cancel, [BY_TIMEOUT]) if timeout_ms > 0 else None
@@ -116,14 +116,14 @@ class Interrupts:
             self._timer.start()
 
     def check(self) -> None:
-        """57014 when the statement was cancelled, FATAL 57P01 when the session shall end."""
+        """Raise 57014 if the statement was cancelled, FATAL 57P01 if the session is to terminate."""
         if self._end is not None:
             raise PostgresError(*self._end, severity=Severity.FATAL)
         if self._cause is not None:
             raise PostgresError(*self._cause)
 
     def pending(self) -> PostgresError | None:
-        """The error that `check` would raise."""
+        """Return the error that `check` would raise, or None."""
         try:
             self.check()
         except PostgresError as error:
@@ -131,7 +131,7 @@ class Interrupts:
         return None
 
     def forget_cancel(self) -> None:
-        """The statement goes on although it was cancelled: its transaction is committed already."""
+        """Discard a cancel request: the statement continues because its transaction is already committed."""
         with self._lock:
             self._cause = None
             if self._end is None:
@@ -139,7 +139,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> Iterator[None]:
-        """Inside, a cancel also calls `stop`, from another thread and until the work has left. `in_java`: it takes memory of Java's."""
+        """Call `stop` at a cancel inside the context, from another thread and until the work has left. `in_java`: it uses JVM memory."""
         before = self._in_java
         with self._lock:
             self._stops.append(stop)
@@ -154,7 +154,7 @@ class Interrupts:
                 self._in_java = before
 
     def sleep(self, seconds: float) -> None:
-        """pg_sleep: waits, and raises what `check` raises as soon as it is asked to."""
+        """Wait for pg_sleep. Raise the error of `check` as soon as there is one."""
         self.check()
         self._wake.wait(min(max(seconds, 0.0), threading.TIMEOUT_MAX))
         self.check()

@@ -1,12 +1,13 @@
-"""LISTEN, UNLISTEN and NOTIFY (async.c): what sessions of one database tell each other when they commit.
+"""LISTEN, UNLISTEN and NOTIFY (async.c): asynchronous notifications between the sessions of a database.
 
-`PendingNotifications` is what a transaction has asked for; a ROLLBACK, also to a savepoint, forgets it. At its commit the session's
-`Mailbox` begins or ceases to listen, and `Channels`, the node's, puts the notifications into the mailboxes of those who listen, in the
-order of commits. A session tells its client what is in its mailbox when it is in no transaction: at once where it waits for the client
-(`wake`). Nothing is kept over a restart: who listens is connected.
+`PendingNotifications` holds the LISTEN, UNLISTEN and NOTIFY commands of the open transaction. ROLLBACK discards them, and ROLLBACK TO
+discards those made since the savepoint. When the transaction commits, `Channels`, of which the node has one, updates the channels of the
+session's `Mailbox` and puts the notifications into the mailboxes of all listening sessions, in commit order. A session sends the
+notifications in its mailbox to its client when no transaction is open. If the session is idle, `wake` makes it send them at once.
+Nothing is persisted: a restart ends all listening sessions.
 
-What waits for all sessions together has at most `QUEUE` bytes, whoever does not read: then, as with PostgreSQL's full queue of 8 GB, a
-transaction that has more to tell fails before it commits.
+The undelivered notifications of all sessions together take at most `QUEUE` bytes. If a transaction's notifications do not fit, it fails
+before it commits, as it does when PostgreSQL's queue of 8 GB is full.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ if TYPE_CHECKING:
     from headgate.server.session.session import ClientSession
 
 MAX_PAYLOAD, MAX_CHANNEL = 8000, 64
-"""Bytes that a payload and a channel's name must stay below."""
+"""The length of a payload and of a channel name must be less than these numbers of bytes."""
 QUEUE = 64 << 20
-"""Bytes that notifications may take which have not been told yet, and those of one transaction."""
+"""The most bytes that all undelivered notifications may take, and those of one transaction."""
 _OVERHEAD = 256
-"""Bytes that each takes beside its text."""
+"""The bytes that one notification takes in addition to its text."""
 
 
 @dataclass(eq=False)
 class Notification:
-    """What one session tells."""
+    """A notification sent by the session with the process ID `pid`."""
 
     pid: int
     channel: str
     payload: str
     readers: int = 0
-    """In how many mailboxes it is."""
+    """The number of mailboxes that hold it."""
 
     @property
     def size(self) -> int:
-        """How much of the queue it takes, of which it is a part once."""
+        """The bytes that it takes in the queue. They count once, however many mailboxes hold it."""
         return _size(self.channel, self.payload)
 
 
 @dataclass(eq=False)
 class Mailbox:
-    """What a session listens to, and what it has not told its client yet."""
+    """The channels that a session listens on and the notifications that it has not sent to its client yet."""
 
     database: int | None
     wake: Callable[[], None]
@@ -69,7 +70,7 @@ Saved = tuple[int, int]
 
 
 class PendingNotifications:
-    """What the open transaction has asked for: (command, channel) of LISTEN and UNLISTEN, (channel, payload) of NOTIFY."""
+    """The requests of the open transaction: `actions` (command, channel) of LISTEN and UNLISTEN, `told` (channel, payload) of NOTIFY."""
 
     def __init__(self) -> None:
         self.actions: list[tuple[str, str]] = []
@@ -80,7 +81,7 @@ class PendingNotifications:
         return bool(self.actions or self.told)
 
     def notify(self, channel: str, payload: str) -> None:
-        """NOTIFY; what has been asked for already is told once. 22023 for what is too long."""
+        """Add a notification unless the transaction has an equal one. Raise 22023 if it is too long, 54000 if the queue is full."""
         if not channel:
             raise PostgresError("22023", "channel name cannot be empty")
         if len(channel.encode()) >= MAX_CHANNEL:
@@ -94,74 +95,74 @@ class PendingNotifications:
             self.told[channel, payload] = None
 
     def saved(self) -> Saved:
-        """What there is at a savepoint."""
+        """Return the position to which ROLLBACK TO restores the requests."""
         return len(self.actions), len(self.told)
 
     def restore(self, saved: Saved) -> None:
-        """Back to the savepoint."""
+        """Discard the requests made since the savepoint."""
         del self.actions[saved[0] :]
         self.told = dict.fromkeys(list(self.told)[: saved[1]])
-        self.size = sum(_size(*each) for each in self.told)
+        self.size = sum(_size(*notification) for notification in self.told)
 
     def check_prepare(self) -> None:
-        """0A000: a prepared transaction has no session."""
+        """Raise 0A000 if there are requests: a prepared transaction is not tied to a session."""
         if self:
             raise not_supported("cannot PREPARE a transaction that has executed LISTEN, UNLISTEN, or NOTIFY")
 
 
 class Channels:
-    """Who listens, of a whole node. Any thread may call anything here."""
+    """The listening sessions of a node. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._boxes: set[Mailbox] = set()
         self._waiting = 0
-        """Bytes of what has not been told to all who listen."""
+        """The bytes of the notifications that are still in a mailbox."""
 
     @property
     def usage(self) -> float:
-        """Which part of the queue is taken."""
+        """The fraction of the queue that is in use."""
         return self._waiting / QUEUE
 
     def admit(self, box: Mailbox, pending: PendingNotifications) -> None:
-        """54000 where what a transaction is about to tell has no place."""
+        """Raise 54000 if a transaction's notifications do not fit into the queue. They need no space if no session listens."""
         with self._lock:
-            heard = any(each.database == box.database for each in self._boxes)
-            if pending.told and heard and self._waiting + pending.size > QUEUE:
+            has_listeners = any(listener.database == box.database for listener in self._boxes)
+            if pending.told and has_listeners and self._waiting + pending.size > QUEUE:
                 raise _full()
 
     def committed(self, box: Mailbox, pending: PendingNotifications, pid: int) -> None:
-        """A transaction has committed: the session listens to what it wanted, and others are told."""
+        """Apply a committed transaction's LISTEN and UNLISTEN, deliver its notifications and wake the sessions that received one."""
         with self._lock:
             for command, channel in pending.actions:
                 _act(box, command, channel)
             self._know(box)
-            told = [Notification(pid, channel, payload) for channel, payload in pending.told]
-            woken = [each for each in self._boxes if each.database == box.database and _deliver(each, told)]
-            self._waiting += sum(each.size for each in told if each.readers)
-        for each in woken:
-            if each is not box:
-                each.wake()
+            notifications = [Notification(pid, channel, payload) for channel, payload in pending.told]
+            woken = [listener for listener in self._boxes if listener.database == box.database and _deliver(listener, notifications)]
+            self._waiting += sum(notification.size for notification in notifications if notification.readers)
+        for listener in woken:
+            if listener is not box:
+                listener.wake()
 
     def next(self, box: Mailbox) -> Notification | None:
-        """What the session tells its client next; None if there is nothing."""
+        """Remove and return the next notification for the session's client, or None."""
         with self._lock:
             if not box.waiting:
                 return None
-            found = box.waiting.popleft()
-            found.readers -= 1
-            if not found.readers:
-                self._waiting -= found.size
-            return found
+            notification = box.waiting.popleft()
+            notification.readers -= 1
+            if not notification.readers:
+                self._waiting -= notification.size
+            return notification
 
     def leave(self, box: Mailbox) -> None:
-        """The session has ended: what waited for it waits no more."""
+        """Remove the session's channels and undelivered notifications when the session ends."""
         self.forget(box)
         while self.next(box):
             pass
 
     def forget(self, box: Mailbox) -> None:
-        """UNLISTEN * outside of transactions: DISCARD ALL."""
+        """Stop listening on all channels, as DISCARD ALL does outside a transaction."""
         with self._lock:
             box.channels.clear()
             self._know(box)
@@ -182,31 +183,31 @@ def _act(box: Mailbox, command: str, channel: str) -> None:
         box.channels.clear()
 
 
-def _deliver(box: Mailbox, told: Sequence[Notification]) -> bool:
-    """Whether anything was for this session."""
-    wanted = [each for each in told if each.channel in box.channels]
-    for each in wanted:
-        each.readers += 1
-    box.waiting.extend(wanted)
-    return bool(wanted)
+def _deliver(box: Mailbox, notifications: Sequence[Notification]) -> bool:
+    """Put the notifications of the session's channels into its mailbox. Return whether there were any."""
+    matching = [notification for notification in notifications if notification.channel in box.channels]
+    for notification in matching:
+        notification.readers += 1
+    box.waiting.extend(matching)
+    return bool(matching)
 
 
 def listen(session: ClientSession, node: ParseNode, text: str) -> str:
-    """LISTEN channel."""
+    """Execute LISTEN channel. It takes effect at commit."""
     session.block.touch()
     session.block.pending.actions.append(("LISTEN", node.conditionname))
     return "LISTEN"
 
 
 def unlisten(session: ClientSession, node: ParseNode, text: str) -> str:
-    """UNLISTEN channel, UNLISTEN *."""
+    """Execute UNLISTEN channel or UNLISTEN *. It takes effect at commit."""
     session.block.touch()
     session.block.pending.actions.append(("UNLISTEN", node.conditionname))
     return "UNLISTEN"
 
 
 def notify(session: ClientSession, node: ParseNode, text: str) -> str:
-    """NOTIFY channel [, payload]."""
+    """Execute NOTIFY channel [, payload]. It takes effect at commit."""
     session.block.touch()
     session.block.pending.notify(node.conditionname, node.payload)
     return "NOTIFY"

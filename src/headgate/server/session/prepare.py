@@ -1,6 +1,6 @@
-"""PREPARE, EXECUTE and DEALLOCATE as statements of SQL (manual, part VI).
+"""PREPARE, EXECUTE and DEALLOCATE as SQL statements (manual, part VI).
 
-They share the session's prepared statements with the extended protocol. Called by `utility`.
+They use the same prepared statements as the extended protocol. Called by `utility`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def find(session: ClientSession, name: str) -> PreparedStatement:
-    """The prepared statement of that name; 26000."""
-    found = session.prepared.get(name)
-    if found is None:
+    """Return the prepared statement of that name. Raise 26000 if it does not exist."""
+    statement = session.prepared.get(name)
+    if statement is None:
         raise PostgresError("26000", f'prepared statement "{name}" does not exist')
-    return found
+    return statement
 
 
 def prepare(session: ClientSession, node: pb.PrepareStmt, text: str) -> str:
-    """PREPARE name [(types)] AS statement."""
+    """Execute PREPARE name [(types)] AS statement. Raise 42P05 if the name is in use."""
     if node.name in session.prepared:
         raise PostgresError("42P05", f'prepared statement "{node.name}" already exists')
-    types = tuple(_type(session, parser.unwrap(each)) for each in node.argtypes)
+    types = tuple(_type(session, parser.unwrap(type_name)) for type_name in node.argtypes)
     statement = Statement(parser.unwrap(node.query), text, 0, len(text))
-    made = session.extended.prepare(node.name, text, types, statement)
-    made.from_sql = True
-    session.prepared.keep(node.name, made)
+    prepared = session.extended.prepare(node.name, text, types, statement)
+    prepared.from_sql = True
+    session.prepared.keep(node.name, prepared)
     return "PREPARE"
 
 
@@ -45,14 +45,14 @@ def _type(session: ClientSession, type_name: pb.TypeName) -> int:
     names = [parser.unwrap(part).sval for part in type_name.names]
     array = "[]" if type_name.array_bounds else ""
     schema, name = (names[0] if len(names) > 1 else None), names[-1]
-    found = registry.known().find_name(name + array, schema)
-    if found is None:
+    known_type = registry.known().find_name(name + array, schema)
+    if known_type is None:
         raise PostgresError("42704", f'type "{name}" does not exist', position=parser.position(type_name.location))
-    return found.oid
+    return known_type.oid
 
 
 def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | ResultSet:
-    """EXECUTE name [(values)]."""
+    """Execute EXECUTE name [(values)]. Raise 26000 if it does not exist, 42601 for a wrong number of values."""
     from headgate.server.protocol.statement_result import ResultSender
 
     prepared = find(session, node.name)
@@ -64,7 +64,7 @@ def execute(session: ClientSession, node: pb.ExecuteStmt, text: str) -> str | Re
         )
     if prepared.statement is None:
         return "EXECUTE"
-    values = [_value(session, parser.unwrap(each), oid, text) for each, oid in zip(node.params, prepared.parameters, strict=True)]
+    values = [_value(session, parser.unwrap(param), oid, text) for param, oid in zip(node.params, prepared.parameters, strict=True)]
     session.parameters = tuple(BoundParameter(oid, value) for oid, value in zip(prepared.parameters, values, strict=True))
     sender = ResultSender(session)
     result = sender.start(prepared.statement)
@@ -89,12 +89,12 @@ def _value(session: ClientSession, node: ParseNode, type_oid: int, text: str) ->
 
 
 def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | None:
-    """Any other expression: the one value of SELECT expression::type."""
+    """Evaluate any other expression: return the single value of SELECT expression::type."""
     from headgate.commands.execute import execute as run
 
     tree = grammar.parse(f"SELECT NULL::{registry.known().by_oid(type_oid).plain}")
     argument = tree.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.arg
-    field = next(name for name, found in argument.DESCRIPTOR.fields_by_name.items() if found.message_type is node.DESCRIPTOR)
+    field = next(name for name, descriptor in argument.DESCRIPTOR.fields_by_name.items() if descriptor.message_type is node.DESCRIPTOR)
     argument.Clear()
     getattr(argument, field).CopyFrom(node)
     source = grammar.deparse(tree)
@@ -107,7 +107,7 @@ def _evaluated(session: ClientSession, node: ParseNode, type_oid: int) -> str | 
 
 
 def deallocate(session: ClientSession, node: pb.DeallocateStmt, text: str) -> str:
-    """DEALLOCATE name, DEALLOCATE ALL."""
+    """Execute DEALLOCATE name or DEALLOCATE ALL."""
     if node.isall or not node.name:
         session.prepared.let_go_all()
         return "DEALLOCATE ALL"

@@ -1,12 +1,12 @@
-"""A session: one client from the end of its start-up to its last message (manual, 55.2 Message Flow).
+"""A client's session, from the end of its startup to its last message (manual, 55.2 Message Flow).
 
-The thread of the connection runs `ClientSession.run`: it takes messages, hands them to the simple or the extended query, turns what
-they raise into ErrorResponse, and says ReadyForQuery. `ClientSession` is also what the commands see (`commands.session.Session`):
-the transaction, the settings, the node's parts, notices, interrupts.
+The connection's thread runs `ClientSession.run`. It receives messages, passes them to the simple or the extended query protocol, turns
+exceptions into ErrorResponse and sends ReadyForQuery. `ClientSession` also implements the interface that commands use
+(`commands.session.Session`): the transaction, the settings, the node's components, notices and interrupts.
 
-Errors: inside a simple query the rest of the string is skipped; inside the extended protocol everything up to Sync
-(`skipping`). FATAL errors and a broken connection end the session; its transaction is rolled back, its temporary slots
-go, its place among the backends is given back.
+Errors: in a simple query the rest of the query string is skipped. In the extended protocol all messages up to Sync are skipped
+(`skipping`). A FATAL error or a broken connection ends the session: its transaction is rolled back, its temporary slots are dropped
+and its entry in the list of backends is removed.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.server")
 
 SEVERITIES = ["DEBUG5", "DEBUG4", "DEBUG3", "DEBUG2", "DEBUG1", "LOG", "NOTICE", "WARNING", "ERROR"]
-"""client_min_messages, from the most to the fewest."""
+"""The values of client_min_messages, from the most verbose to the least."""
 
 
 RESTING = {BlockState.IDLE: "idle", BlockState.BLOCK: "idle in transaction", BlockState.FAILED: "idle in transaction (aborted)"}
-"""pg_stat_activity.state between two statements."""
+"""The pg_stat_activity.state between two statements."""
 
 
 class SessionEnd(Exception):
-    """The session is over; everything has been said."""
+    """Ends the session. All messages to the client have been sent."""
 
 
 class ClientSession:
-    """One client's session; made by the listener's start-up, used by its thread alone (but for `interrupts`)."""
+    """The session of one client. The listener creates it during startup; only its own thread uses it, except for `interrupts`."""
 
     def __init__(self, node: Node, connection: Connection, backend: Backend, context: SessionContext, settings: SessionSettings) -> None:
         self.node = node
@@ -97,62 +97,62 @@ class ClientSession:
         )
         self._types = KnownTypes(node.catalog, context.database)
         self.taken_roles: dict[str, Role] = {}
-        """The roles for which it has acted, by name."""
+        """The roles that the session has acted as, by name."""
         settings.restored = self.settings_restored
         self.prepared = Kept[PreparedStatement](self.share)
         self.job_group = f"session-{backend.pid}"
         self.statement_text = ""
         self.speaker: ClientSpeaker | None = None
-        """What the log says of it."""
+        """The session's fields in the log line prefix."""
         self._executing = False
         self._shown: Transaction | None = None
-        """The transaction that has begun the statement that is executing."""
+        """The transaction in which the currently executing statement has begun."""
         self.skipping = False
         self.walsender: Walsender | None = None
-        """That of a replication connection."""
+        """The walsender of a replication connection."""
         self._simple = SimpleQuery(self)
         self.extended = ExtendedQuery(self)
 
-    # ---- what commands see ------------------------------------------------------------------------------
+    # ---- the interface for commands ---------------------------------------------------------------------
     @property
     def transaction(self) -> Transaction | None:
-        """The storage transaction that is open."""
+        """The open storage transaction, or None."""
         return self.block.storage
 
     @property
     def in_block(self) -> bool:
-        """Whether the statement's transaction goes on behind it: inside BEGIN … COMMIT, or of a string with several statements."""
+        """Whether the transaction continues after the statement: in BEGIN … COMMIT, or in a query string of several statements."""
         return self.block.state is not BlockState.IDLE or self.block.several
 
     @property
     def deferral(self) -> Deferral:
-        """What the transaction puts off until its end."""
+        """The actions that the transaction has deferred until its end."""
         return self.block.deferral
 
     @property
     def snapshot(self) -> Lsn | None:
-        """The LSN under which this transaction reads; None = the newest."""
+        """The LSN at which this transaction reads; None if it reads the latest."""
         return self.block.imported or self.block.snapshot
 
     @property
     def dynamic(self) -> Mapping[str, Provider]:
-        """The dynamic relations."""
+        """The dynamic relations, such as the pg_stat_* views."""
         return self.node.dynamic_relations(self)
 
     @functools.cached_property
     def functions(self) -> Mapping[str, Callable[..., object]]:
-        """The functions that act; they are asked for with each part of a statement."""
+        """The functions with side effects. Cached, because each part of a statement looks them up."""
         return self.node.functions(self)
 
     def start(self, text: str) -> None:
-        """A statement of the client's begins."""
+        """Record that a statement of the client starts."""
         self.statement_text = text
         self.backend.start(text)
         self.context.statement_start = datetime.fromtimestamp(self.backend.query_start or 0, UTC)
         self.context.transaction_start = datetime.fromtimestamp(self.backend.transaction_start or 0, UTC)
 
     def show(self, tag: str) -> None:
-        """What the session does, for the log."""
+        """Set the command tag that the log shows for the session."""
         if self.speaker is not None:
             self.speaker.tag = tag
 
@@ -162,10 +162,10 @@ class ClientSession:
         return self.block.read_only
 
     def begin_command(self) -> Transaction:
-        """Return the transaction of a command that takes no snapshot: LOCK TABLE, SET CONSTRAINTS.
+        """Return the transaction for a command that takes no snapshot, such as LOCK TABLE or SET CONSTRAINTS.
 
-        The first call of a statement shows it what is committed now. Further calls keep that view: a transaction that has changed the
-        catalog would otherwise replay its changes each time, if others have committed meanwhile.
+        The first call in a statement makes the latest committed state visible to it. Further calls keep that view. Otherwise a transaction
+        that has changed the catalog would replay its changes at each call, if other transactions have committed in the meantime.
         """
         self.interrupts.check()
         transaction = self.block.statement()
@@ -180,7 +180,7 @@ class ClientSession:
 
     @contextlib.contextmanager
     def executing(self) -> Iterator[None]:
-        """Within it one statement runs, which sees what is committed when it begins."""
+        """Run one statement inside the context. It sees the state that is committed when it begins."""
         before, self._executing, self._shown = self._executing, True, None
         try:
             yield
@@ -188,12 +188,12 @@ class ClientSession:
             self._executing, self._shown = before, None
 
     def patience(self) -> Patience:
-        """How long this statement waits for locks: lock_timeout, a cancel, the session's end."""
+        """Return how long this statement waits for locks: until lock_timeout, a cancel request or the end of the session."""
         limit = self.settings.milliseconds("lock_timeout")
         return Patience(self.interrupts.check, limit / 1000 if limit else None, self.backend.waits_for, self.backend.pid)
 
     def begin_statement(self) -> Transaction:
-        """The transaction in which the statement reads and writes."""
+        """Return the transaction in which the statement reads and writes. Take the snapshot that the isolation level requires."""
         transaction = self.begin_command()
         self.block.statements += 1
         if self.block.snapshot is None and self.block.isolation in ("repeatable read", "serializable"):
@@ -204,19 +204,20 @@ class ClientSession:
 
     @property
     def written(self) -> Hashable:
-        """What the open transaction has written so far: another value after each write."""
+        """A value that changes with each write of the open transaction."""
         storage = self.block.storage
         return NOTHING if storage is None else storage.place
 
     @property
     def shows_old_catalog(self) -> bool:
-        """Whether the statement does not see what others have committed to the catalog, and is to run again if it fails."""
+        """Whether the statement does not see catalog changes committed since it began, so that it must be retried if it fails."""
         return self.block.storage is not None and self.block.storage.shows_old_catalog
 
     def plan_again(self, *, first: bool) -> bool:
-        """Begins the statement anew, by what is committed now; False where the transaction must not see that.
+        """Restart the statement with the latest committed state. Return False if the transaction must not see that state.
 
-        The `first` one of REPEATABLE READ may see it: PostgreSQL waits for the locks of tables before it takes the snapshot.
+        `first`: it is the transaction's first statement. In REPEATABLE READ that one may see it, because PostgreSQL takes the snapshot
+        after it has waited for the table locks.
         """
         block = self.block
         if block.storage is None:
@@ -230,14 +231,14 @@ class ClientSession:
         return True
 
     def use_types(self) -> None:
-        """Puts the types of the session's database in force for its thread, as its transaction sees them."""
+        """Make the data types of the session's database, as the transaction sees them, those of the current thread."""
         storage = self.block.storage
         cursor = None if storage is None else storage.cursor
         self._types.use(self.context.user, self.context.search_path, cursor, None if storage is None else storage.shows_types)
         registry.guard(None if self.context.superuser else self._check_schema)
 
     def _check_schema(self, schema: str) -> None:
-        """42501 where the user names a type in a schema without USAGE on it."""
+        """Raise 42501 if the user does not have USAGE on the schema of a type that it names."""
         storage = self.block.storage
         cursor = self.node.catalog.cursor() if storage is None else storage.cursor
         try:
@@ -250,53 +251,56 @@ class ClientSession:
         return self.node.engine.begin(self.context.database)
 
     def _xid(self) -> int | None:
-        """The transaction that is open; another session asks whose end it waits for."""
+        """Return the open transaction's ID, for sessions that wait for its end."""
         storage = self.block.storage
         return None if storage is None else storage.xid
 
     def _admit(self, pending: PendingNotifications) -> None:
-        """Whether what the transaction has to tell finds a place."""
+        """Raise 54000 if the transaction's notifications do not fit into the queue."""
         self.node.channels.admit(self.mailbox, pending)
 
     def _announce(self, pending: PendingNotifications) -> None:
-        """What the transaction had to tell, to those who listen."""
+        """Deliver the transaction's notifications to the sessions that listen."""
         self.node.channels.committed(self.mailbox, pending, self.backend.pid)
 
     def _tell_news(self) -> None:
-        """Tells the client of notifications, outside of transactions."""
-        while self.block.state is BlockState.IDLE and (news := self.node.channels.next(self.mailbox)) is not None:
+        """Send pending notifications to the client, if no transaction is open."""
+        while self.block.state is BlockState.IDLE and (item := self.node.channels.next(self.mailbox)) is not None:
             try:
-                frame = protocol.notification(news.pid, news.channel, news.payload, self.connection.encoding)
+                frame = protocol.notification(item.pid, item.channel, item.payload, self.connection.encoding)
             except PostgresError as untranslatable:
                 frame = protocol.error_response(untranslatable)
             self.connection.write(frame)
 
     def _replicated(self, position: Lsn) -> None:
-        """A commit waits for its synchronous standbys; what ends the wait early is a warning, because the commit is done."""
+        """Wait for the synchronous standbys after a commit. If the wait ends early, send a warning: the commit is already durable."""
         self.node.standbys.wait(position, self.settings.text("synchronous_commit"), self.interrupts, self.notices)
 
     def prevent_in_block(self, command: str) -> None:
-        """25001 inside a transaction block, and in a function."""
+        """Raise 25001 inside a transaction block or a function."""
         if self.context.function_depth:
             raise PostgresError("25001", f"{command} cannot be executed from a function")
         self.block.prevent(command)
 
     def require_block(self, command: str) -> None:
-        """25P01 outside a transaction block."""
+        """Raise 25P01 outside a transaction block."""
         if not self.in_block:
             self.block.require(command)
 
     def open_cursor(self, name: str) -> OpenCursor | None:
-        """A cursor of the session's."""
+        """Return the session's cursor of that name, or None."""
         return cursor.opened(self, name)
 
     def check_cancel(self) -> None:
-        """57014 when the statement was cancelled."""
+        """Raise 57014 if the statement was cancelled."""
         self.interrupts.check()
 
     @contextlib.contextmanager
     def cancelling_jobs(self) -> Iterator[None]:
-        """Inside, Spark's jobs end when the statement is cancelled, where it is none that `commands.query.rendering` runs."""
+        """Cancel the Spark jobs that run inside the context when the statement is cancelled.
+
+        It is not needed for jobs that `commands.query.rendering` runs.
+        """
         context = self.node.engine.spark.sparkContext
         job_group.enter(context, self.job_group, "headgate session", self.check_cancel)
         try:
@@ -307,22 +311,22 @@ class ClientSession:
             raise
 
     def cancelling(self, stop: Callable[[], None], *, in_java: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Inside, a cancel calls `stop`; `in_java`: what runs takes memory of Java's."""
+        """Call `stop` if the statement is cancelled inside the context. `in_java`: the work inside uses memory of the JVM."""
         return self.interrupts.cancelling(stop, in_java=in_java)
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """Runs `action` once the transaction has committed."""
+        """Run `action` after the transaction has committed."""
         self.block.touch()
         self.block.after_commit(action)
 
     def after_rollback(self, action: Callable[[], None]) -> None:
-        """Runs `action` if the transaction rolls back."""
+        """Run `action` if the transaction rolls back."""
         self.block.touch()
         self.block.after_rollback(action)
 
-    # ---- life -------------------------------------------------------------------------------------------
+    # ---- the message loop -------------------------------------------------------------------------------
     def run(self) -> None:
-        """Serves the client until it leaves."""
+        """Serve the client until it disconnects or the session is terminated."""
         try:
             self.greet()
             ready = True
@@ -346,7 +350,7 @@ class ClientSession:
             self._leave()
 
     def _tell_idle(self) -> None:
-        """The client has been waited for, and something has come from elsewhere."""
+        """Send pending notifications while the session waits for the client's next message."""
         if self.mailbox.waiting and not self.extended.begun:
             self._tell_news()
             self.connection.flush()
@@ -376,7 +380,7 @@ class ClientSession:
             audit.disconnected(self.speaker)
 
     def greet(self) -> None:
-        """AuthenticationOk has been sent: the settings' report and the key for cancelling."""
+        """Send the parameter status and the cancel key, after AuthenticationOk."""
         self.setting_changed("client_encoding")
         self._report()
         self.connection.write(protocol.backend_key_data(self.backend.pid, self.backend.secret))
@@ -386,7 +390,7 @@ class ClientSession:
             self.connection.write(protocol.parameter_status(name, value, self.connection.encoding))
 
     def ready(self) -> None:
-        """ReadyForQuery, after the reports of changed settings."""
+        """Send changed settings, notices, notifications and ReadyForQuery."""
         self.settings_restored()
         self._report()
         self.send_notices()
@@ -420,12 +424,12 @@ class ClientSession:
         return (wait / 1000, error) if wait else (None, None)
 
     def _handle(self, message: FrontendMessage) -> bool:
-        """Works on one message; whether ReadyForQuery comes next."""
+        """Process one message. Return whether ReadyForQuery is due."""
         kind = message.kind
         if kind == "X":
             raise SessionEnd
         if kind in "dcf":
-            return False  # of a COPY that has ended already
+            return False  # belongs to a COPY that has already ended
         if kind == "Q":
             self.skipping = False
             self._guard(lambda: self._simple.run(message.whole()))
@@ -448,7 +452,7 @@ class ClientSession:
         raise PostgresError("0A000", "function calls by the fast path are not supported")
 
     def _guard(self, work: Callable[[], None]) -> bool:
-        """Runs `work`; an error is sent to the client and the transaction fails. Whether it went well."""
+        """Run `work`. If it fails, send the error to the client and let the transaction fail. Return whether it succeeded."""
         try:
             with self._client_watched(), self.interrupts.statement(self.settings.milliseconds("statement_timeout")):
                 self._interruptible(work)
@@ -461,7 +465,7 @@ class ClientSession:
 
     @contextlib.contextmanager
     def _client_watched(self) -> Iterator[None]:
-        """Inside, `ClientWatch` ends the session if its client leaves; a walsender notices that by itself."""
+        """Let `ClientWatch` end the session if its client disconnects inside the context. A walsender detects that itself."""
         interval = self.settings.milliseconds("client_connection_check_interval") if self.walsender is None else 0
         self.backend.client_check_due = time.monotonic() + interval / 1000 if interval else None
         try:
@@ -470,38 +474,38 @@ class ClientSession:
             self.backend.client_check_due = None
 
     def _interruptible(self, work: Callable[[], None]) -> None:
-        """Runs `work`; an error after a cancel is the cancel's, in whatever words DuckDB or Spark say that they were stopped."""
+        """Run `work`. If it fails after a cancel request, raise the cancel error instead of the error that DuckDB or Spark reports."""
         try:
             with interruption.watched(self.interrupts.check):
                 work()
         except (ConnectionBroken, SessionEnd):
             raise
         except Exception as error:
-            asked = self.interrupts.pending()
-            if asked is None:
+            cancel_error = self.interrupts.pending()
+            if cancel_error is None:
                 raise
-            raise asked from error
+            raise cancel_error from error
 
     def fail(self, error: Exception) -> None:
-        """Tells the client and the log of an error and lets the transaction fail; a FATAL one ends the session."""
-        known = as_postgres_error(error)
-        self.node.engine.note_unreadable(known)
+        """Report an error to the client and the log, and let the transaction fail. A FATAL error ends the session."""
+        reported = as_postgres_error(error)
+        self.node.engine.note_unreadable(reported)
         try:
             self.block.fail()
-        except Exception as second:  # noqa: BLE001 - the first error is the one to tell
+        except Exception as second:  # noqa: BLE001 - the first error is the one to report
             _log.warning("rollback failed", exc_info=second)
         self.node.slots.error_in_session(self.backend.pid)
         self.parameters = ()
         self.send_notices()
-        said(known, self.statement_text, self.settings)
-        if known.severity in (Severity.FATAL, Severity.PANIC):
-            self._tell(known)
+        said(reported, self.statement_text, self.settings)
+        if reported.severity in (Severity.FATAL, Severity.PANIC):
+            self._tell(reported)
             self.connection.flush()
             raise SessionEnd
-        self._tell(known, Severity.ERROR)
+        self._tell(reported, Severity.ERROR)
 
     def _tell(self, error: PostgresError, severity: Severity | None = None) -> None:
-        """ErrorResponse; where the client's encoding has not what the error says, that it has not."""
+        """Send ErrorResponse. If the client's encoding cannot represent the error, report that instead."""
         try:
             frame = protocol.error_response(error, severity=severity, encoding=self.connection.encoding)
         except PostgresError as untranslatable:
@@ -510,7 +514,7 @@ class ClientSession:
 
     # ---- for simple and extended query ------------------------------------------------------------------
     def send_notices(self) -> None:
-        """Sends what the commands have said, as far as client_min_messages lets it through."""
+        """Send the notices of the commands that client_min_messages lets through."""
         notices, self.notices.said = self.notices.said, []
         for notice in notices:
             if notice.severity is Severity.WARNING:
@@ -519,7 +523,7 @@ class ClientSession:
                 self.connection.write(protocol.notice_response(notice, self.connection.encoding))
 
     def tell_progress(self, text: str) -> None:
-        """Tell a client that asked for DEBUG messages how far a long statement is, at once."""
+        """Send the progress of a long statement at once, if the client receives DEBUG messages."""
         notice = Notice(Severity.DEBUG, "00000", text)
         if self._wanted(notice):
             self.connection.write(protocol.notice_response(notice, self.connection.encoding))
@@ -529,36 +533,36 @@ class ClientSession:
         level = self.settings.text("client_min_messages").upper()
         if notice.severity is Severity.INFO:
             return True
-        place = {Severity.DEBUG: 0, Severity.LOG: 5, Severity.NOTICE: 6, Severity.WARNING: 7}.get(notice.severity, 8)
-        return place >= (SEVERITIES.index(level) if level in SEVERITIES else 6)
+        rank = {Severity.DEBUG: 0, Severity.LOG: 5, Severity.NOTICE: 6, Severity.WARNING: 7}.get(notice.severity, 8)
+        return rank >= (SEVERITIES.index(level) if level in SEVERITIES else 6)
 
     def send_description(self, result: ResultSet) -> None:
-        """RowDescription alone."""
+        """Send RowDescription only."""
         self.connection.write(protocol.row_description(result.columns, (0,) * len(result.columns), self.connection.encoding))
 
     def send_result(self, result: ResultSet) -> None:
-        """RowDescription, rows, CommandComplete."""
+        """Send RowDescription, the rows and CommandComplete."""
         self.send_notices()
         self.send_description(result)
         send(self.connection, RowSource(result), 0, (0,) * len(result.columns), self.context.forms)
         self.complete(result.command_tag)
 
     def complete(self, tag: str) -> None:
-        """CommandComplete."""
+        """Send CommandComplete."""
         self.send_notices()
         self.connection.write(protocol.command_complete(tag))
 
     def leave(self) -> NoReturn:
-        """Ends the session without a word: the client has sent Terminate."""
+        """End the session without a message: the client has sent Terminate."""
         raise SessionEnd
 
     def copy_both(self) -> None:
-        """CopyBothResponse."""
+        """Send CopyBothResponse."""
         self.send_notices()
         self.connection.write(protocol.copy_response(b"W", 0, binary=False))
 
     def discard_all(self) -> None:
-        """DISCARD ALL."""
+        """Execute DISCARD ALL."""
         self.portals.close_all()
         self.node.channels.forget(self.mailbox)
         self.prepared.let_go_all()
@@ -573,19 +577,19 @@ class ClientSession:
         return self.context.superuser
 
     def setting_changed(self, name: str) -> None:
-        """A setting was SET: what the context keeps of it follows."""
+        """Update the session's copies of a setting that has changed."""
         lowered = name.lower()
         if lowered == "search_path":
-            words, temp = self.settings.words("search_path"), self.context.temp_schema
-            named = [temp or each if each == "pg_temp" else each for each in words]
-            self.context.search_path = named if temp is None or temp in named else [temp, *named]
+            schemas, temp = self.settings.words("search_path"), self.context.temp_schema
+            path = [temp or schema if schema == "pg_temp" else schema for schema in schemas]
+            self.context.search_path = path if temp is None or temp in path else [temp, *path]
         elif lowered == "application_name":
             self.context.application_name = self.backend.application_name = self.settings.text("application_name")
         elif lowered == "client_encoding":
             self.connection.encoding = Encoding(self.settings.text("client_encoding"))
 
     def settings_restored(self) -> None:
-        """Settings may have gone back at the end of a transaction."""
+        """Update the session's copies of settings that the end of a transaction may have restored."""
         self.setting_changed("search_path")
         self.setting_changed("application_name")
         self.setting_changed("client_encoding")

@@ -1,7 +1,8 @@
-"""The replication origin of a session: what it writes is logged, and published on, as if it had come from there.
+"""The replication origin of a session: its writes are logged and published as changes from that origin.
 
-pg_replication_origin_session_setup and its like (manual, 9.28 and 50): a client that applies changes by itself. At most one session, or
-worker, uses an origin at a time. `xact` is the remote position of the next transaction alone, which moves the origin's progress.
+Serves pg_replication_origin_session_setup and the related functions (manual, 9.28 and 50), for clients that apply changes themselves.
+At most one session or worker uses an origin at a time. `xact` is the remote position of the next transaction only; its commit advances
+the origin's progress.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ class SessionOrigin:
 
     name: str
     xact: tuple[Lsn, int | None] | None = None
-    """Position and commit time (µs since 2000) at the remote side."""
+    """The LSN and the commit time (µs since 2000-01-01) on the remote side."""
 
     def progress(self) -> OriginProgress:
-        """What the log entry of the transaction that commits now says; its position is used up."""
+        """Return the origin progress for the log entry of the committing transaction, and reset `xact`."""
         lsn, moment = self.xact or (INVALID, None)
         self.xact = None
         return OriginProgress(self.name, lsn, moment)
 
 
 class OriginUsers:
-    """Which process uses which origin; any thread may call anything."""
+    """The process that uses each replication origin. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._pids: dict[str, int] = {}
 
     def enter(self, name: str, pid: int) -> None:
-        """A process uses the origin from now on."""
+        """Record that a process uses the origin."""
         self._pids[name] = pid
 
     def leave(self, pid: int) -> None:
-        """A process uses none any more."""
+        """Remove the process from all origins."""
         self._pids = {name: user for name, user in self._pids.items() if user != pid}
 
     def user(self, name: str) -> int | None:
-        """The process that uses an origin."""
+        """Return the process that uses an origin, or None."""
         return self._pids.get(name)

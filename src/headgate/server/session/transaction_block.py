@@ -1,20 +1,20 @@
-"""The transaction of a session: blocks, implicit blocks, savepoints, and what is done at their ends.
+"""The transaction of a session: transaction blocks, implicit blocks, savepoints and the actions at their ends.
 
-States (PostgreSQL's TBLOCK_*, as far as a client can tell them apart), with the letter of ReadyForQuery:
+States (PostgreSQL's TBLOCK_*, as far as a client can distinguish them), with the status of ReadyForQuery:
 
-    IDLE      I   nothing is open
+    IDLE      I   no transaction is open
     IMPLICIT  I   the statements of one query string, or of a pipeline up to Sync; ends with `finish`
     BLOCK     T   BEGIN … COMMIT
     FAILED    E   an error inside a block; ends with ROLLBACK, COMMIT (which rolls back) or ROLLBACK TO
 
-The storage transaction is begun when the first statement needs it. Only the session sets states, by the methods below:
+The storage transaction begins when the first statement needs it. Only the session changes states, with the methods below:
 
     BEGIN          IDLE/IMPLICIT → BLOCK            COMMIT    BLOCK → IDLE (storage commits)
     error          BLOCK → FAILED, others → IDLE    ROLLBACK  BLOCK/FAILED → IDLE
     ROLLBACK TO s  FAILED → BLOCK                   PREPARE   BLOCK → IDLE (storage keeps it)
 
 Traced: ``INSERT 1; BEGIN; INSERT 2; COMMIT; INSERT 3; SELEC`` never starts (it does not parse); ``INSERT 1; BEGIN; INSERT 2;
-COMMIT; INSERT 3; SELECT 1/0``: IDLE, IMPLICIT (1), BLOCK (1, 2), IDLE (both committed), IMPLICIT (3), error → IDLE (3 undone).
+COMMIT; INSERT 3; SELECT 1/0``: IDLE, IMPLICIT (1), BLOCK (1, 2), IDLE (both committed), IMPLICIT (3), error → IDLE (3 rolled back).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ABORTED = "current transaction is aborted, commands ignored until end of transac
 
 
 class BlockState(enum.Enum):
-    """Where the session stands; the value is ReadyForQuery's letter."""
+    """The state of a session's transaction; the value is the status in ReadyForQuery."""
 
     IDLE = "I"
     BLOCK = "T"
@@ -61,11 +61,11 @@ class TransactionBlock:
         advisory: SessionAdvisoryLocks,
         replicated: Callable[[Lsn], None] = lambda lsn: None,
     ) -> None:
-        """What a transaction needs.
+        """Create a block without an open transaction.
 
-        `begin` begins a storage transaction; `values`, `portals` and the `advisory` locks of the transaction end with it; `admit` raises
-        before the commit where `announce`, which tells others what it had to tell, has no place for it; `replicated` waits for
-        synchronous standbys.
+        `begin` begins a storage transaction. `values`, `portals` and the transaction-level `advisory` locks end with the transaction.
+        `announce` delivers the transaction's notifications after the commit; `admit` raises an error before it if they do not fit.
+        `replicated` waits for synchronous standbys.
         """
         self._begin = begin
         self._values = values
@@ -74,31 +74,31 @@ class TransactionBlock:
         self._announce = announce
         self._advisory = advisory
         self.pending = PendingNotifications()
-        """What LISTEN, UNLISTEN and NOTIFY ask for."""
+        """The requests of LISTEN, UNLISTEN and NOTIFY."""
         self._replicated = replicated
         self.committed_at: Lsn | None = None
-        """The end of the log entry of what was just committed, until it is known to be replicated."""
+        """The LSN at the end of the log entry just committed, until the wait for its replication."""
         self.state = BlockState.IDLE
         self.storage: Transaction | None = None
         self.several = False
         """Whether the statement is one of several in a query string or a pipeline."""
         self.snapshot: Lsn | None = None
         self.imported: Lsn | None = None
-        """A snapshot that SET TRANSACTION SNAPSHOT or a walsender's SNAPSHOT 'use' gave."""
+        """The snapshot set by SET TRANSACTION SNAPSHOT or by a walsender's SNAPSHOT 'use'."""
         self.statements = 0
-        """Statements since the transaction began that have taken a snapshot."""
+        """The number of statements of the transaction that have taken a snapshot."""
         self.origin: SessionOrigin | None = None
-        """The replication origin that what the session writes is said to come from (pg_replication_origin_session_setup)."""
+        """The replication origin of the session's writes (pg_replication_origin_session_setup)."""
         self._settings: SettingValues | None = None
         self.deferral = Deferral()
-        """What this transaction does at its end."""
+        """The actions that this transaction has deferred until its end."""
         self._savepoints: list[tuple[str, SettingValues, Saved, notification.Saved, int]] = []
         self._after_commit: list[Callable[[], None]] = []
         self._after_rollback: list[Callable[[], None]] = []
 
     @property
     def letter(self) -> str:
-        """ReadyForQuery's status."""
+        """The status in ReadyForQuery."""
         return self.state.value
 
     @property
@@ -118,49 +118,49 @@ class TransactionBlock:
 
     @property
     def in_block(self) -> bool:
-        """Whether BEGIN has opened a block that is not failed."""
+        """Whether BEGIN has opened a block that has not failed."""
         return self.state is BlockState.BLOCK
 
     # ---- statements -------------------------------------------------------------------------------------
     def touch(self) -> None:
-        """Something transactional happens: from here on the settings can be rolled back."""
+        """Remember the settings when the transaction's first transactional action begins, so that they can be rolled back."""
         if self._settings is None:
             self._settings = self._values.remember()
             self._values.begin_transaction()
 
     def statement(self) -> Transaction:
-        """The storage transaction, begun if none is open."""
+        """Return the storage transaction. Begin it if none is open."""
         self.touch()
         if self.storage is None:
             self.storage = self._begin()
         return self.storage
 
     def after_commit(self, action: Callable[[], None]) -> None:
-        """Runs `action` once this transaction has committed."""
+        """Run `action` after this transaction has committed."""
         self._after_commit.append(action)
 
     def after_rollback(self, action: Callable[[], None]) -> None:
-        """Runs `action` if this transaction rolls back."""
+        """Run `action` if this transaction rolls back."""
         self._after_rollback.append(action)
 
     def check_not_failed(self) -> None:
-        """25P02 in a failed block."""
+        """Raise 25P02 in a failed block."""
         if self.state is BlockState.FAILED:
             raise PostgresError("25P02", ABORTED)
 
     def prevent(self, command: str) -> None:
-        """25001: `command` commits on its own and must stand alone."""
+        """Raise 25001 in a block or beside other statements, for a `command` that commits by itself."""
         if self.state is BlockState.BLOCK or self.several:
             raise PostgresError("25001", f"{command} cannot run inside a transaction block")
 
     def require(self, command: str) -> None:
-        """25P01: `command` makes sense only inside BEGIN … COMMIT."""
+        """Raise 25P01 outside BEGIN … COMMIT, for a `command` that has an effect only there."""
         if self.state is not BlockState.BLOCK:
             raise PostgresError("25P01", f"{command} can only be used in transaction blocks")
 
     # ---- blocks -----------------------------------------------------------------------------------------
     def begin(self, chained: SettingValues | None = None) -> bool:
-        """BEGIN; False when a block was open already (the caller warns). `chained`: the settings of the block that it follows."""
+        """Open a block. Return False if one is already open; the caller warns. `chained`: the settings of the block before (AND CHAIN)."""
         if self.state is BlockState.BLOCK:
             return False
         self.touch()
@@ -170,7 +170,7 @@ class TransactionBlock:
         return True
 
     def commit(self) -> bool:
-        """Commits what is open; False if it rolled back because the block had failed."""
+        """Commit the open transaction. Return False if it was rolled back because the block had failed."""
         if self.state is BlockState.FAILED:
             self.rollback()
             return False
@@ -195,7 +195,7 @@ class TransactionBlock:
         return True
 
     def prepare(self, keep: Callable[[Transaction], Lsn]) -> None:
-        """Ends the block by handing its storage transaction to `keep`, which undoes it if it fails."""
+        """End the block and pass its storage transaction to `keep`, which prepares it. Roll it back if `keep` fails."""
         storage, self.storage = self.statement(), None
         try:
             self._portals.check_prepare()
@@ -211,7 +211,7 @@ class TransactionBlock:
         self._end(rolled_back=False)
 
     def rollback(self) -> None:
-        """Undoes what is open."""
+        """Roll back the open transaction."""
         self._portals.roll_back()
         storage, self.storage = self.storage, None
         try:
@@ -221,13 +221,13 @@ class TransactionBlock:
             self._end(rolled_back=True)
 
     def finish(self) -> None:
-        """The end of a query string or Sync: an implicit transaction commits, a block stays."""
+        """Commit an implicit transaction at the end of a query string or at Sync. A block stays open."""
         if self.state is BlockState.IDLE:
             self.commit()
         self.several = False
 
     def fail(self) -> None:
-        """An error: a block fails, anything else is rolled back."""
+        """Handle an error: a block becomes FAILED, any other transaction is rolled back."""
         if self.state is BlockState.IDLE:
             self.rollback()
             self.several = False
@@ -241,7 +241,7 @@ class TransactionBlock:
                 _roll_back(storage)
 
     def _settle(self, storage: Transaction) -> None:
-        """What was put off until the end, over what is committed by then."""
+        """Run the deferred actions on the latest committed state."""
         storage.statement()
         self.deferral.finish()
 
@@ -270,39 +270,39 @@ class TransactionBlock:
 
     # ---- savepoints -------------------------------------------------------------------------------------
     def savepoint(self, name: str) -> None:
-        """SAVEPOINT name."""
+        """Execute SAVEPOINT name."""
         self.require("SAVEPOINT")
         self.statement().savepoint(name)
         self._savepoints.append((name, self._values.remember(), self.deferral.saved(), self.pending.saved(), self._advisory.saved()))
         self._portals.depth = len(self._savepoints)
 
     def release(self, name: str) -> None:
-        """RELEASE SAVEPOINT name."""
+        """Execute RELEASE SAVEPOINT name. Raise 3B001 if it does not exist."""
         self.require("RELEASE SAVEPOINT")
-        at = self._find(name)
+        index = self._find(name)
         self.statement().release(name)
-        self._values.release(self._savepoints[at][1])
-        self._portals.release(at)
-        del self._savepoints[at:]
+        self._values.release(self._savepoints[index][1])
+        self._portals.release(index)
+        del self._savepoints[index:]
 
     def rollback_to(self, name: str) -> None:
-        """ROLLBACK TO SAVEPOINT name; heals a failed block."""
+        """Execute ROLLBACK TO SAVEPOINT name. A failed block becomes usable again."""
         if self.state is BlockState.IDLE:
             raise PostgresError("25P01", "ROLLBACK TO SAVEPOINT can only be used in transaction blocks")
-        at = self._find(name)
-        self._portals.roll_back_to(at)
+        index = self._find(name)
+        self._portals.roll_back_to(index)
         self.statement().rollback_to(name)
-        self._values.rollback_to(self._savepoints[at][1])
-        self.deferral.restore(self._savepoints[at][2])
-        self.pending.restore(self._savepoints[at][3])
-        self._advisory.end(self._savepoints[at][4])
-        del self._savepoints[at + 1 :]
+        self._values.rollback_to(self._savepoints[index][1])
+        self.deferral.restore(self._savepoints[index][2])
+        self.pending.restore(self._savepoints[index][3])
+        self._advisory.end(self._savepoints[index][4])
+        del self._savepoints[index + 1 :]
         self.state = BlockState.BLOCK
 
     def _find(self, name: str) -> int:
-        for at in range(len(self._savepoints) - 1, -1, -1):
-            if self._savepoints[at][0] == name:
-                return at
+        for index in range(len(self._savepoints) - 1, -1, -1):
+            if self._savepoints[index][0] == name:
+                return index
         raise PostgresError("3B001", f'savepoint "{name}" does not exist')
 
 

@@ -1,8 +1,8 @@
-"""The modes of a transaction: isolation level, READ ONLY, DEFERRABLE (manual, SET TRANSACTION; guc hooks of variable.c).
+"""The modes of a transaction: isolation level, READ ONLY, DEFERRABLE (manual, SET TRANSACTION; the GUC hooks of variable.c).
 
-BEGIN and SET TRANSACTION set them with `set_modes`; `check` is asked before any of them is set, by SET and set_config too. The values are
-settings of the session that end with the transaction (`headgate.settings.session`). What must hold: the isolation level does not change
-once a snapshot was taken, and a transaction that is READ ONLY by then stays so.
+BEGIN and SET TRANSACTION set them with `set_modes`. SET and set_config also call `check` before they set one of them. The values are
+settings of the session that end with the transaction (`headgate.settings.session`). Invariants: the isolation level does not change
+after the transaction's first snapshot, and a transaction that is READ ONLY at that time stays READ ONLY.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 
 def read(options: Iterable[pb.Node]) -> list[tuple[str, str]]:
-    """The modes of BEGIN … and SET TRANSACTION …: name and value."""
-    found = []
+    """Return the (name, value) pairs of the modes in BEGIN … or SET TRANSACTION …."""
+    modes = []
     for option in options:
         element = parser.unwrap(option)
         value = parser.unwrap(element.arg)
-        which = value.WhichOneof("val")
-        text = value.sval.sval if which == "sval" else "on" if value.ival.ival else "off"
-        found.append((str(element.defname), str(text)))
-    return found
+        kind = value.WhichOneof("val")
+        text = value.sval.sval if kind == "sval" else "on" if value.ival.ival else "off"
+        modes.append((str(element.defname), str(text)))
+    return modes
 
 
 def set_modes(session: ClientSession, options: Iterable[pb.Node]) -> None:
-    """Sets what BEGIN … or SET TRANSACTION … says, in its order."""
+    """Set the modes of BEGIN … or SET TRANSACTION …, in the order of the statement."""
     for name, value in read(options):
         check(session, name, [value])
         session.settings.set(name, value, local=True)
 
 
 def check(session: ClientSession, name: str, values: list[str]) -> None:
-    """25001 for a mode that the transaction cannot have any more; other settings pass."""
+    """Raise 25001 if the transaction can no longer change to this mode. Other settings always pass."""
     block, lowered = session.block, name.lower()
     if lowered == "transaction_isolation":
         if values[0].lower() == block.isolation:

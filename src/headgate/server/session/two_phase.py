@@ -1,6 +1,6 @@
-"""PREPARE TRANSACTION, COMMIT PREPARED, ROLLBACK PREPARED (manual, VI.1), as the session's own commands.
+"""PREPARE TRANSACTION, COMMIT PREPARED and ROLLBACK PREPARED (manual, VI.1), as commands of the session.
 
-Called by `utility`. What is kept between the two is storage's (`headgate.storage.transaction.prepared`).
+Called by `utility`. `headgate.storage.transaction.prepared` keeps the prepared transactions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GID_LENGTH = 200
 
 
 def prepare(session: ClientSession, node: pb.TransactionStmt) -> str:
-    """PREPARE TRANSACTION 'gid'."""
+    """Execute PREPARE TRANSACTION 'gid' and return its command tag: ROLLBACK if the block has failed or is not open."""
     block = session.block
     if block.state is BlockState.IDLE:
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
@@ -44,13 +44,13 @@ def _check(session: ClientSession, gid: str) -> None:
     if len(gid.encode()) >= GID_LENGTH:
         raise PostgresError("22023", f'transaction identifier "{gid}" is too long')
     limit = session.node.settings.integer("max_prepared_transactions")
-    if limit and any(one.gid == gid for one in session.node.engine.prepared.all()):
+    if limit and any(xact.gid == gid for xact in session.node.engine.prepared.all()):
         raise PostgresError("42710", f'transaction identifier "{gid}" is already in use')
     check_room(limit, held(session.node))
 
 
 def commit(session: ClientSession, node: pb.TransactionStmt) -> str:
-    """COMMIT PREPARED 'gid'."""
+    """Execute COMMIT PREPARED 'gid' for a transaction of this node or one that a subscription holds."""
     session.prevent_in_block("COMMIT PREPARED")
     if is_held(session.node.catalog, node.gid):
         commit_by_hand(session.node, node.gid, session.context.database, _user(session))
@@ -63,7 +63,7 @@ def commit(session: ClientSession, node: pb.TransactionStmt) -> str:
 
 
 def rollback(session: ClientSession, node: pb.TransactionStmt) -> str:
-    """ROLLBACK PREPARED 'gid'."""
+    """Execute ROLLBACK PREPARED 'gid' for a transaction of this node or one that a subscription holds."""
     session.prevent_in_block("ROLLBACK PREPARED")
     if is_held(session.node.catalog, node.gid):
         rollback_by_hand(session.node, node.gid, session.context.database, _user(session))

@@ -1,8 +1,8 @@
-"""Statements that concern the session itself, and that no table or catalog is needed for.
+"""Statements that concern the session itself and need no table or catalog.
 
 BEGIN … ROLLBACK TO, PREPARE TRANSACTION, SET, SHOW, RESET, ALTER SYSTEM, DISCARD, PREPARE, EXECUTE, DEALLOCATE, DECLARE, FETCH, MOVE,
-CLOSE, LISTEN, NOTIFY, UNLISTEN, LOCK, CHECKPOINT. Called by the outcome's `Sender` for each statement that `handles` claims; a handler
-returns a tag or a ResultSet.
+CLOSE, LISTEN, NOTIFY, UNLISTEN, LOCK, CHECKPOINT. `ResultSender` calls `run` for each statement that `handles` accepts. A handler
+returns a command tag or a ResultSet.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _ENDS = {"TRANS_STMT_COMMIT", "TRANS_STMT_PREPARE", "TRANS_STMT_ROLLBACK", "TRAN
 
 
 def handles(statement: Statement) -> bool:
-    """Whether the session itself runs this statement."""
+    """Return whether the session itself runs this statement."""
     return statement.kind in HANDLERS
 
 
 def allowed_when_failed(statement: Statement) -> bool:
-    """Whether a failed transaction block lets the statement through."""
+    """Return whether the statement is allowed in a failed transaction block."""
     return statement.kind == "TransactionStmt" and transaction_kind(statement.node) in _ENDS
 
 
 def run(session: ClientSession, statement: Statement) -> str | ResultSet:
-    """Runs the statement."""
+    """Run the statement and return its command tag or ResultSet."""
     return HANDLERS[statement.kind](session, statement.node, statement.text)
 
 
 def columns(session: ClientSession, statement: Statement) -> tuple[ResultColumn, ...] | None:
-    """The columns that the statement will give, for Describe."""
+    """Return the columns of the statement's result, for Describe."""
     if statement.kind == "VariableShowStmt":
         return variable.show_columns(session, statement.node.name)
     if statement.kind == "ExecuteStmt":
@@ -60,7 +60,7 @@ def columns(session: ClientSession, statement: Statement) -> tuple[ResultColumn,
 
 
 def transaction_kind(node: pb.TransactionStmt) -> str:
-    """The name of TransactionStmt.kind."""
+    """Return the name of TransactionStmt.kind."""
     return str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
 
 
@@ -88,11 +88,11 @@ def _commit(session: ClientSession, node: pb.TransactionStmt) -> str:
         if node.chain:
             raise PostgresError("25P01", "COMMIT AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
-    ended = session.settings.remember()
-    done = session.block.commit()
+    settings = session.settings.remember()
+    committed = session.block.commit()
     if node.chain:
-        session.block.begin(ended)
-    return "COMMIT" if done else "ROLLBACK"
+        session.block.begin(settings)
+    return "COMMIT" if committed else "ROLLBACK"
 
 
 def _rollback(session: ClientSession, node: pb.TransactionStmt) -> str:
@@ -100,10 +100,10 @@ def _rollback(session: ClientSession, node: pb.TransactionStmt) -> str:
         if node.chain:
             raise PostgresError("25P01", "ROLLBACK AND CHAIN can only be used in transaction blocks")
         session.notices.warning("there is no transaction in progress", sqlstate="25P01")
-    ended = session.settings.remember()
+    settings = session.settings.remember()
     session.block.rollback()
     if node.chain:
-        session.block.begin(ended)
+        session.block.begin(settings)
     return "ROLLBACK"
 
 
@@ -184,14 +184,14 @@ _UNCHECKED = frozenset({0, registry.UNKNOWN, registry.TEXT, registry.VARCHAR, re
 
 
 def check_input(text: str, type_oid: int, session: ClientSession) -> None:
-    """Raises what the type's input function would raise for a parameter's text."""
+    """Raise the error of the type's input function for a parameter's text, if it is not valid."""
     if type_oid in _UNCHECKED:
         return
     forms.read_scalar(text, type_oid, -1, session=session.context.forms)
 
 
 def text_of_binary(value: bytes, type_oid: int, session: ClientSession) -> str:
-    """A parameter in the binary form, in text form."""
+    """Convert a parameter from its binary to its text format."""
     if type_oid in _UNCHECKED:
         return session.connection.encoding.decode(value)
     import numpy as np

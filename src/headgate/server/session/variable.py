@@ -1,6 +1,6 @@
 """SET, RESET and SHOW, and the modes of a transaction (manual, part VI: SET, SHOW, SET TRANSACTION).
 
-Called by `utility`. The values live in the session's settings; what happens in a transaction that rolls back is undone there.
+Called by `utility`. The session's settings hold the values and restore them when a transaction rolls back.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def set_statement(session: ClientSession, node: pb.VariableSetStmt, text: str) -> str:
-    """SET … and RESET …; the tag."""
+    """Execute SET … or RESET … and return its command tag."""
     kind = str(node.DESCRIPTOR.fields_by_name["kind"].enum_type.values_by_number[node.kind].name)
     local = bool(node.is_local)
     if local and not session.in_block:
@@ -50,7 +50,7 @@ def set_statement(session: ClientSession, node: pb.VariableSetStmt, text: str) -
 
 
 def set_value(session: ClientSession, name: str, given: list[str], *, local: bool) -> None:
-    """Sets one setting to the values of SET name TO a, b."""
+    """Set one setting to the values of SET name TO a, b."""
     transaction_mode.check(session, name, given)
     session.settings.set_values(name, given, local=local, superuser=session.is_superuser)
     session.setting_changed(name)
@@ -80,14 +80,14 @@ def _import_snapshot(session: ClientSession, name: str) -> None:
 
 # ---- SHOW -----------------------------------------------------------------------------------------------
 def show_columns(session: ClientSession, name: str) -> tuple[ResultColumn, ...]:
-    """The columns of SHOW name."""
+    """Return the columns of SHOW name."""
     if name.lower() == "all":
-        return tuple(ResultColumn(each, registry.TEXT) for each in ("name", "setting", "description"))
+        return tuple(ResultColumn(name, registry.TEXT) for name in ("name", "setting", "description"))
     return (ResultColumn(session.settings.canonical(name), registry.TEXT),)
 
 
 def show_statement(session: ClientSession, node: pb.VariableShowStmt, text: str) -> ResultSet:
-    """SHOW name, SHOW ALL."""
+    """Execute SHOW name or SHOW ALL."""
     columns = show_columns(session, node.name)
     if node.name.lower() == "all":
         return of_rows(columns, session.settings.all(guarded=_reads_all(session)), "SHOW")
@@ -95,7 +95,7 @@ def show_statement(session: ClientSession, node: pb.VariableShowStmt, text: str)
 
 
 def show(session: ClientSession, name: str) -> str:
-    """A setting's value as SHOW prints it, those of the transaction included; 42501 for one that not everybody sees."""
+    """Return a setting's value as SHOW prints it, with the transaction's changes. Raise 42501 if the user may not read the setting."""
     setting = session.settings.setting(name)
     if setting.definition.guarded and not _reads_all(session):
         raise guarded(setting.definition.name)
