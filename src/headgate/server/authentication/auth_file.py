@@ -1,7 +1,7 @@
-"""The lines and words of pg_hba.conf, pg_ident.conf and the files that they name with ``@`` (manual, 21.1; hba.c, tokenize_auth_file).
+"""The lines and words of pg_hba.conf, pg_ident.conf and the files that they include with ``@`` (manual, 21.1; hba.c, tokenize_auth_file).
 
-`read` gives each line that is not empty, as fields of words; `hba` and `ident_map` say what they mean. What must hold: a line that names a
-file which cannot be read is wrong as a whole, so that it lets nobody in, and keeps nobody out without a word.
+`read` returns the lines that are not empty, as fields of words; `hba` and `ident_map` interpret them. Invariant: a line that includes an
+unreadable file is invalid as a whole. So it admits no client, and rejects none without an error message.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from headgate.errors import PostgresError, Severity
 
 _BLANK = " \t\r"
 _DEEPEST = 10
-"""How many files may name each other in turn."""
+"""The maximum depth of included files."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a line; one that begins with a quote is never a keyword."""
+    """A word of a line. A word that begins with a quote is never a keyword."""
 
     text: str
     quoted: bool
 
     def keyword(self, text: str) -> bool:
-        """Whether it is that keyword."""
+        """Return whether it is that keyword."""
         return not self.quoted and self.text == text
 
 
 @dataclass(frozen=True)
 class AuthLine:
-    """A line: its first number in the file, its text, its fields, and what is wrong with it."""
+    """A line: its first line number in the file, its text, its fields, and its error."""
 
     number: int
     text: str
@@ -40,7 +40,7 @@ class AuthLine:
 
 
 def read(path: Path, what: str = "configuration file") -> list[AuthLine]:
-    """The lines of a file; F0000 if it cannot be read."""
+    """Return the lines of a file. Raise F0000 if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
@@ -57,85 +57,85 @@ def _lines(text: str, path: Path, depth: int) -> Iterator[AuthLine]:
 
 
 def _joined(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with those that continue them after a backslash, by the number of the first."""
-    begun, number, parts = 1, 0, list[str]()
+    """Join lines that end with a backslash with the next ones. Yield them with the number of the first."""
+    first_number, number, parts = 1, 0, list[str]()
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.rstrip("\r")
-        # a backslash that was behind the last one stands alone on its line and goes on as well
+        # a backslash alone on the line after a continued one continues it as well
         if stripped.endswith("\\"):
             parts.append(stripped[:-1])
             continue
-        yield begun, "".join([*parts, stripped])
-        begun, parts = number + 1, []
+        yield first_number, "".join([*parts, stripped])
+        first_number, parts = number + 1, []
     if parts:
-        yield begun, "".join(parts)
+        yield first_number, "".join(parts)
 
 
 def _fields(line: str, path: Path, depth: int) -> tuple[tuple[tuple[Word, ...], ...], str | None]:
-    """The fields, and what is wrong: nothing behind that is looked at."""
+    """Split a line into fields. Stop at the first error, and return it, too."""
     fields: list[tuple[Word, ...]] = []
-    at, error = 0, None
-    while at < len(line) and error is None:
-        at, words, error = _field(line, at, path, depth)
+    index, error = 0, None
+    while index < len(line) and error is None:
+        index, words, error = _field(line, index, path, depth)
         if words:
             fields.append(tuple(words))
     return tuple(fields), error
 
 
-def _field(line: str, at: int, path: Path, depth: int) -> tuple[int, list[Word], str | None]:
-    """Words with commas behind them and the last one: where it ends, the words, what is wrong."""
+def _field(line: str, index: int, path: Path, depth: int) -> tuple[int, list[Word], str | None]:
+    """Parse the comma-separated words of one field. Return the index after it, the words and the error."""
     words: list[Word] = []
-    more = True
-    while more:
-        at, word, more = _word(line, at)
+    has_more = True
+    while has_more:
+        index, word, has_more = _word(line, index)
         if word is None:
             break
         if word.quoted or not word.text.startswith("@") or len(word.text) == 1:
             words.append(word)
             continue
-        found, error = _included(word.text[1:], path, depth)
-        words += found
+        included, error = _included(word.text[1:], path, depth)
+        words += included
         if error is not None:
-            return at, words, error
-    return at, words, None
+            return index, words, error
+    return index, words, None
 
 
-def _word(line: str, at: int) -> tuple[int, Word | None, bool]:
-    """Where the next word ends, the word (None at the line's end), and whether a comma follows it at once (next_token)."""
-    while at < len(line) and line[at] in _BLANK + ",":
-        at += 1
-    found: list[str] = []
-    quoting = doubled = begins = seen = comma = False
-    while at < len(line) and (quoting or line[at] not in _BLANK):
-        char = line[at]
+def _word(line: str, index: int) -> tuple[int, Word | None, bool]:
+    """Return the index after the next word, the word (None at the end of the line), and whether a comma follows directly (next_token)."""
+    while index < len(line) and line[index] in _BLANK + ",":
+        index += 1
+    characters: list[str] = []
+    quoting = doubled = is_quoted = seen = comma = False
+    while index < len(line) and (quoting or line[index] not in _BLANK):
+        char = line[index]
         if char == "#" and not quoting:
-            at = len(line)
+            index = len(line)
             break
-        at += 1
+        index += 1
         if char == "," and not quoting:
             comma = True
             break
         if char != '"' or doubled:
-            found.append(char)
+            characters.append(char)
         doubled = quoting and char == '"' and not doubled
         if char == '"':
             quoting, seen = not quoting, True
-            begins = begins or not found
-    return at, Word("".join(found), begins) if seen or found else None, comma
+            is_quoted = is_quoted or not characters
+    return index, Word("".join(characters), is_quoted) if seen or characters else None, comma
 
 
 def _included(name: str, outer: Path, depth: int) -> tuple[list[Word], str | None]:
-    """The words of a file that another names; what is wrong with it."""
+    """Return the words of an included file, and its error."""
     path = outer.parent / name
-    trouble = f'could not open secondary authentication file "@{name}" as "{path}": '
+    message = f'could not open secondary authentication file "@{name}" as "{path}": '
     if depth == _DEEPEST:
-        return [], trouble + "maximum nesting depth exceeded"
+        return [], message + "maximum nesting depth exceeded"
     try:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
-        return [], f"{trouble}{error.strerror}"
+        return [], f"{message}{error.strerror}"
     except ValueError:  # no file has a zero byte in its name
-        return [], f"{trouble}No such file or directory"
+        return [], f"{message}No such file or directory"
     words: list[Word] = []
     for line in _lines(text, path, depth + 1):
         if line.error is not None:

@@ -1,7 +1,7 @@
-"""Who may connect: pg_hba.conf, the role, its password, the client's certificate (manual, chapter 21).
+"""Client authentication: pg_hba.conf, the role, its password, the client's certificate (manual, chapter 21).
 
-`authenticate` runs the exchange for one connection after its StartupMessage; the listener's start-up calls it. Every refusal
-is a FATAL PostgresError with PostgreSQL's text; why a password was wrong goes to the log alone (`log_detail`), never to the client.
+`authenticate` runs the exchange for one connection after its StartupMessage; `protocol.startup` calls it. Each refusal is a FATAL
+PostgresError with PostgreSQL's text. The reason why a password was wrong goes only to the log (`log_detail`), never to the client.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _log = logging.getLogger("headgate.server")
 
 @dataclass(frozen=True)
 class StoredRole:
-    """What authentication needs of pg_authid."""
+    """The columns of pg_authid that authentication needs."""
 
     name: str
     password: str | None
     valid_until: float | None
-    """Seconds since 1970 after which the password is no longer good; None = for ever."""
+    """When the password expires, in seconds since 1970. None = never."""
 
 
 @dataclass(frozen=True)
 class Authenticated:
-    """By which line of pg_hba.conf, and as whom; `trust` proves nobody's identity."""
+    """The matching line of pg_hba.conf and the authenticated identity, which is None for `trust`."""
 
     line: HbaLine
     identity: str | None
@@ -45,7 +45,7 @@ class Authenticated:
 
 @dataclass
 class _Exchange:
-    """One connection's: `reason` tells the log what was wrong."""
+    """The exchange of one connection. `reason` is the log's reason for a failure."""
 
     connection: Connection
     user: str
@@ -58,7 +58,7 @@ class _Exchange:
 def fatal(
     sqlstate: str, message: str, *, detail: str | None = None, hint: str | None = None, log_detail: str | None = None
 ) -> PostgresError:
-    """A FATAL error: it ends the connection."""
+    """Return a FATAL error, which ends the connection."""
     return PostgresError(sqlstate, message, detail=detail, hint=hint, severity=Severity.FATAL, log_detail=log_detail)
 
 
@@ -70,7 +70,7 @@ def authenticate(
     node_secret: bytes,
     deadline: float,
 ) -> Authenticated:
-    """Runs the exchange. The caller sends AuthenticationOk. `asked.replication`: physical walsender."""
+    """Run the exchange. The caller sends AuthenticationOk. `asked.replication`: physical walsender."""
     line = file.match(asked)
     if line is not None and "clientcert" in line.options:
         _require_certificate(connection)
@@ -79,10 +79,10 @@ def authenticate(
         raise fatal("28000", _refusal(asked, rejected=line is not None), log_detail=detail)
     stored, reason = _password_of(find(asked.user), asked.user)
     exchange = _Exchange(connection, asked.user, stored, reason, node_secret, deadline)
-    good = _METHODS[line.method](exchange)
-    if good and line.options.get("clientcert") == "verify-full":
-        good = _certificate_names(connection, line, asked.user, file.maps)
-    if not good:
+    succeeded = _METHODS[line.method](exchange)
+    if succeeded and line.options.get("clientcert") == "verify-full":
+        succeeded = _certificate_names(connection, line, asked.user, file.maps)
+    if not succeeded:
         raise _failed(line, exchange)
     return Authenticated(line, _identity(connection, line, asked.user))
 
@@ -96,19 +96,19 @@ def _failed(line: HbaLine, exchange: _Exchange) -> PostgresError:
     return fatal("28000", f'{kind} authentication failed for user "{exchange.user}"', log_detail=detail)
 
 
-def _refusal(asked: ConnectionRequest, *, rejected: bool) -> str:
-    host = asked.address if asked.address is not None else "[local]"
-    encryption = "SSL encryption" if asked.tls else "no encryption"
-    what = "pg_hba.conf rejects" if rejected else "no pg_hba.conf entry for"
-    if asked.replication:
+def _refusal(request: ConnectionRequest, *, rejected: bool) -> str:
+    host = request.address if request.address is not None else "[local]"
+    encryption = "SSL encryption" if request.tls else "no encryption"
+    verdict = "pg_hba.conf rejects" if rejected else "no pg_hba.conf entry for"
+    if request.replication:
         kind = "replication connection from" if not rejected else "replication connection for"
-        return f'{what} {kind} host "{host}", user "{asked.user}", {encryption}'
+        return f'{verdict} {kind} host "{host}", user "{request.user}", {encryption}'
     kind = "connection for " if rejected else ""
-    return f'{what} {kind}host "{host}", user "{asked.user}", database "{asked.database}", {encryption}'
+    return f'{verdict} {kind}host "{host}", user "{request.user}", database "{request.database}", {encryption}'
 
 
 def _password_of(role: StoredRole | None, user: str) -> tuple[str | None, str | None]:
-    """What is stored of the role's password; or why none is good, for the log."""
+    """Return the role's stored password, or the log's reason why no password is valid."""
     if role is None:
         return None, f'Role "{user}" does not exist.'
     if role.password is None:
@@ -128,7 +128,7 @@ def _require_certificate(connection: Connection) -> None:
 
 
 def _certificate_names(connection: Connection, line: HbaLine, user: str, maps: IdentMap) -> bool:
-    """Whether the certificate is the user's; the log tells why it is not."""
+    """Return whether the certificate belongs to the user. Log the reason if it does not."""
     name = _certificate_name(connection, line)
     if not name:
         _log.info('certificate authentication failed for user "%s": client certificate contains no user name', user)
@@ -138,15 +138,21 @@ def _certificate_names(connection: Connection, line: HbaLine, user: str, maps: I
     if name != user:
         _log.info("provided user name (%s) and authenticated user name (%s) do not match", user, name)
         if line.method != "cert":
-            what = line.options.get("clientname", "CN")
-            _log.info('certificate validation (clientcert=verify-full) failed for user "%s": %s mismatch', user, what)
+            field = line.options.get("clientname", "CN")
+            _log.info('certificate validation (clientcert=verify-full) failed for user "%s": %s mismatch', user, field)
         return False
     return True
 
 
 def _certificate_name(connection: Connection, line: HbaLine) -> str | None:
-    found = _certificate(connection)
-    name = None if found is None else found.distinguished_name if line.options.get("clientname") == "DN" else found.common_name
+    certificate = _certificate(connection)
+    name = (
+        None
+        if certificate is None
+        else certificate.distinguished_name
+        if line.options.get("clientname") == "DN"
+        else certificate.common_name
+    )
     if name is not None and "\0" in name:
         _log.info("SSL certificate's common name contains embedded null")
         return None
@@ -158,10 +164,10 @@ def _certificate(connection: Connection) -> ClientCertificate | None:
 
 
 def _identity(connection: Connection, line: HbaLine, user: str) -> str | None:
-    """Who has been proved to be there (system_user of later versions)."""
+    """Return the authenticated identity (system_user of later versions)."""
     if line.method == "cert":
-        found = _certificate(connection)
-        return None if found is None else found.distinguished_name
+        certificate = _certificate(connection)
+        return None if certificate is None else certificate.distinguished_name
     return user if line.method in _BY_PASSWORD else None
 
 
@@ -177,7 +183,7 @@ def _password(exchange: _Exchange) -> bool:
 
 
 def _md5(exchange: _Exchange) -> bool:
-    """The md5 line of pg_hba.conf also lets a SCRAM password in, by SCRAM."""
+    """Run md5 authentication. With an md5 line in pg_hba.conf a SCRAM password is checked by SCRAM."""
     if exchange.stored is None or password.kind(exchange.stored) is not password.PasswordKind.MD5:
         return _scram(exchange)
     salt = os.urandom(4)
@@ -185,20 +191,20 @@ def _md5(exchange: _Exchange) -> bool:
     return _matches(exchange, scram.md5_answer_matches(_answer(exchange), exchange.stored, salt))
 
 
-def _matches(exchange: _Exchange, good: bool) -> bool:
-    if not good and exchange.stored is not None:
+def _matches(exchange: _Exchange, succeeded: bool) -> bool:
+    if not succeeded and exchange.stored is not None:
         exchange.reason = f'Password does not match for user "{exchange.user}".'
-    return good
+    return succeeded
 
 
 def _scram(exchange: _Exchange) -> bool:
     connection = exchange.connection
     end_point = None if connection.tls is None else connection.tls.settings.end_point
-    offered = [scram.MECHANISM] if end_point is None else [scram.PLUS, scram.MECHANISM]
-    connection.write(protocol.authentication_sasl(offered))
+    mechanisms = [scram.MECHANISM] if end_point is None else [scram.PLUS, scram.MECHANISM]
+    connection.write(protocol.authentication_sasl(mechanisms))
     reader = protocol.FrontendReader(_message(exchange, "SASL"))
     mechanism = reader.string()
-    if mechanism not in offered:
+    if mechanism not in mechanisms:
         raise fatal("08P01", "client selected an invalid SASL authentication mechanism")
     server = scram.ScramServer(exchange.stored, exchange.user, exchange.secret, end_point, plus=mechanism == scram.PLUS)
     if server.doomed and exchange.reason is None:
@@ -225,14 +231,14 @@ def _answer(exchange: _Exchange) -> str:
 
 def _message(exchange: _Exchange, what: str = "password") -> bytes:
     exchange.connection.flush()
-    found = exchange.connection.poll(max(0.0, exchange.deadline - time.monotonic()))
-    if found is None:
+    message = exchange.connection.poll(max(0.0, exchange.deadline - time.monotonic()))
+    if message is None:
         raise fatal("57014", "canceling authentication due to timeout")
-    if found.kind == "X":
+    if message.kind == "X":
         raise ConnectionBroken("the client has left during authentication")
-    if found.kind != "p":
-        raise fatal("08P01", f"expected {what} response, got message type {ord(found.kind)}")
-    return found.body
+    if message.kind != "p":
+        raise fatal("08P01", f"expected {what} response, got message type {ord(message.kind)}")
+    return message.body
 
 
 _BY_PASSWORD = frozenset({"password", "md5", "scram-sha-256"})

@@ -1,7 +1,7 @@
-"""What a node reads from certificates: the hash that binds SCRAM to its own, and the names in a client's.
+"""Reads certificates: the hash of the node's own for SCRAM channel binding, and the names in a client's.
 
-Certificates are verified by OpenSSL (`tls`); here are only their parts that Python's ssl module does not give. Called by `tls` and
-`authentication`. What must hold: a name that cannot be told exactly is none.
+OpenSSL verifies certificates (`tls`). This module extracts only the parts that Python's ssl module does not provide. Called by `tls` and
+`authentication`. Invariant: a name that cannot be determined exactly is None.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ Name = tuple[tuple[tuple[str, str], ...], ...]
 
 
 def end_point(certificate: bytes) -> bytes | None:
-    """tls-server-end-point (RFC 5929) of a certificate in DER; None where its signature has no hash of its own (Ed25519)."""
+    """Return tls-server-end-point (RFC 5929) of a certificate in DER, or None if its signature has no separate hash (Ed25519)."""
     _, whole, _ = _element(certificate)
-    _, _, rest = _element(whole)  # what is signed
+    _, _, rest = _element(whole)  # skips the signed part
     _, algorithm, _ = _element(rest)
     _, oid, parameters = _element(algorithm)
     name = _pss_hash(parameters) if oid.hex() == _PSS else _HASHES.get(oid.hex())
@@ -58,7 +58,7 @@ def _pss_hash(parameters: bytes) -> str | None:
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    """The first element of DER: its tag and its contents; and what follows it."""
+    """Split DER data into the tag and the contents of its first element, and the bytes after it."""
     tag, length, start = data[0], data[1], 2
     if length & 0x80:
         start += length & 0x7F
@@ -75,9 +75,13 @@ class ClientCertificate:
     serial: int
 
     @classmethod
-    def of(cls, found: Any) -> ClientCertificate | None:
-        """Of what `SSLObject.getpeercert` gives; None for none."""
-        return cls(found["subject"], found["issuer"], int(found["serialNumber"], 16)) if found else None
+    def of(cls, peer_certificate: Any) -> ClientCertificate | None:
+        """Convert the result of `SSLObject.getpeercert`; None if there is no certificate."""
+        return (
+            cls(peer_certificate["subject"], peer_certificate["issuer"], int(peer_certificate["serialNumber"], 16))
+            if peer_certificate
+            else None
+        )
 
     @property
     def common_name(self) -> str | None:
@@ -86,7 +90,7 @@ class ClientCertificate:
 
     @property
     def distinguished_name(self) -> str | None:
-        """The subject as RFC 2253 has it; None where an attribute has no short name."""
+        """The subject in the format of RFC 2253; None if an attribute has no short name."""
         parts = [[(_short(name), value) for name, value in part] for part in reversed(self.subject)]
         if any(name is None for part in parts for name, _ in part):
             return None
@@ -94,28 +98,28 @@ class ClientCertificate:
 
 
 def shown(name: Name) -> str:
-    """A name as pg_stat_ssl shows it: ``/O=Example/CN=ann``."""
+    """Return a name as pg_stat_ssl shows it: ``/O=Example/CN=ann``."""
     return "".join(f"/{_short(attribute) or attribute}={_escaped(value, ascii_only=False)}" for part in name for attribute, value in part)
 
 
 def _short(attribute: str) -> str | None:
-    """OpenSSL's short name of an attribute that Python calls by its long one."""
+    """Return OpenSSL's short name of an attribute that Python calls by its long name, or None."""
     try:
-        return str(ssl._ASN1Object.fromname(attribute).shortname)  # the one way to OpenSSL's table
+        return str(ssl._ASN1Object.fromname(attribute).shortname)  # the only access to OpenSSL's table
     except ValueError:
         return None
 
 
 def _escaped(value: str, *, ascii_only: bool) -> str:
-    """The value with RFC 2253's escapes (ASN1_STRFLGS_RFC2253)."""
+    """Escape a value as in RFC 2253 (ASN1_STRFLGS_RFC2253)."""
     last = len(value) - 1
-    found = []
-    for place, char in enumerate(value):
+    parts = []
+    for index, char in enumerate(value):
         code = ord(char)
-        if char in _SPECIAL or (char == " " and place in {0, last}) or (char == "#" and place == 0):
-            found.append("\\" + char)
+        if char in _SPECIAL or (char == " " and index in {0, last}) or (char == "#" and index == 0):
+            parts.append("\\" + char)
         elif code < 0x20 or code == 0x7F or (ascii_only and code > 0x7F):
-            found.append("".join(f"\\{byte:02X}" for byte in char.encode()))
+            parts.append("".join(f"\\{byte:02X}" for byte in char.encode()))
         else:
-            found.append(char)
-    return "".join(found)
+            parts.append(char)
+    return "".join(parts)

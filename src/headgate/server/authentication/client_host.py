@@ -1,7 +1,7 @@
-"""The host name of a client: looked up from its address, and confirmed by the look-up of that name (hba.c, check_hostname).
+"""The host name of a client: resolved from its address and confirmed by resolving that name (hba.c, check_hostname).
 
-One for each connection: it is looked up when it is first asked for, once. Called by `hba`, by the log (log_hostname) and pg_stat_activity.
-What must hold: a name that does not lead back to the address matches nothing.
+There is one for each connection. The name is resolved once, at its first use. Called by `hba`, for the log (log_hostname) and for
+pg_stat_activity. Invariant: a name that does not resolve to the address matches nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(eq=False)
 class ClientHost:
-    """`name` is what the address resolves to, or None."""
+    """The host of a client. `name` is the name to which the address resolves, or None."""
 
     address: str
     name: str | None = None
@@ -20,7 +20,7 @@ class ClientHost:
     _confirmed: bool | None = None
 
     def look_up(self) -> str | None:
-        """The name, before it is confirmed."""
+        """Return the name, which is not confirmed yet."""
         if self.name is None and self._failure is None:
             try:
                 self.name = socket.getnameinfo((self.address, 0), socket.NI_NAMEREQD)[0]
@@ -29,7 +29,7 @@ class ClientHost:
         return self.name
 
     def is_called(self, pattern: str) -> bool:
-        """Whether its name is this one, or ends with it where it begins with a dot, and leads back to it."""
+        """Return whether the confirmed name equals the pattern, or ends with it if the pattern begins with a dot."""
         name = None if self._confirmed is False else self.look_up()
         if name is None:
             return False
@@ -44,14 +44,14 @@ class ClientHost:
 
     def _leads_back(self, name: str) -> bool:
         try:
-            return any(place[0] == self.address for *_, place in socket.getaddrinfo(name, None))
+            return any(sockaddr[0] == self.address for *_, sockaddr in socket.getaddrinfo(name, None))
         except OSError as error:
             self._failure = error.strerror or str(error)
             return False
 
     @property
     def detail(self) -> str | None:
-        """What the look-up gave, for the log; None where there was none."""
+        """The result of the name resolution for the log; None if there was none."""
         if self.name is None:
             return None if self._failure is None else f"Could not resolve client IP address to a host name: {self._failure}."
         if self._failure is not None:

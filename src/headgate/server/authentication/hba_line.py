@@ -1,7 +1,6 @@
-"""One record of pg_hba.conf: what may stand in it, in PostgreSQL's words where it is wrong (hba.c, parse_hba_line).
+"""One line of pg_hba.conf: its fields, and PostgreSQL's errors for invalid ones (hba.c, parse_hba_line).
 
-`parse` is called by `hba` for each line. What must hold: what a node does not know, or does not do, makes the line wrong; it is never
-passed over.
+`hba` calls `parse` for each line. Invariant: a line with anything that a node does not know or support is invalid; it is never skipped.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ _OPTIONS_OF = {
     **dict.fromkeys(("compat_realm", "upn_username"), "sspi"),
     **dict.fromkeys(("radiusservers", "radiusports", "radiussecrets", "radiusidentifiers"), "radius"),
 }
-"""The options of methods that a node does not have."""
+"""The options of methods that a node does not support."""
 
 _NUMBER = re.compile(r"\s*[+-]?[0-9]+")
-"""What strtol takes whole."""
+"""A number that strtol converts completely."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True)
 class HbaLine:
-    """One record; `host` is all, samehost, samenet or a name, where there is no `address`."""
+    """One line. If there is no `address`, `host` is all, samehost, samenet or a name."""
 
     number: int
     text: str
@@ -54,19 +53,19 @@ class HbaLine:
     options: dict[str, str] = field(default_factory=dict)
 
     def covers(self, client: Address) -> bool:
-        """Whether a client's address is within address and netmask, whose bits may have gaps."""
+        """Return whether a client's address is within address and netmask. The mask's bits may have gaps."""
         if self.address is None or self.netmask is None or client.version != self.address.version:
             return False
         return (int(client) ^ int(self.address)) & int(self.netmask) == 0
 
 
 def shown(address: Address) -> str:
-    """An address as the C library writes it: ``::ffff:10.0.0.1``."""
+    """Return an address as the C library writes it: ``::ffff:10.0.0.1``."""
     return socket.inet_ntop(socket.AF_INET if address.version == 4 else socket.AF_INET6, address.packed)
 
 
 class LineError(Exception):
-    """What is wrong with a line, and a hint."""
+    """An error in a line, with a hint."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -75,7 +74,7 @@ class LineError(Exception):
 
 
 def parse(line: AuthLine) -> HbaLine:
-    """The record; LineError."""
+    """Parse a line. Raise LineError if it is invalid."""
     fields = _Fields(line.fields)
     kind = fields.single("connection type", "Specify exactly one connection type per line.").text
     if kind not in KINDS:
@@ -91,7 +90,7 @@ def parse(line: AuthLine) -> HbaLine:
 
 
 class _Fields:
-    """A line's fields, taken one after the other."""
+    """The fields of a line, which are consumed one by one."""
 
     def __init__(self, fields: tuple[tuple[Word, ...], ...]) -> None:
         self._left = list(fields)
@@ -112,7 +111,7 @@ class _Fields:
 
 
 def _place(fields: _Fields) -> tuple[Word | None, Address | None, Address | None]:
-    """(host, address, netmask)."""
+    """Parse the address fields and return (host, address, netmask)."""
     word = fields.single("IP address", "Specify one address range per line.", name="host address")
     if any(word.keyword(text) for text in ("all", "samehost", "samenet")):
         return word, None, None
@@ -125,26 +124,26 @@ def _place(fields: _Fields) -> tuple[Word | None, Address | None, Address | None
     if address is None:
         return Word(text, quoted=True), None, None
     hint = "Specify an address range in CIDR notation, or provide a separate netmask."
-    given = fields.single("netmask", None, LineError("end-of-line before netmask specification", hint)).text
-    netmask = _numeric(given, "mask")
+    mask_text = fields.single("netmask", None, LineError("end-of-line before netmask specification", hint)).text
+    netmask = _numeric(mask_text, "mask")
     if netmask is None:
-        raise LineError(f'invalid IP mask "{given}": Name or service not known')
+        raise LineError(f'invalid IP mask "{mask_text}": Name or service not known')
     if netmask.version != address.version:
         raise LineError("IP address and mask do not match")
     return None, address, netmask
 
 
 def _numeric(text: str, what: str) -> Address | None:
-    """The address that the text is, as getaddrinfo reads it (10.1 is 10.0.0.1); None where it may be a name."""
+    """Return the numeric address, as getaddrinfo reads it (10.1 is 10.0.0.1), or None if the text may be a name."""
     try:
-        found = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        infos = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror as error:
         if error.errno == socket.EAI_NONAME:
             return None
         raise LineError(f'invalid IP {what} "{text}": {error.strerror}') from error
     except (UnicodeError, OSError):
         return None
-    return ipaddress.ip_address(str(found[0][4][0]).partition("%")[0])
+    return ipaddress.ip_address(str(infos[0][4][0]).partition("%")[0])
 
 
 def _mask(address: Address, length: str, shown: str) -> Address:

@@ -1,8 +1,8 @@
-r"""pg_ident.conf: which roles somebody may be whom a certificate names (manual, 21.2).
+r"""pg_ident.conf: maps the names in certificates to roles (manual, 21.2).
 
-`IdentMap.read` reads PostgreSQL's format; `IdentMap.allows` is asked by authentication where a line of pg_hba.conf has ``map=``. A
-system name that begins with a slash is a regular expression, whose first group takes the place of ``\1`` in the role's name. What must
-hold: a file of which any line is wrong is not used; a node without the file has no maps.
+`IdentMap.read` reads PostgreSQL's format. Authentication calls `IdentMap.allows` if a line of pg_hba.conf has ``map=``. A system name that
+begins with a slash is a regular expression, whose first group replaces ``\1`` in the role's name. Invariants: a file with any invalid line
+is not used. A node without the file has no maps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger("headgate.server")
 
 @dataclass(frozen=True)
 class IdentLine:
-    """One record; `pattern` where the system name is a regular expression."""
+    """One line. `pattern` is set if the system name is a regular expression."""
 
     number: int
     map: str
@@ -36,34 +36,34 @@ class IdentLine:
 
 @dataclass(frozen=True)
 class IdentMap:
-    """The records of one pg_ident.conf, and what the log says about it."""
+    """The lines of one pg_ident.conf, and the log messages about it."""
 
     lines: tuple[IdentLine, ...] = ()
     complaints: tuple[PostgresError, ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> IdentMap:
-        """Reads the file."""
+        """Read the file."""
         if not path.exists():
             return cls()
         try:
-            found = auth_file.read(path, "usermap file")
+            file_lines = auth_file.read(path, "usermap file")
         except PostgresError as error:
             return cls((), (error,))
         lines: list[IdentLine] = []
         complaints: list[PostgresError] = []
-        for each in found:
+        for file_line in file_lines:
             try:
-                lines.append(_parsed(each))
+                lines.append(_parsed(file_line))
             except _LineError as error:
-                message, where = str(error), f'line {each.number} of configuration file "{path}"'
+                message, context = str(error), f'line {file_line.number} of configuration file "{path}"'
                 if message == _SHORT:
-                    message, where = f'missing entry in file "{path}" at end of line {each.number}', ""
-                complaints.append(PostgresError("F0000", message, context=None if each.error else where, severity=Severity.LOG))
+                    message, context = f'missing entry in file "{path}" at end of line {file_line.number}', ""
+                complaints.append(PostgresError("F0000", message, context=None if file_line.error else context, severity=Severity.LOG))
         return cls(tuple(lines), tuple(complaints))
 
     def allows(self, name: str, user: str, system: str) -> bool:
-        """Whether `system`, who has been proved to be there, may be the role `user`; the log tells why not."""
+        """Return whether the authenticated `system` user may use the role `user`. Log it if not."""
         for line in self.lines:
             if line.map != name:
                 continue
@@ -83,12 +83,12 @@ class _LineError(Exception):
 
 
 def mappings(path: Path) -> Iterator[tuple[int, IdentLine | None, str | None]]:
-    """The lines as pg_ident_file_mappings shows them: number, record, what is wrong; the file's error if it cannot be read."""
-    for each in auth_file.read(path, "usermap file"):
+    """Yield number, parsed line and error of each line for pg_ident_file_mappings. Raise the file's error if it cannot be read."""
+    for file_line in auth_file.read(path, "usermap file"):
         try:
-            yield each.number, _parsed(each), None
+            yield file_line.number, _parsed(file_line), None
         except _LineError as error:
-            yield each.number, None, str(error)
+            yield file_line.number, None, str(error)
 
 
 def _parsed(line: AuthLine) -> IdentLine:
@@ -110,7 +110,7 @@ def _parsed(line: AuthLine) -> IdentLine:
 
 
 def _role(line: IdentLine, pattern: Pattern, system: str) -> str | None:
-    """The role that the line gives somebody; None for none."""
+    """Return the role to which the line maps the system name, or None."""
     spans = MatchSubject(pattern, system).find(0)
     if spans is None:
         return None

@@ -1,6 +1,6 @@
 """The addresses of the machine's network interfaces, for ``samehost`` and ``samenet`` in pg_hba.conf.
 
-Python has no getifaddrs; so it is called in the C library. Called by `hba`.
+Python does not provide getifaddrs, so the C library's function is called. Called by `hba`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Entry._fields_ = [
 
 
 def interfaces() -> list[Interface]:
-    """Each address with its network, as they are now; none where the system does not tell."""
+    """Return each current address with its network; an empty list if the system does not report them."""
     library = ctypes.CDLL(None)
     first = ctypes.POINTER(_Entry)()
     if library.getifaddrs(ctypes.byref(first)):
@@ -42,23 +42,23 @@ def interfaces() -> list[Interface]:
 def _all(entry: ctypes._Pointer[_Entry]) -> Iterator[Interface]:
     while True:
         try:
-            found = entry.contents
-        except ValueError:  # the last one's pointer to the next
+            interface = entry.contents
+        except ValueError:  # the null pointer after the last entry
             return
-        address, netmask = _address(found.address), _address(found.netmask)
+        address, netmask = _address(interface.address), _address(interface.netmask)
         if address is not None and netmask is not None:
             ones = int(netmask).bit_count()
             yield ipaddress.ip_interface(f"{address}/{ones}")
-        entry = found.next
+        entry = interface.next
 
 
-def _address(place: int | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address in a sockaddr; None for other families."""
-    if not place:
+def _address(pointer: int | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address in a sockaddr, or None for other families."""
+    if not pointer:
         return None
-    (family,) = struct.unpack("=H", ctypes.string_at(place, 2))
+    (family,) = struct.unpack("=H", ctypes.string_at(pointer, 2))
     if family == socket.AF_INET:
-        return ipaddress.IPv4Address(ctypes.string_at(place + 4, 4))
+        return ipaddress.IPv4Address(ctypes.string_at(pointer + 4, 4))
     if family == socket.AF_INET6:
-        return ipaddress.IPv6Address(ctypes.string_at(place + 8, 16))
+        return ipaddress.IPv6Address(ctypes.string_at(pointer + 8, 16))
     return None

@@ -1,11 +1,11 @@
-"""TLS for clients (manual, 19.9): what the ssl_* settings say, and one connection's stream.
+"""TLS for clients (manual, 19.9): the ssl_* settings, and the stream of one connection.
 
-`Tls.load` reads certificates and settings for the node, at the start and at each reload; `connection` runs a `TlsStream` over its socket.
-All cryptography is OpenSSL's, through Python's ssl module. What must hold: a file that cannot be used never takes the place of one that is
-in use; a private key that others can read is refused.
+`Tls.load` reads certificates and settings for the node at startup and at each reload. `connection` runs a `TlsStream` over its socket. All
+cryptography is OpenSSL's, through Python's ssl module. Invariants: an unusable file never replaces one in use. A private key that other
+users can read is rejected.
 
-The stream works on memory: what comes from the socket goes in whole, and all that can be read of it comes out at once. So nothing waits
-inside of it while the socket is polled, and what is sent in pieces is sealed once.
+The stream works in memory: it consumes all bytes received from the socket and returns all that is readable at once. So no readable data is
+left inside it while the socket is polled, and output that is sent in pieces is encrypted once.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ _VERSIONS = {
     "TLSv1.3": ssl.TLSVersion.TLSv1_3,
 }
 _PLACE = re.compile(r"(?:\[[^]]*\] )?(.*) \(_ssl\.c:\d+\)")
-"""What Python says where OpenSSL has given no reason."""
+"""The text of a Python error for which OpenSSL has given no reason."""
 PIECE = 1 << 20
-"""Bytes that are sealed at once, so that a large result is not in memory twice."""
+"""The number of bytes encrypted at once, so that a large result is not in memory twice."""
 RECORD = 1 << 14
-"""The most bytes that one TLS record has."""
+"""The most bytes in one TLS record."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """What one reading of the settings gave."""
+    """The TLS configuration from one reading of the settings."""
 
     context: ssl.SSLContext
     end_point: bytes | None
-    """What channel binding binds to; None where the certificate's signature has no hash."""
+    """The hash for channel binding; None if the certificate's signature algorithm has no hash."""
     verifies: bool
-    """Whether there are roots by which clients' certificates are verified."""
+    """Whether there are root certificates to verify clients' certificates."""
 
     @classmethod
     def load(cls, settings: Settings, folder: Path) -> Tls:
-        """Reads the files; relative names are below `folder`. F0000 in PostgreSQL's words."""
+        """Read the files; relative names are below `folder`. Raise F0000 with PostgreSQL's messages."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         context.num_tickets = 0
@@ -63,20 +63,20 @@ class Tls:
 
 
 def _load_own(context: ssl.SSLContext, settings: Settings, folder: Path) -> bytes:
-    """Loads certificate and key; the certificate in DER."""
-    named, key = settings.text("ssl_cert_file"), settings.text("ssl_key_file")
-    what = f'could not load server certificate file "{named}"'
+    """Load the certificate and the key. Return the certificate in DER."""
+    name, key = settings.text("ssl_cert_file"), settings.text("ssl_key_file")
+    failure = f'could not load server certificate file "{name}"'
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     try:
-        text = (folder / named).read_text(encoding="ascii", errors="replace")
+        text = (folder / name).read_text(encoding="ascii", errors="replace")
         if begin not in text:
-            raise _failed(f"{what}: no start line")
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(folder / named)  # tells it from a key that is no key
+            raise _failed(f"{failure}: no start line")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(folder / name)  # tells a bad certificate from a bad key
     except OSError as error:
-        raise _failed(f"{what}: {reason(error)}") from error
+        raise _failed(f"{failure}: {reason(error)}") from error
     _check_key(key, folder / key)
     try:
-        context.load_cert_chain(folder / named, folder / key, _no_passphrase)
+        context.load_cert_chain(folder / name, folder / key, _no_passphrase)
     except _PassphraseNeeded as error:
         raise _failed(f'private key file "{key}" cannot be loaded because it requires a passphrase', _LOCKED) from error
     except OSError as error:
@@ -95,27 +95,27 @@ def _no_passphrase() -> str:
     raise _PassphraseNeeded
 
 
-def _check_key(named: str, path: Path) -> None:
-    """Refuses a key that others can read (check_ssl_key_file_permissions)."""
+def _check_key(name: str, path: Path) -> None:
+    """Raise F0000 for a key that other users can read (check_ssl_key_file_permissions)."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
-        raise _failed(f'could not access private key file "{named}": {error.strerror}') from error
-    if not stat.S_ISREG(found.st_mode):
-        raise _failed(f'private key file "{named}" is not a regular file')
-    if found.st_uid not in {os.geteuid(), 0}:
-        raise _failed(f'private key file "{named}" must be owned by the database user or root')
-    own = found.st_uid == os.geteuid() and found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    if own or (found.st_uid == 0 and found.st_mode & (stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO)):
+        raise _failed(f'could not access private key file "{name}": {error.strerror}') from error
+    if not stat.S_ISREG(status.st_mode):
+        raise _failed(f'private key file "{name}" is not a regular file')
+    if status.st_uid not in {os.geteuid(), 0}:
+        raise _failed(f'private key file "{name}" must be owned by the database user or root')
+    is_exposed = status.st_uid == os.geteuid() and status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    if is_exposed or (status.st_uid == 0 and status.st_mode & (stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO)):
         raise _failed(
-            f'private key file "{named}" has group or world access',
+            f'private key file "{name}" has group or world access',
             "File must have permissions u=rw (0600) or less if owned by the database user, or permissions u=rw,g=r (0640) or less "
             "if owned by root.",
         )
 
 
 def _limit(context: ssl.SSLContext, settings: Settings) -> None:
-    """Versions and ciphers."""
+    """Set the protocol versions and ciphers."""
     low, high = settings.text("ssl_min_protocol_version"), settings.text("ssl_max_protocol_version")
     if high and list(_VERSIONS).index(low) > list(_VERSIONS).index(high):
         raise _failed(
@@ -135,7 +135,7 @@ def _limit(context: ssl.SSLContext, settings: Settings) -> None:
 
 
 def _load_roots(context: ssl.SSLContext, settings: Settings, folder: Path) -> bool:
-    """The roots and revocation lists by which clients' certificates are verified; whether there are any roots."""
+    """Load the root certificates and revocation lists for clients' certificates. Return whether there are any roots."""
     roots, revoked, directory = (settings.text(name) for name in ("ssl_ca_file", "ssl_crl_file", "ssl_crl_dir"))
     if roots:
         try:
@@ -147,8 +147,8 @@ def _load_roots(context: ssl.SSLContext, settings: Settings, folder: Path) -> bo
         try:
             context.load_verify_locations(folder / revoked if revoked else None, folder / directory if directory else None)
         except OSError as error:
-            named = f'file "{revoked}"' if revoked else f'directory "{directory}"'
-            raise _failed(f"could not load SSL certificate revocation list {named}: {reason(error)}") from error
+            source = f'file "{revoked}"' if revoked else f'directory "{directory}"'
+            raise _failed(f"could not load SSL certificate revocation list {source}: {reason(error)}") from error
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
     return bool(roots)
 
@@ -158,25 +158,25 @@ def _failed(message: str, detail: str | None = None) -> PostgresError:
 
 
 def reason(error: OSError) -> str:
-    """OpenSSL's reason in its own words, or the system's."""
+    """Return OpenSSL's reason for an error, or the operating system's."""
     if isinstance(error, ssl.SSLError) and error.reason:
         return error.reason.lower().replace("_", " ")
-    plain = _PLACE.fullmatch(str(error))
-    return plain[1] if plain else error.strerror or str(error)
+    match = _PLACE.fullmatch(str(error))
+    return match[1] if match else error.strerror or str(error)
 
 
 class TlsStream:
-    """One connection's TLS: `opened` takes what came from the socket, `sealed` gives what goes to it."""
+    """The TLS stream of one connection. `opened` decrypts bytes from the socket, `sealed` encrypts bytes for it."""
 
     def __init__(self, tls: Tls) -> None:
         self.settings = tls
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = tls.context.wrap_bio(self._in, self._out, server_side=True)
         self.ended = False
-        """Whether the client has said that nothing more comes."""
+        """Whether the client has announced the end of its data."""
 
     def handshake(self, data: bytes) -> tuple[bool, bytes, ssl.SSLError | None]:
-        """Goes on with the handshake: whether it is done, what is to be sent (an alert too), and why it has failed."""
+        """Continue the handshake. Return whether it is complete, the bytes to send (an alert, too), and its error."""
         self._in.write(data)
         try:
             self._object.do_handshake()
@@ -187,45 +187,45 @@ class TlsStream:
         return True, self._out.read(), None
 
     def opened(self, data: bytes) -> bytes:
-        """All that can be read by now; raises ssl.SSLError for what no client sends."""
+        """Decrypt received bytes and return all that is readable. Raise ssl.SSLError for invalid data."""
         self._in.write(data)
-        found = []
+        parts = []
         try:
             while not self.ended:
                 part = self._object.read(RECORD)
                 self.ended = not part
-                found.append(part)
+                parts.append(part)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
             self.ended = True
-        return b"".join(found)
+        return b"".join(parts)
 
     def sealed(self, data: bytes | memoryview) -> Iterator[bytes]:
-        """What is to be sent for this, piece by piece."""
+        """Yield the encrypted bytes in pieces."""
         rest = memoryview(data).cast("B")
         while rest:
             rest = rest[self._object.write(rest[:PIECE]) :]
             yield self._out.read()
 
     def farewell(self) -> bytes:
-        """What tells the client that nothing more comes."""
-        with contextlib.suppress(ssl.SSLError):  # it does not wait for the client's own
+        """Return the bytes that announce the end of the data to the client."""
+        with contextlib.suppress(ssl.SSLError):  # does not wait for the client's close_notify
             self._object.unwrap()
         return self._out.read()
 
     @property
     def version(self) -> str:
-        """As "TLSv1.3"."""
+        """The protocol version, such as "TLSv1.3"."""
         return self._object.version() or ""
 
     @property
     def cipher(self) -> tuple[str, int]:
-        """Its name and its bits."""
+        """The cipher's name and its bits."""
         name, _, bits = self._object.cipher() or ("", "", 0)
         return name, bits
 
     @property
     def certificate(self) -> ClientCertificate | None:
-        """The client's certificate, which has been verified."""
+        """The client's certificate, verified by OpenSSL, or None."""
         return ClientCertificate.of(self._object.getpeercert())

@@ -1,4 +1,4 @@
-"""Functions that act on the node or the session, called in queries: slots, sequences, headgate.verify() (manual, 9.27).
+"""SQL functions that act on the node or the session: slots, sequences, headgate.verify() (manual, 9.27).
 
-`functions` puts them together for a session; the others are its bases, one a subject.
+`functions` combines them for a session. The other modules are its base classes, one per subject.
 """

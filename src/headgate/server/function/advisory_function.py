@@ -1,6 +1,6 @@
-"""pg_advisory_lock and its like as functions of a session (manual, 9.27.10).
+"""The advisory lock functions: pg_advisory_lock and the related ones (manual, 9.27.10).
 
-Each comes with one bigint or two integers, which are different locks even where the numbers are equal.
+Each takes one bigint or two integers. The two key spaces do not overlap, even if the numbers are equal.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ _LOW = 0xFFFFFFFF
 
 
 class AdvisoryFunctions:
-    """Those of one session."""
+    """The advisory lock functions of one session."""
 
     session: ClientSession
 
     def fn_pg_advisory_lock(self, key: int, second: int | None = None) -> None:
-        """Waits for the lock and takes it until it is given back."""
+        """Wait for a session-level lock and acquire it."""
         self._take(key, second)
 
     def fn_pg_advisory_lock_shared(self, key: int, second: int | None = None) -> None:
-        """The same, beside others that share it."""
+        """Wait for a shared session-level lock and acquire it."""
         self._take(key, second, shared=True)
 
     def fn_pg_advisory_xact_lock(self, key: int, second: int | None = None) -> None:
-        """Waits for the lock and takes it until the transaction ends."""
+        """Wait for a transaction-level lock and acquire it."""
         self._take(key, second, transactional=True)
 
     def fn_pg_advisory_xact_lock_shared(self, key: int, second: int | None = None) -> None:
-        """The same, beside others that share it."""
+        """Wait for a shared transaction-level lock and acquire it."""
         self._take(key, second, shared=True, transactional=True)
 
     def fn_pg_try_advisory_lock(self, key: int, second: int | None = None) -> bool:
-        """Takes the lock if that needs no wait."""
+        """Acquire a session-level lock if it is available. Return whether it was."""
         return self._try(key, second)
 
     def fn_pg_try_advisory_lock_shared(self, key: int, second: int | None = None) -> bool:
-        """The same, beside others that share it."""
+        """Acquire a shared session-level lock if it is available. Return whether it was."""
         return self._try(key, second, shared=True)
 
     def fn_pg_try_advisory_xact_lock(self, key: int, second: int | None = None) -> bool:
-        """Takes the lock until the transaction ends if that needs no wait."""
+        """Acquire a transaction-level lock if it is available. Return whether it was."""
         return self._try(key, second, transactional=True)
 
     def fn_pg_try_advisory_xact_lock_shared(self, key: int, second: int | None = None) -> bool:
-        """The same, beside others that share it."""
+        """Acquire a shared transaction-level lock if it is available. Return whether it was."""
         return self._try(key, second, shared=True, transactional=True)
 
     def fn_pg_advisory_unlock(self, key: int, second: int | None = None) -> bool:
-        """Gives the lock back, once."""
+        """Release a session-level lock once. Return false with a warning if the session does not hold it."""
         return self._give_back(key, second)
 
     def fn_pg_advisory_unlock_shared(self, key: int, second: int | None = None) -> bool:
-        """Gives the shared lock back, once."""
+        """Release a shared session-level lock once. Return false with a warning if the session does not hold it."""
         return self._give_back(key, second, shared=True)
 
     def fn_pg_advisory_unlock_all(self) -> None:
-        """Gives back whatever the session holds."""
+        """Release all session-level locks of the session."""
         self.session.advisory.give_all_back()
 
     def _take(self, key: int, second: int | None, *, shared: bool = False, transactional: bool = False) -> None:
@@ -75,10 +75,10 @@ class AdvisoryFunctions:
         return self.session.advisory.try_to_take(self._key(key, second), shared=shared, transactional=transactional)
 
     def _give_back(self, key: int, second: int | None, *, shared: bool = False) -> bool:
-        given = self.session.advisory.give_back(self._key(key, second), shared=shared)
-        if not given:
+        is_released = self.session.advisory.give_back(self._key(key, second), shared=shared)
+        if not is_released:
             self.session.notices.warning(f"you don't own a lock of type {'ShareLock' if shared else 'ExclusiveLock'}")
-        return given
+        return is_released
 
     def _key(self, key: int, second: int | None) -> AdvisoryKey:
         database = self.session.context.database

@@ -1,7 +1,7 @@
-"""headgate.change_ranges(publication, table, from_lsn, to_lsn, max_rows): cut a part of the log into ranges for headgate.changes.
+"""headgate.change_ranges(publication, table, from_lsn, to_lsn, max_rows): split a part of the log into ranges for headgate.changes.
 
-A base of the session's functions (`functions`). The ranges end with transactions and follow each other without a gap. They are told by the
-log alone, so that many readers can share the work of one range of LSNs before anything is read.
+A base class of the session's functions (`functions`). The ranges end at transaction boundaries and are contiguous. They are computed from
+the log alone, so that many readers can share the work of a range of LSNs before any data is read.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class ChangeFunction:
-    """That of one session."""
+    """The change_ranges function of one session."""
 
     session: ClientSession
 
     def change_ranges(
         self, publication: str | None, relation: str | None, from_lsn: Lsn | None, to_lsn: Lsn | None, max_rows: int | None
     ) -> Iterator[tuple[Lsn, Lsn, int, bool]]:
-        """Yield (from_lsn, to_lsn, changes, altered) of each range."""
+        """Yield (from_lsn, to_lsn, changes, altered) of each range. Raise 22004 for NULL, 22023 if `max_rows` is not positive."""
         if publication is None or relation is None or from_lsn is None or to_lsn is None or max_rows is None:
             raise PostgresError("22004", "no argument of headgate.change_ranges must be null")
         if max_rows <= 0:
             raise PostgresError("22023", "max_rows must be greater than zero")
-        made, _ = change_scan.opened(self.session, publication, relation, (Lsn(from_lsn), Lsn(to_lsn)))
+        scan, _ = change_scan.opened(self.session, publication, relation, (Lsn(from_lsn), Lsn(to_lsn)))
         with self.session.node.slots.snapshots.holding(Lsn(from_lsn)):
-            for cut in made.cuts(max_rows):
+            for cut in scan.cuts(max_rows):
                 yield cut.start, cut.end, cut.changes, cut.altered

@@ -1,8 +1,8 @@
-"""headgate.explain_row(subscription or publication, table, key): why a row is here, there, or not.
+"""headgate.explain_row(subscription or publication, table, key): explain why a row is or is not here or at the publisher.
 
-A base of the session's functions (`functions`). Of a subscription, for its owner: what its publisher says, and what is here. Of a
-publication of this database, for who may read the table: what it makes of the row. The key is a JSON object, '{"id": 7}'. See
-`verify.explanation`.
+A base class of the session's functions (`functions`). For a subscription, its owner gets the publisher's view of the row and its state
+here. For a publication of this database, a user who may read the table gets the publication's treatment of the row. The key is a JSON
+object, '{"id": 7}'. See `verify.explanation`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _ACTIONS = ("insert", "update", "delete", "truncate")
 
 
 class ExplainFunction:
-    """That of one session."""
+    """The explain function of one session."""
 
     node: Node
     session: ClientSession
 
     def explain_row(self, name: str | None, relation: str | None, key: str | None) -> Iterator[tuple[object, ...]]:
-        """(what, publication, present, passes, filter, columns, publish, lsn, time, origin)."""
+        """Yield (what, publication, present, passes, filter, columns, publish, lsn, time, origin)."""
         session = self.session
         transaction = session.begin_statement()
         cursor, database = transaction.cursor, session.context.database
@@ -59,76 +59,76 @@ class ExplainFunction:
         values = key_values(table, key)
         subscription = None if name is None else subscriptions.lookup(cursor, database, name)
         if subscription is not None:
-            found = self._subscribed(owned(session, cursor, name), transaction, table, values)
+            explanations = self._subscribed(owned(session, cursor, name), transaction, table, values)
         else:
             publication = None if name is None else publications.lookup(cursor, database, name)
             if publication is None:
                 raise PostgresError("42704", f'there is no subscription and no publication "{name}"')
-            listed = _listed(transaction, publication, table)
-            found = explained(lambda sql, _: self._local(transaction, sql), (table.schema, table.name), condition(values), [listed])
-        for each in found:
-            *line, lsn, time, origin = astuple(each)
-            yield (*line, lsn, None if time is None else EPOCH + datetime.timedelta(microseconds=time), origin)
+            member = _listed(transaction, publication, table)
+            explanations = explained(lambda sql, _: self._local(transaction, sql), (table.schema, table.name), condition(values), [member])
+        for explanation in explanations:
+            *fields, lsn, time, origin = astuple(explanation)
+            yield (*fields, lsn, None if time is None else EPOCH + datetime.timedelta(microseconds=time), origin)
 
     def _subscribed(
         self, subscription: Subscription, transaction: Transaction, table: Relation, values: dict[str, Cell]
     ) -> Iterator[Explained]:
-        waker, where = Waker(), condition(values)
+        waker, filter_text = Waker(), condition(values)
         with self.session.cancelling(waker.stop):
             try:
-                yield from self._published(subscription, waker, table, where)
+                yield from self._published(subscription, waker, table, filter_text)
             except PostgresError:
-                self.session.interrupts.check()  # a cancel ends the waits for the publisher with an error of theirs
+                self.session.interrupts.check()  # a cancel ends the waits for the publisher with an error of its own
                 raise
             finally:
                 waker.close()
-        here = self._local(transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {where} LIMIT 1")
+        rows = self._local(transaction, f"SELECT 1::pg_catalog.text FROM {qualified(table.schema, table.name)} WHERE {filter_text} LIMIT 1")
         leaves = transaction.partitioned(table).leaves if table.is_partitioned else (table,)
         touch = last_touch(self.node.engine, leaves, values, self.session.interrupts.check)
         if isinstance(touch, str):
-            known = f"the last change is not known any more: {touch}" if here else "no change of it is known"
-            yield Explained("here", present=bool(here), columns=known)
+            message = f"the last change is not known any more: {touch}" if rows else "no change of it is known"
+            yield Explained("here", present=bool(rows), columns=message)
             return
         origin = subscription.name if touch.origin == f"pg_{subscription.oid}" else touch.origin
-        yield Explained("here", present=bool(here), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
+        yield Explained("here", present=bool(rows), lsn=touch.commit_lsn, time=touch.commit_time, origin=origin)
 
-    def _published(self, subscription: Subscription, waker: Waker, table: Relation, where: str) -> Iterator[Explained]:
+    def _published(self, subscription: Subscription, waker: Waker, table: Relation, filter_text: str) -> Iterator[Explained]:
         connection = PublisherConnection.open(subscription.conninfo, f"pg_{subscription.oid}_explain", waker=waker, replication=False)
         try:
             connection.query("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
             query = publications_query(
                 subscription.publications, table.schema, table.name, knows_filters=connection.server_version >= 150000
             )
-            listed = [_read(row) for row in connection.query(query, 8)]
-            there = {each.publication for each in listed}
-            yield from explained(connection.query, (table.schema, table.name), where, listed)
+            members = [_read(row) for row in connection.query(query, 8)]
+            known = {member.publication for member in members}
+            yield from explained(connection.query, (table.schema, table.name), filter_text, members)
             for name in subscription.publications:
-                if name not in there:
+                if name not in known:
                     yield Explained("publication", name, passes=False, columns="the publication does not exist")
         finally:
             connection.close()
 
     def _local(self, transaction: Transaction, sql: str) -> list[list[Cell]]:
-        """The rows of a query on a user's table, with the session's rights."""
+        """Return the rows of a query on a user's table, with the session's privileges."""
         session = self.session
         [statement] = parse(sql)
         with rendering.running(session, transaction):
             plan = Planner(session, transaction).select(statement.node, None)
-            found = plan.frame.toArrow()
-        return [list(row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
+            result = plan.frame.toArrow()
+        return [list(row) for row in zip(*(column.to_pylist() for column in result.columns), strict=True)]
 
 
 def _listed(transaction: Transaction, publication: Publication, table: Relation) -> MemberTable:
-    """What a publication of this database has of a table."""
+    """Return how a publication of this database publishes a table."""
     state = history.current(transaction.cursor, transaction.database)
     publish = tuple(action for action in _ACTIONS if getattr(publication, action))
-    found = published(state, [publication], table.oid)
-    if found is None or not publishes(publication) or not found.publications:
+    table_publication = published(state, [publication], table.oid)
+    if table_publication is None or not publishes(publication) or not table_publication.publications:
         return MemberTable(publication.name, publish, listed=False)
-    names = tuple(column.name for column in found.sent_columns)
-    every = len(names) == len(table.columns)
-    trees = found.copied
-    return MemberTable(publication.name, publish, True, None if every else names, row_filter.load(trees[0]).text if trees else None)
+    names = tuple(column.name for column in table_publication.sent_columns)
+    has_all = len(names) == len(table.columns)
+    trees = table_publication.copied
+    return MemberTable(publication.name, publish, True, None if has_all else names, row_filter.load(trees[0]).text if trees else None)
 
 
 def _read(row: Sequence[Cell]) -> MemberTable:

@@ -1,7 +1,7 @@
-"""The functions that act on the node or the session: slots, backends, settings, origins, positions of the log.
+"""The functions that act on the node or the session: slots, backends, settings, origins, LSNs.
 
-`functions` gives them by PostgreSQL's name to `commands.query.catalog.query`, which calls them with Python values (pg_lsn as Lsn); a
-function with OUT parameters returns a tuple, one that returns a set a list of tuples. The names of the parameters are PostgreSQL's.
+`functions` returns them by PostgreSQL's name for `commands.query.catalog.query`, which calls them with Python values (pg_lsn as Lsn). A
+function with OUT parameters returns a tuple, a set-returning one a list of tuples. The parameters have PostgreSQL's names.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 
 _OWN = ("change_ranges", "explain_row", "publications", "reconcile", "resync", "snapshot", "verify", "wait_for_lsn")
-"""Those of the schema headgate."""
+"""The functions in the schema headgate."""
 _ALWAYS_COUNTED = frozenset({"archiver", "bgwriter", "checkpointer", "slru", "wal"})
-"""The kinds of statistics of which each server has one."""
+"""The kinds of statistics of which each server has exactly one."""
 
 
 def functions(node: Node, session: ClientSession) -> Mapping[str, Callable[..., object]]:
-    """The functions by name."""
-    own = _Functions(node, session)
-    found = {name.removeprefix("fn_"): getattr(own, name) for name in dir(own) if name.startswith("fn_")}
-    return found | {f"headgate.{name}": getattr(own, name) for name in _OWN}
+    """Return the functions by name."""
+    instance = _Functions(node, session)
+    builtins = {name.removeprefix("fn_"): getattr(instance, name) for name in dir(instance) if name.startswith("fn_")}
+    return builtins | {f"headgate.{name}": getattr(instance, name) for name in _OWN}
 
 
 class _Functions(
@@ -60,7 +60,7 @@ class _Functions(
     SubscriptionFunctions,
     VerifyFunction,
 ):
-    """One session's functions."""
+    """The functions of one session."""
 
     def __init__(self, node: Node, session: ClientSession) -> None:
         self.node = node
@@ -69,17 +69,17 @@ class _Functions(
 
     # ---- the log ----------------------------------------------------------------------------------------
     def fn_pg_current_wal_lsn(self) -> Lsn:
-        """The end of the node's log."""
+        """Return the end of the node's transaction log."""
         return self.node.engine.log.end
 
     fn_pg_current_wal_insert_lsn = fn_pg_current_wal_flush_lsn = fn_pg_current_wal_lsn
 
     def fn_pg_switch_wal(self) -> Lsn:
-        """Moves the end of the log to the next segment."""
+        """Move the end of the log to the next segment."""
         return self.node.engine.switch(self.session.context.database)
 
     def fn_pg_logical_emit_message(self, transactional: bool | None, prefix: str | None, content: str | bytes | None) -> Lsn | None:
-        """A logical decoding message, of text or bytea."""
+        """Write a logical decoding message of text or bytea. Return its LSN, or NULL if an argument is NULL."""
         if transactional is None or prefix is None or content is None:
             return None
         body = content.encode() if isinstance(content, str) else bytes(content)
@@ -89,18 +89,18 @@ class _Functions(
         return self.node.engine.log.end
 
     def fn_pg_last_wal_receive_lsn(self) -> None:
-        """A node is no standby."""
+        """Return NULL: a node is not a standby."""
 
     fn_pg_last_wal_replay_lsn = fn_pg_last_xact_replay_timestamp = fn_pg_last_wal_receive_lsn
 
     def fn_txid_current(self) -> int:
-        """The transaction's id."""
+        """Return the transaction's ID."""
         return int(self.session.begin_statement().xid)
 
     fn_pg_current_xact_id = fn_txid_current
 
     def fn_pg_export_snapshot(self) -> str:
-        """Exports the present position as a snapshot."""
+        """Export the transaction's snapshot, or the end of the log if it has none. Raise 25001 in a subtransaction."""
         session = self.session
         if session.block.in_subtransaction:
             raise PostgresError("25001", "cannot export a snapshot from a subtransaction")
@@ -109,7 +109,7 @@ class _Functions(
 
     # ---- backends ---------------------------------------------------------------------------------------
     def _signalled(self, pid: int, verb: str, what: str, done: str) -> bool:
-        """Whether there is a backend that the user may signal (pg_signal_backend); 42501 for one that belongs to who has more rights."""
+        """Return whether the backend exists. Raise 42501 if the user may not signal it (pg_signal_backend)."""
         backend = self.node.activity.find(pid)
         if backend is None:
             self.session.notices.warning(f"PID {pid} is not a PostgreSQL server process")
@@ -118,16 +118,16 @@ class _Functions(
             return True
         with contextlib.closing(self.node.catalog.cursor()) as cursor:
             owner = None if backend.role is None else roles.find(cursor, backend.role)
-            who = acl.role(cursor, self.session.context.user)
+            user = acl.role(cursor, self.session.context.user)
         if owner is None or owner.superuser:
             raise PostgresError("42501", f"must be a superuser to {verb} superuser {what}")
-        if not who.owns(owner.oid) and not who.owns(roles.SIGNAL_BACKEND):
+        if not user.owns(owner.oid) and not user.owns(roles.SIGNAL_BACKEND):
             message = f"must be a member of the role whose {what} is being {done} or member of pg_signal_backend"
             raise PostgresError("42501", message)
         return True
 
     def fn_pg_terminate_backend(self, pid: int, timeout: int = 0) -> bool:
-        """Ends a backend."""
+        """Terminate a backend. With a `timeout` in ms, return whether it ended in that time."""
         if timeout < 0:
             raise PostgresError("22003", '"timeout" must not be negative')
         if not self._signalled(pid, "terminate", "process", "terminated"):
@@ -139,51 +139,51 @@ class _Functions(
         return True
 
     def fn_pg_cancel_backend(self, pid: int) -> bool:
-        """Cancels what a backend runs."""
+        """Cancel a backend's statement."""
         return self._signalled(pid, "cancel", "query", "canceled") and self.node.activity.cancel(pid)
 
     def fn_pg_sleep(self, seconds: float) -> None:
-        """Waits."""
+        """Wait, interruptibly."""
         self.session.interrupts.sleep(float(seconds))
 
     def fn_pg_postmaster_start_time(self) -> datetime.datetime:
-        """When the node was started."""
+        """Return the start time of the node."""
         return datetime.datetime.fromtimestamp(self.node.started_at, datetime.UTC)
 
     def fn_pg_conf_load_time(self) -> datetime.datetime:
-        """When the settings were read."""
+        """Return the time at which the settings were last read."""
         return datetime.datetime.fromtimestamp(self.node.reloaded_at, datetime.UTC)
 
     def fn_pg_notify(self, channel: str | None, payload: str | None) -> None:
-        """NOTIFY as a function."""
+        """Execute NOTIFY."""
         self.session.block.touch()
         self.session.block.pending.notify(channel or "", payload or "")
 
     def fn_pg_listening_channels(self) -> list[tuple[str]]:
-        """What this session listens to."""
+        """Return the channels on which this session listens."""
         return [(channel,) for channel in self.session.mailbox.channels]
 
     def fn_pg_notification_queue_usage(self) -> float:
-        """Which part of the queue of notifications is taken."""
+        """Return the fraction of the notification queue that is in use."""
         return self.node.channels.usage
 
     def fn_pg_stat_reset(self) -> None:
-        """Sets the counts of the database and of its tables to zero."""
+        """Reset the statistics of the database and its tables."""
         self.node.engine.statistics.reset(self.session.context.database)
 
     def fn_pg_stat_reset_single_table_counters(self, reloid: int) -> None:
-        """Sets the counts of one table to zero."""
+        """Reset the statistics of one table."""
         self.node.engine.statistics.dropped([(self.session.context.database, reloid)])
 
     def fn_pg_stat_statements_reset(self, userid: int | None = 0, dbid: int | None = 0, queryid: int | None = 0) -> None:
-        """Forgets what has been counted of statements: of a role, in a database, of one statement; 0 is any (manual, F.32.3)."""
+        """Reset the statistics of statements of a role, a database and a query; 0 is any (manual, F.32.3)."""
         if userid is not None and dbid is not None and queryid is not None:
             self.node.statements.reset(userid, dbid, queryid)
 
     def fn_pg_stat_have_stats(self, kind: str, dboid: int, objoid: int) -> bool:
-        """Whether there are statistics of an object (pgstat.c): `_ALWAYS_COUNTED`, and what databases, slots, subscriptions there are.
+        """Return whether there are statistics of an object (pgstat.c): `_ALWAYS_COUNTED`, databases, slots and subscriptions.
 
-        A slot's number is its place among the slots. Relations and functions are not counted.
+        `objoid` of a slot is its index in the list of slots. Relations and functions do not have such statistics.
         """
         if kind in _ALWAYS_COUNTED:
             return True
@@ -202,7 +202,7 @@ class _Functions(
 
     # ---- settings ---------------------------------------------------------------------------------------
     def fn_set_config(self, setting_name: str | None, new_value: str | None, is_local: bool | None) -> str:
-        """SET as a function."""
+        """Execute SET and return the new value."""
         if setting_name is None:
             raise PostgresError("22004", "SET requires parameter name")
         session = self.session
@@ -218,24 +218,24 @@ class _Functions(
         return session.settings.text(setting_name)
 
     def fn_pg_reload_conf(self) -> bool:
-        """Reads the configuration files again."""
+        """Reload the configuration files."""
         self.node.reload()
         return True
 
     def fn_pg_rotate_logfile(self) -> bool:
-        """A node's log goes to its stderr."""
+        """Return false with a warning: a node logs to stderr."""
         self.session.notices.warning("rotation not possible because log collection not active")
         return False
 
-    def fn_pg_current_logfile(self, format: str | None = None) -> None:  # noqa: A002 (the name that PostgreSQL's message has)
-        """NULL: a node's log goes to its stderr (manual, 9.26)."""
+    def fn_pg_current_logfile(self, format: str | None = None) -> None:  # noqa: A002 (the name in PostgreSQL's message)
+        """Return NULL: a node logs to stderr (manual, 9.26)."""
         if format is not None and format not in ("stderr", "csvlog", "jsonlog"):
             hint = 'The supported log formats are "stderr", "csvlog", and "jsonlog".'
             raise PostgresError("22023", f'log format "{format}" is not supported', hint=hint)
 
     # ---- origins ----------------------------------------------------------------------------------------
     def fn_pg_replication_origin_create(self, node_name: str) -> int:
-        """Makes an origin."""
+        """Create a replication origin. Raise 42939 for a reserved name."""
         if node_name.startswith("pg_"):
             raise PostgresError(
                 "42939", f'replication origin name "{node_name}" is reserved', detail='Origin names starting with "pg_" are reserved.'
@@ -243,7 +243,7 @@ class _Functions(
         return origins.create(self.session.begin_statement().cursor, node_name)
 
     def fn_pg_replication_origin_drop(self, node_name: str) -> None:
-        """Removes an origin."""
+        """Drop a replication origin. Raise 42704 if it does not exist, 55006 if it is in use."""
         cursor = self.session.begin_statement().cursor
         ident = self._origin(cursor, node_name)
         user = self._origin_user(node_name)
@@ -259,13 +259,13 @@ class _Functions(
         return ident
 
     def _origin_user(self, name: str) -> int | None:
-        """The process that uses an origin: a session, or a worker of a subscription."""
+        """Return the pid of the session or subscription worker that uses an origin, or None."""
         workers = self.node.launcher.workers()
         pids = [worker.backend.pid for worker in workers if worker.origin == name and worker.backend is not None]
         return pids[0] if pids else self.node.origin_users.user(name)
 
     def fn_pg_replication_origin_session_setup(self, node_name: str) -> None:
-        """What the session writes comes from this origin."""
+        """Attribute the session's writes to this origin. Raise 42704, 55000 or 55006 if that is not possible."""
         ident = self._origin(self.session.begin_statement().cursor, node_name)
         if self.session.block.origin is not None:
             raise PostgresError("55000", "cannot setup replication origin when one is already setup")
@@ -276,25 +276,25 @@ class _Functions(
         self.session.block.origin = SessionOrigin(node_name)
 
     def fn_pg_replication_origin_session_reset(self) -> None:
-        """What the session writes is its own again."""
+        """End the attribution of the session's writes to its origin."""
         self._session_origin()
         self.node.origin_users.leave(self.pid)
         self.session.block.origin = None
 
     def fn_pg_replication_origin_session_is_setup(self) -> bool:
-        """Whether the session has an origin."""
+        """Return whether the session has an origin."""
         return self.session.block.origin is not None
 
     def fn_pg_replication_origin_session_progress(self, flush: bool) -> Lsn | None:
-        """How far the session's origin has been applied."""
+        """Return the progress of the session's origin."""
         return self.fn_pg_replication_origin_progress(self._session_origin().name, flush)
 
     def fn_pg_replication_origin_xact_setup(self, origin_lsn: Lsn, origin_timestamp: object) -> None:
-        """Where at the remote side the present transaction was committed."""
+        """Set the remote LSN of the current transaction's commit."""
         self._session_origin().xact = (Lsn(origin_lsn), None)
 
     def fn_pg_replication_origin_xact_reset(self) -> None:
-        """Takes it back."""
+        """Discard the remote LSN of the current transaction."""
         self._session_origin().xact = None
 
     def _session_origin(self) -> SessionOrigin:
@@ -304,11 +304,11 @@ class _Functions(
         return origin
 
     def fn_pg_replication_origin_oid(self, node_name: str) -> int | None:
-        """The origin's number."""
+        """Return the origin's OID, or NULL."""
         return origins.find(self.session.begin_statement().cursor, node_name)
 
     def fn_pg_replication_origin_advance(self, node_name: str, lsn: Lsn) -> None:
-        """Sets how far an origin has been applied; at once, as in PostgreSQL, whatever becomes of the transaction."""
+        """Set the progress of an origin. As in PostgreSQL, a rollback of the transaction does not undo it."""
         user = self._origin_user(node_name)
         if user is not None and user != self.pid:
             cursor = self.session.begin_statement().cursor
@@ -317,9 +317,9 @@ class _Functions(
         self.node.catalog.change(lambda cursor: origins.advance(cursor, node_name, Lsn(lsn), self.node.engine.log.end))
 
     def fn_pg_replication_origin_progress(self, node_name: str, flush: bool = False) -> Lsn | None:
-        """How far an origin has been applied."""
+        """Return the progress of an origin, or NULL if it has none. Raise 42704 if the origin does not exist."""
         cursor = self.session.begin_statement().cursor
         if origins.find(cursor, node_name) is None:
             raise PostgresError("42704", f'replication origin "{node_name}" does not exist')
-        found = origins.progress(cursor, node_name)
-        return None if found is None else found.remote_lsn
+        progress = origins.progress(cursor, node_name)
+        return None if progress is None else progress.remote_lsn

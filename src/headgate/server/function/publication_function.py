@@ -1,4 +1,4 @@
-"""headgate.publications(): what a node's publications have beside PostgreSQL's options. A base of the session's functions (`functions`)."""
+"""headgate.publications(): the options of publications that PostgreSQL does not have. A base class of the session's functions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ if TYPE_CHECKING:
 
 
 class PublicationFunction:
-    """That of one session."""
+    """The publication function of one session."""
 
     session: ClientSession
 
     def publications(self) -> list[tuple[object, ...]]:
-        """(name, reconcile) of each publication of the database."""
+        """Return (name, reconcile) of each publication of the database."""
         cursor = self.session.begin_statement().cursor
-        return [(each.name, each.reconcile) for each in publications.all_publications(cursor, self.session.context.database)]
+        return [
+            (publication.name, publication.reconcile)
+            for publication in publications.all_publications(cursor, self.session.context.database)
+        ]

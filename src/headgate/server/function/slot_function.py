@@ -1,6 +1,6 @@
-"""The functions of replication slots: making, dropping, advancing and reading them by SQL (manual, 9.27.6).
+"""SQL functions that create, drop, advance and read replication slots (manual, 9.27.6).
 
-A base of the session's functions (`functions`).
+A base class of the session's functions (`functions`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 Row = tuple[object, ...]
 Words = str | list[str] | tuple[str, ...]
-"""A word of VARIADIC, or the array in their place."""
+"""One argument of VARIADIC, or an array of them."""
 _XID = {b"B": 17, b"S": 1, b"c": 1, b"A": 1, b"b": 25, b"P": 26, b"K": 26, b"p": 26, b"r": 34}
-"""Where a message has its transaction's xid."""
+"""The offset of the transaction's xid in each message type."""
 _OPENING, _CLOSING = frozenset({b"B", b"S", b"b"}), frozenset({b"C", b"E", b"P"})
-"""The messages between which those of a transaction stand."""
+"""The messages that begin and end a transaction's messages."""
 NAME_BYTES = 63
 
 
 class SlotFunctions:
-    """Those of one session."""
+    """The slot functions of one session."""
 
     node: Node
     session: ClientSession
@@ -50,7 +50,7 @@ class SlotFunctions:
     def fn_pg_create_logical_replication_slot(
         self, slot_name: str | None, plugin: str | None, temporary: bool = False, twophase: bool = False, failover: bool = False
     ) -> tuple[str | None, Lsn | None]:
-        """Makes a slot."""
+        """Create a logical slot. Raise 25001 if the transaction has written."""
         self._may_replicate()
         if slot_name is None or plugin is None:
             return None, None
@@ -67,7 +67,7 @@ class SlotFunctions:
     def fn_pg_copy_logical_replication_slot(
         self, src_slot_name: str, dst_slot_name: str, temporary: bool | None = None, plugin: str | None = None
     ) -> tuple[str, Lsn]:
-        """Makes a slot that stands where another one does."""
+        """Create a slot at the position of another one. Raise 55000 if that is invalidated or in another database."""
         self._may_replicate()
         dst_slot_name = _as_name(dst_slot_name)
         slots = self.node.slots
@@ -77,31 +77,36 @@ class SlotFunctions:
             raise PostgresError("55000", f'cannot copy invalidated replication slot "{src_slot_name}"')
         if source.lost:
             raise PostgresError("55000", "cannot copy a replication slot that doesn't reserve WAL")
-        kept = source.temporary if temporary is None else temporary
+        is_temporary = source.temporary if temporary is None else temporary
         slot = slots.create(
-            dst_slot_name, plugin or source.plugin, source.database, pid=self.pid, temporary=bool(kept), position=source.confirmed_flush_lsn
+            dst_slot_name,
+            plugin or source.plugin,
+            source.database,
+            pid=self.pid,
+            temporary=bool(is_temporary),
+            position=source.confirmed_flush_lsn,
         )
         return dst_slot_name, slot.confirmed_flush_lsn
 
     def fn_pg_sync_replication_slots(self) -> NoReturn:
-        """A node is nobody's standby."""
+        """Raise 55000: a node is not a standby."""
         self._may_replicate()
         raise PostgresError("55000", "replication slots can only be synchronized to a standby server")
 
     def fn_pg_create_physical_replication_slot(
         self, slot_name: str, immediately_reserve: bool = False, temporary: bool = False
     ) -> NoReturn:
-        """A node has no physical slots."""
+        """Raise 0A000: a node does not have physical slots."""
         raise PostgresError("0A000", "a node has no physical replication slots")
 
     def fn_pg_drop_replication_slot(self, slot_name: str) -> None:
-        """Drops a slot."""
+        """Drop a slot."""
         self._may_replicate()
         check_name(slot_name)
         self.node.slots.drop(slot_name, self.pid)
 
     def fn_pg_replication_slot_advance(self, slot_name: str, upto_lsn: Lsn) -> tuple[str, Lsn]:
-        """Moves a slot forward."""
+        """Advance a slot to an LSN."""
         self._may_replicate()
         if not upto_lsn:
             raise PostgresError("XX000", "invalid target WAL LSN")
@@ -113,11 +118,11 @@ class SlotFunctions:
             raise PostgresError("55000", f'replication slot "{slot_name}" was not created in this database')
 
     def fn_pg_logical_slot_get_changes(self, slot_name: str, upto_lsn: object, upto_nchanges: object, *options: str) -> NoReturn:
-        """Not for pgoutput."""
+        """Raise 0A000: pgoutput's output is binary."""
         self._textual("pg_logical_slot_get_changes")
 
     def fn_pg_logical_slot_peek_changes(self, slot_name: str, upto_lsn: object, upto_nchanges: object, *options: str) -> NoReturn:
-        """Not for pgoutput."""
+        """Raise 0A000: pgoutput's output is binary."""
         self._textual("pg_logical_slot_peek_changes")
 
     def _textual(self, name: str) -> NoReturn:
@@ -130,20 +135,20 @@ class SlotFunctions:
     def fn_pg_logical_slot_get_binary_changes(
         self, slot_name: str | None, upto_lsn: Lsn | None, upto_nchanges: int | None, *options: Words
     ) -> list[Row]:
-        """The changes of a slot, which then stands behind them."""
+        """Return the changes of a slot and advance it past them."""
         return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=False)
 
     def fn_pg_logical_slot_peek_binary_changes(
         self, slot_name: str | None, upto_lsn: Lsn | None, upto_nchanges: int | None, *options: Words
     ) -> list[Row]:
-        """The changes of a slot, which stays where it is."""
+        """Return the changes of a slot without advancing it."""
         return self._changes(slot_name, upto_lsn, upto_nchanges, options, keep=True)
 
-    def _changes(self, name: str | None, upto: Lsn | None, limit: int | None, given: tuple[Words, ...], *, keep: bool) -> list[Row]:
+    def _changes(self, name: str | None, upto: Lsn | None, limit: int | None, options: tuple[Words, ...], *, keep: bool) -> list[Row]:
         self._may_replicate()
         if name is None:
             raise PostgresError("22004", "slot name must not be null")
-        words = [each for part in given for each in (part if isinstance(part, list | tuple) else [part])]
+        words = [word for part in options for word in (part if isinstance(part, list | tuple) else [part])]
         if len(words) % 2:
             raise PostgresError("0A000", "array must have even number of elements")
         slots = self.node.slots
@@ -160,43 +165,43 @@ class SlotFunctions:
                 )
             try:
                 announced = self.session.settings.integer("server_version_num")
-                asked = pgoutput_options.read(list(zip(words[::2], words[1::2], strict=True)), announced)
+                plugin_options = pgoutput_options.read(list(zip(words[::2], words[1::2], strict=True)), announced)
             except PostgresError as error:
                 raise error.within(f'slot "{name}", output plugin "{PLUGIN}", in the startup callback') from error
             settings = self.session.settings
-            if asked.two_phase and not keep:
+            if plugin_options.two_phase and not keep:
                 slots.enable_two_phase(name, slot.confirmed_flush_lsn)
                 slot = slots.get(name)
-            wanted = StreamRequest(
-                asked.publications,
-                asked.binary,
+            request = StreamRequest(
+                plugin_options.publications,
+                plugin_options.binary,
                 text_column.TextSettings.of(settings),
-                wanted=pgoutput_options.wanted(asked, settings, slot),
+                wanted=pgoutput_options.wanted(plugin_options, settings, slot),
                 created=slot.created_lsn,
             )
-            stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, wanted, self.node.changes)
+            stream = Stream(self.node.engine, self.node.catalog, slot.database, name, slot.confirmed_flush_lsn, request, self.node.changes)
             try:
                 with self.session.cancelling_jobs():
-                    found, counts = _collect(stream, Lsn(upto) if upto else None, limit or None)
-                for each in counts:
-                    slots.count(name, each)
+                    rows, counts = _collect(stream, Lsn(upto) if upto else None, limit or None)
+                for batch_counts in counts:
+                    slots.count(name, batch_counts)
             finally:
                 stream.close()
             if not keep:
                 slots.confirm(name, stream.position)
-            return found
+            return rows
         finally:
             slots.release(name, self.pid)
 
     def fn_pg_stat_reset_replication_slot(self, slot_name: str | None) -> None:
-        """Sets the counters of a slot (NULL: of all) to zero."""
+        """Reset the statistics of a slot (NULL: of all slots). Raise 22023 if it does not exist."""
         if slot_name is not None and self.node.slots.find(slot_name) is None:
             raise PostgresError("22023", f'replication slot "{slot_name}" does not exist')
         self.node.slots.reset_statistics(slot_name)
 
     def fn_pg_stat_get_replication_slot(self, slot_name: str | None) -> Row:
-        """The counters of a slot, zeros for one that does not exist."""
-        live = next((each for each in self.node.slots.all() if each.slot.name == slot_name), None)
+        """Return the statistics of a slot; zeros if it does not exist."""
+        live = next((slot for slot in self.node.slots.all() if slot.slot.name == slot_name), None)
         counts = Counts() if live is None else live.counts
         reset = None if live is None or not live.reset else datetime.datetime.fromtimestamp(live.reset, datetime.UTC)
         return (
@@ -206,31 +211,34 @@ class SlotFunctions:
 
 
 def _as_name(text: str) -> str:
-    """The text cast to type name, which cuts it."""
+    """Cast the text to type name, which truncates it."""
     return text.encode()[:NAME_BYTES].decode(errors="ignore")
 
 
 def _collect(stream: Stream, upto: Lsn | None, limit: int | None) -> tuple[list[Row], list[Counts]]:
-    """(lsn, xid, data) of each message, up to the end of the transaction in which a limit is reached; what is to be counted."""
-    found: list[Row] = []
+    """Read messages up to the end of the transaction in which a limit is reached.
+
+    Return (lsn, xid, data) of each message, and the counts for the slot's statistics.
+    """
+    rows: list[Row] = []
     counts: list[Counts] = []
     xid, inside = 0, False
-    while limit is None or len(found) < limit:
+    while limit is None or len(rows) < limit:
         batch = stream.next(upto, alone=limit is not None)
         if batch is None:
             break
         data = b"".join(bytes(part) for part in batch.frames)
         counts.append(batch.counts)
-        at = 0
-        while at < len(data):
-            length = int.from_bytes(data[at + 1 : at + 5], "big") + 1
-            lsn = int.from_bytes(data[at + 6 : at + 14], "big")
-            payload = data[at + 30 : at + length]
+        offset = 0
+        while offset < len(data):
+            length = int.from_bytes(data[offset + 1 : offset + 5], "big") + 1
+            lsn = int.from_bytes(data[offset + 6 : offset + 14], "big")
+            payload = data[offset + 30 : offset + length]
             kind = payload[:1]
-            place = _XID.get(kind)
-            if place is not None:
-                xid = int.from_bytes(payload[place : place + 4], "big")
+            xid_offset = _XID.get(kind)
+            if xid_offset is not None:
+                xid = int.from_bytes(payload[xid_offset : xid_offset + 4], "big")
             inside = (inside or kind in _OPENING) and kind not in _CLOSING
-            found.append((Lsn(lsn), xid if inside or kind != b"M" else 0, payload))
-            at += length
-    return found, counts
+            rows.append((Lsn(lsn), xid if inside or kind != b"M" else 0, payload))
+            offset += length
+    return rows, counts

@@ -1,11 +1,11 @@
-"""headgate.snapshot(): the Delta versions of all tables at one LSN, for readers of their files.
+"""headgate.snapshot(): the Delta versions of all tables at one LSN, for programs that read their files.
 
-A base of the session's functions (`functions`). The tables are those of the session's database that its user may read, as the statement
-sees them: what is committed, not what the session's own transaction has written. Where they lie is told to members of
-pg_read_all_settings alone, as every path of the node is.
+A base class of the session's functions (`functions`). It shows the tables of the session's database that its user may read, as the
+statement sees them: committed data, without writes of the session's own transaction. Their paths are shown only to members of
+pg_read_all_settings, as all paths of the node.
 
-What must hold: the versions are those of one LSN, and as long as the transaction is open nothing of them is removed (`cleaning` asks the
-engine for the oldest LSN that a transaction can read).
+Invariants: the versions are those of one LSN. While the transaction is open, their files are not removed (`cleaning` gets the oldest LSN
+that a transaction can read from the engine).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class SnapshotFunction:
-    """That of one session."""
+    """The snapshot function of one session."""
 
     node: Node
     session: ClientSession
 
     def snapshot(self) -> Iterator[tuple[object, ...]]:
-        """(schema, name, oid, path, version, lsn) of each table."""
+        """Yield (schema, name, oid, path, version, lsn) of each table."""
         transaction, context = self.session.begin_statement(), self.session.context
         engine, cursor, lsn = self.node.engine, transaction.cursor, transaction.seen
-        told = acl.role(cursor, context.user).owns(READ_ALL_SETTINGS)
+        shows_paths = acl.role(cursor, context.user).owns(READ_ALL_SETTINGS)
         readable = privilege_inquiry.readable(cursor, context)
-        for each in inventory.of_database(cursor, engine.base, engine.log.versions(lsn), context.database, context.database_name):
-            if each.oid in readable:
-                yield each.schema, each.name, each.oid, str(each.path) if told else None, each.version, lsn
+        for table in inventory.of_database(cursor, engine.base, engine.log.versions(lsn), context.database, context.database_name):
+            if table.oid in readable:
+                yield table.schema, table.name, table.oid, str(table.path) if shows_paths else None, table.version, lsn

@@ -1,7 +1,7 @@
-"""The backends of a node: who is connected and what they do (pg_stat_activity), and how to end them.
+"""The backends of a node and their activity (pg_stat_activity), and how to cancel and terminate them.
 
-Sessions and workers enter with `enter` and leave with `leave`. Process ids are virtual: one process serves all sessions, so each
-gets an integer of its own. Any thread may call anything here.
+Sessions and workers register with `enter` and unregister with `leave`. Process IDs are virtual: one process serves all sessions, so each
+backend gets its own number. All functions here are thread-safe.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 _WAITS = {Mode.LOCK: "relation", Mode.CLAIM: "transactionid", Mode.ADVISORY: "advisory"}
-"""The wait_event of each lock."""
+"""The wait_event of each lock mode."""
 _LAST_PID = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class TlsFacts:
-    """How a connection is encrypted, and the client's certificate."""
+    """The encryption of a connection, and the client's certificate."""
 
     version: str
     cipher: str
@@ -39,13 +39,13 @@ class TlsFacts:
 
     @classmethod
     def of(cls, stream: TlsStream | None) -> TlsFacts | None:
-        """Of a connection after its handshake."""
+        """Return the facts of a connection after its handshake, or None without TLS."""
         return None if stream is None else cls(stream.version, *stream.cipher, stream.certificate)
 
 
 @dataclass(eq=False)
 class Backend:
-    """One row of pg_stat_activity. Times are seconds since 1970; `database` is None for workers of the whole node."""
+    """One row of pg_stat_activity. Times are seconds since 1970. `database` is None for workers of the whole node."""
 
     pid: int
     secret: int
@@ -58,7 +58,7 @@ class Backend:
     client_addr: str | None = None
     client_port: int | None = None
     client_hostname: str | None = None
-    """As far as it has been looked up: for log_hostname, or a name in pg_hba.conf."""
+    """Set only if it has been resolved, for log_hostname or for a name in pg_hba.conf."""
     started: float = field(default_factory=time.time)
     query: str = ""
     state: str | None = "idle"
@@ -68,20 +68,20 @@ class Backend:
     interrupts: Interrupts = field(default_factory=Interrupts)
     wake: Callable[[], None] | None = None
     is_client_gone: Callable[[], bool] = lambda: False
-    """Whether the client has closed its connection; from any thread."""
+    """Return whether the client has closed its connection. Any thread may call it."""
     client_check_due: float | None = None
-    """When to begin to ask that (seconds, monotonic); None while no statement runs, or if client_connection_check_interval is 0."""
+    """When to begin to check that (seconds, monotonic). None while no statement runs or if client_connection_check_interval is 0."""
     tls: TlsFacts | None = None
-    """What pg_stat_ssl shows; None without TLS."""
+    """The values of pg_stat_ssl; None without TLS."""
     copy: CopyProgress | None = None
-    """How far the COPY is that runs."""
+    """The progress of the running COPY, or None."""
     wait: tuple[str, str] | None = None
-    """What it waits for, a lock, or what gives a worker something to do: wait_event_type and wait_event."""
+    """The (wait_event_type, wait_event) of a wait for a lock or, in a worker, for something to do."""
     at_rest: tuple[str, str] | None = None
-    """What it waits for while it waits for no lock."""
+    """The value of `wait` while it does not wait for a lock."""
 
     def start(self, query: str) -> None:
-        """A statement begins."""
+        """Record the start of a statement."""
         now = time.time()
         self.query = query[:1024]
         self.query_start = self.state_change = now
@@ -90,25 +90,25 @@ class Backend:
         self.state = "active"
 
     def rest(self, state: str) -> None:
-        """The session waits for its client."""
+        """Record that the session waits for its client."""
         self.state = state
         self.state_change = time.time()
         if state == "idle":
             self.transaction_start = None
 
     def waits_for(self, mode: Mode | None) -> None:
-        """The backend waits for a lock; None: no more."""
+        """Record that the backend waits for a lock, or, for None, that the wait has ended."""
         self.wait = self.at_rest if mode is None else ("Lock", _WAITS[mode])
 
     def terminate(self) -> None:
-        """Asks the backend to end."""
+        """Request the backend to terminate."""
         self.interrupts.terminate()
         if self.wake is not None:
             self.wake()
 
 
 class Activity:
-    """All backends of the node."""
+    """All backends of a node."""
 
     def __init__(self, first_pid: int = 10_000) -> None:
         self._lock = threading.Lock()
@@ -116,17 +116,17 @@ class Activity:
         self._backends: dict[int, Backend] = {}
         self._first_pid = self._next_pid = first_pid
         self.refused_at: dict[str, float] = {}
-        """When a backend of a kind was last refused because of a limit, in seconds of the monotonic clock."""
+        """The time at which a backend of each kind was last refused because of a limit (seconds, monotonic)."""
 
     def reserve(self) -> int:
-        """A process id for a connection that may become a backend."""
+        """Return a process ID for a connection that may become a backend."""
         with self._lock:
             return self._free_pid()
 
     def enter(self, kind: str, limit: int | None = None, pid: int | None = None) -> Backend:
-        """A new backend, with a `pid` that was reserved; FATAL 53300 when `limit` backends of the kind are there already."""
+        """Register a new backend, with a reserved `pid` if given. Raise FATAL 53300 if there are already `limit` backends of the kind."""
         with self._lock:
-            if limit is not None and sum(one.kind == kind for one in self._backends.values()) >= limit:
+            if limit is not None and sum(backend.kind == kind for backend in self._backends.values()) >= limit:
                 self.refused_at[kind] = time.monotonic()
                 raise PostgresError("53300", "sorry, too many clients already", severity=Severity.FATAL)
             backend = Backend(self._free_pid() if pid is None or pid in self._backends else pid, secrets.randbits(32), kind)
@@ -134,7 +134,7 @@ class Activity:
             return backend
 
     def _free_pid(self) -> int:
-        """The next process id that no backend has; they begin again after the greatest that an int4 holds, as the system's do."""
+        """Return the next process ID that is not in use. After the largest int4 they start again from the first, as the system's do."""
         while True:
             pid = self._next_pid
             self._next_pid = pid + 1 if pid < _LAST_PID else self._first_pid
@@ -142,23 +142,23 @@ class Activity:
                 return pid
 
     def leave(self, pid: int) -> None:
-        """The backend with that pid has ended."""
+        """Remove the backend with that process ID."""
         with self._gone:
             self._backends.pop(pid, None)
             self._gone.notify_all()
 
     def find(self, pid: int) -> Backend | None:
-        """The backend with that pid."""
+        """Return the backend with that process ID, or None."""
         with self._lock:
             return self._backends.get(pid)
 
     def all(self) -> list[Backend]:
-        """The backends now."""
+        """Return the current backends."""
         with self._lock:
             return list(self._backends.values())
 
     def cancel(self, pid: int, secret: int | None = None) -> bool:
-        """Cancels what the backend runs; with a wrong secret nothing happens."""
+        """Cancel the backend's statement. Return False if there is no such backend or the secret is wrong."""
         backend = self.find(pid)
         if backend is None or (secret is not None and backend.secret != secret):
             return False
@@ -166,7 +166,7 @@ class Activity:
         return True
 
     def terminate(self, pid: int) -> bool:
-        """Asks the backend to end; whether there is one."""
+        """Request the backend to terminate. Return whether it exists."""
         backend = self.find(pid)
         if backend is None:
             return False
@@ -174,10 +174,10 @@ class Activity:
         return True
 
     def of_database(self, database: int, besides: int | None = None) -> list[Backend]:
-        """The backends in a database."""
-        return [one for one in self.all() if one.database == database and one.pid != besides]
+        """Return the backends in a database, except the one with the process ID `besides`."""
+        return [backend for backend in self.all() if backend.database == database and backend.pid != besides]
 
     def wait_gone(self, backends: list[Backend], timeout: float) -> bool:
-        """Waits until all these have left."""
+        """Wait until all of these backends have ended. Return False after `timeout` seconds."""
         with self._gone:
-            return self._gone.wait_for(lambda: not any(one.pid in self._backends for one in backends), timeout)
+            return self._gone.wait_for(lambda: not any(backend.pid in self._backends for backend in backends), timeout)

@@ -1,7 +1,7 @@
-"""What log_connections, log_disconnections, log_statement, log_duration and log_min_duration_statement write into the log (manual, 20.8).
+"""The log lines of log_connections, log_disconnections, log_statement, log_duration and log_min_duration_statement (manual, 20.8).
 
-Called at a connection's start and end by `startup` and `session`, for statements by the simple and the extended query. What must hold: a
-statement that is to be logged is in the log before it runs, and its passwords are hidden.
+Called by `startup` and `session` at the start and end of a connection, and by the simple and extended query protocol for statements.
+Invariant: a statement to be logged is in the log before it runs, and its passwords are hidden.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _ALL = frozenset(
     "TransactionStmt DeclareCursorStmt ClosePortalStmt FetchStmt DeallocateStmt DoStmt NotifyStmt ListenStmt UnlistenStmt LoadStmt CallStmt"
     " VacuumStmt VariableSetStmt VariableShowStmt DiscardStmt LockStmt ConstraintsSetStmt CheckPointStmt ReindexStmt".split()
 )
-"""Statements that neither define nor change anything; what is not named here or in `_MOD` is DDL (GetCommandLogLevel)."""
+"""Statements that neither define nor change anything. Those not listed here or in `_MOD` are DDL (GetCommandLogLevel)."""
 
 
 # ---- connections ----------------------------------------------------------------------------------------
 def received(speaker: ClientSpeaker) -> None:
-    """log_connections: a client has come."""
+    """Log a new connection (log_connections)."""
     port = "" if speaker.port < 0 else f" port={speaker.port}"
     _log.info("connection received: host=%s%s", speaker.host, port)
 
 
-def authenticated(found: Authenticated, file: str) -> None:
-    """log_connections: who it is has been proved."""
-    if found.identity is not None:
+def authenticated(result: Authenticated, file: str) -> None:
+    """Log the authenticated identity (log_connections)."""
+    if result.identity is not None:
         text = 'connection authenticated: identity="%s" method=%s (%s:%d)'
-        _log.info(text, found.identity, found.line.method, file, found.line.number)
+        _log.info(text, result.identity, result.line.method, file, result.line.number)
 
 
 def authorized(speaker: ClientSpeaker, application_name: str, tls: TlsFacts | None) -> None:
-    """log_connections: it may go on."""
+    """Log the authorization of a connection (log_connections)."""
     words = [
         f"replication connection authorized: user={speaker.user}" if speaker.walsender else f"connection authorized: user={speaker.user}"
     ]
@@ -65,7 +65,7 @@ def authorized(speaker: ClientSpeaker, application_name: str, tls: TlsFacts | No
 
 
 def disconnected(speaker: ClientSpeaker) -> None:
-    """log_disconnections."""
+    """Log the end of a session (log_disconnections)."""
     minutes, seconds = divmod(time.time() - speaker.started, 60)
     hours, minutes = divmod(int(minutes), 60)
     port = "" if speaker.port < 0 else f" port={speaker.port}"
@@ -76,16 +76,16 @@ def disconnected(speaker: ClientSpeaker) -> None:
 
 
 # ---- statements -----------------------------------------------------------------------------------------
-def statements(session: ClientSession, text: str, found: Sequence[Statement]) -> bool:
-    """log_statement for a simple query; whether it was logged."""
-    if not any(_wanted(session, each.node) for each in found):
+def statements(session: ClientSession, text: str, parsed: Sequence[Statement]) -> bool:
+    """Log a simple query if log_statement requires it. Return whether it was logged."""
+    if not any(_wanted(session, statement.node) for statement in parsed):
         return False
-    _log.info("statement: %s", secret.hidden(text), extra={"detail": _prepared_text(session, found)})
+    _log.info("statement: %s", secret.hidden(text), extra={"detail": _prepared_text(session, parsed)})
     return True
 
 
 def execution(session: ClientSession, portal: Portal) -> bool:
-    """log_statement for a portal that is executed; whether it was logged."""
+    """Log the execution of a portal if log_statement requires it. Return whether it was logged."""
     statement = portal.prepared.statement
     if statement is None or not _wanted(session, statement.node):
         return False
@@ -99,7 +99,7 @@ def _wanted(session: ClientSession, node: ParseNode) -> bool:
 
 
 def _level(session: ClientSession, node: ParseNode) -> str:
-    """The least log_statement under which a statement is logged."""
+    """Return the lowest log_statement level at which a statement is logged."""
     kind = str(node.DESCRIPTOR.name)
     match kind:
         case "SelectStmt":
@@ -109,7 +109,7 @@ def _level(session: ClientSession, node: ParseNode) -> str:
         case "PrepareStmt":
             return _level(session, unwrap(node.query))
         case "ExplainStmt":
-            analyzed = any(unwrap(each).defname == "analyze" for each in node.options)
+            analyzed = any(unwrap(option).defname == "analyze" for option in node.options)
             return _level(session, unwrap(node.query)) if analyzed else "all"
         case "ExecuteStmt":
             prepared = session.prepared.get(node.name)
@@ -118,17 +118,17 @@ def _level(session: ClientSession, node: ParseNode) -> str:
             return "mod" if kind in _MOD else "all" if kind in _ALL else "ddl"
 
 
-def _prepared_text(session: ClientSession, found: Sequence[Statement]) -> str | None:
-    """What EXECUTE runs."""
-    for each in found:
-        prepared = session.prepared.get(each.node.name) if each.kind == "ExecuteStmt" else None
+def _prepared_text(session: ClientSession, parsed: Sequence[Statement]) -> str | None:
+    """Return the log detail with the prepared statement that EXECUTE runs, or None."""
+    for statement in parsed:
+        prepared = session.prepared.get(statement.node.name) if statement.kind == "ExecuteStmt" else None
         if prepared is not None:
             return f"prepare: {secret.hidden(prepared.text)}"
     return None
 
 
 def executed(portal: Portal) -> str:
-    """What Execute is about to do with a portal."""
+    """Return the log's words for the execution of a portal."""
     fetch = "execute fetch from" if portal.started else "execute"
     return f"{fetch} {portal.prepared.name or '<unnamed>'}{'/' if portal.name else ''}{portal.name}"
 
@@ -137,7 +137,7 @@ def _values(session: ClientSession, parameters: Sequence[BoundParameter]) -> str
     longest = session.settings.integer("log_parameter_max_length")
     if not parameters or longest == 0:
         return None
-    shown = (f"${place} = {_quoted(each.text, longest)}" for place, each in enumerate(parameters, 1))
+    shown = (f"${number} = {_quoted(parameter.text, longest)}" for number, parameter in enumerate(parameters, 1))
     return f"parameters: {', '.join(shown)}"
 
 
@@ -151,23 +151,23 @@ def _quoted(text: str | None, longest: int) -> str:
 
 # ---- durations ------------------------------------------------------------------------------------------
 def simple_duration(session: ClientSession, text: str, found: Sequence[Statement], began: float, *, logged: bool) -> None:
-    """log_min_duration_statement and its like for a simple query that has run."""
+    """Log the duration of a simple query as log_duration, log_min_duration_statement and log_min_duration_sample require."""
     _duration(session, began, "statement", text, _prepared_text(session, found), logged=logged)
 
 
 def parse_duration(session: ClientSession, prepared: PreparedStatement, began: float) -> None:
-    """The same for Parse."""
+    """Log the duration of Parse, like `simple_duration`."""
     _duration(session, began, f"parse {prepared.name or '<unnamed>'}", prepared.text, None, logged=False)
 
 
 def bind_duration(session: ClientSession, portal: Portal, began: float) -> None:
-    """The same for Bind."""
-    what = f"bind {portal.prepared.name or '<unnamed>'}{'/' if portal.name else ''}{portal.name}"
-    _duration(session, began, what, portal.prepared.text, _values(session, portal.parameters), logged=False)
+    """Log the duration of Bind, like `simple_duration`."""
+    step = f"bind {portal.prepared.name or '<unnamed>'}{'/' if portal.name else ''}{portal.name}"
+    _duration(session, began, step, portal.prepared.text, _values(session, portal.parameters), logged=False)
 
 
 def execute_duration(session: ClientSession, what: str, portal: Portal, began: float, *, logged: bool) -> None:
-    """The same for Execute; `what` it was when it began."""
+    """Log the duration of Execute, like `simple_duration`. `what` is the result of `executed` when it began."""
     _duration(session, began, what, portal.prepared.text, _values(session, portal.parameters), logged=logged)
 
 

@@ -1,7 +1,7 @@
-"""Statistics over a clean restart: of subscriptions, slots and databases.
+"""Keeps the statistics of subscriptions, slots and databases over a clean restart.
 
-`keep` is called when a node has stopped its workers, `take` before it starts them; what is taken is removed from the catalog at once. So a
-crash begins anew, as with PostgreSQL. Neither keeps a node from stopping or starting.
+`keep` is called after a node has stopped its workers, `take` before it starts them. `take` removes the statistics from the catalog at once.
+So they are reset after a crash, as in PostgreSQL. An error in either is only logged, and the node stops or starts anyway.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _log = logging.getLogger("headgate.server")
 
 
 class SlotState(TypedDict):
-    """What a slot has counted, and since when."""
+    """The counters of a slot, and the time of their reset."""
 
     counts: Mapping[str, int]
     reset: float | None
 
 
 class KeptStatistics(TypedDict):
-    """What is kept, in JSON; who kept them before there were statistics of tables has none."""
+    """The statistics as stored in JSON. Those stored by a version without statistics of tables do not have `tables`."""
 
     since: float
     subscriptions: Mapping[str, AccountState]
@@ -44,10 +44,10 @@ class KeptStatistics(TypedDict):
 
 
 def keep(node: Node) -> None:
-    """Writes what has been counted into the catalog."""
+    """Write the statistics to the catalog."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
-        known = {one.oid for one in subscriptions.all_subscriptions(cursor)}
-        there = {one.oid for one in databases.all_databases(cursor)}
+        subscription_oids = {subscription.oid for subscription in subscriptions.all_subscriptions(cursor)}
+        database_oids = {subscription.oid for subscription in databases.all_databases(cursor)}
     slots: dict[str, SlotState] = {
         live.slot.name: {"counts": dataclasses.asdict(live.counts), "reset": live.reset}
         for live in node.slots.all()
@@ -55,9 +55,9 @@ def keep(node: Node) -> None:
     }
     content: KeptStatistics = {
         "since": node.counted_since,
-        "subscriptions": node.launcher.ledger.state(known),
-        "databases": node.engine.statistics.state(there),
-        "tables": node.engine.statistics.state_of_tables(there),
+        "subscriptions": node.launcher.ledger.state(subscription_oids),
+        "databases": node.engine.statistics.state(database_oids),
+        "tables": node.engine.statistics.state_of_tables(database_oids),
         "slots": slots,
     }
     try:
@@ -67,7 +67,7 @@ def keep(node: Node) -> None:
 
 
 def take(node: Node) -> None:
-    """Gives the node's parts what was kept. Call before anything is counted."""
+    """Restore the statistics from the catalog. It must be called before the node counts anything."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         content = kept_statistics.read(cursor)
     if content is None:
@@ -82,5 +82,5 @@ def take(node: Node) -> None:
 def _give(node: Node, content: KeptStatistics) -> None:
     node.counted_since = float(content["since"])
     node.engine.statistics.restore(content["databases"], content.get("tables", []))
-    node.slots.restore_statistics({name: (Counts(**each["counts"]), each["reset"]) for name, each in content["slots"].items()})
+    node.slots.restore_statistics({name: (Counts(**slot["counts"]), slot["reset"]) for name, slot in content["slots"].items()})
     node.launcher.ledger.restore(content["subscriptions"])

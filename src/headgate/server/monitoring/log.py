@@ -1,9 +1,8 @@
 """The server log in PostgreSQL's format (manual, 20.8).
 
-Everything that the node logs goes through Python's logging; `start` gives it a handler that writes ``log_line_prefix``, the severity
-and the message, and DETAIL, HINT, CONTEXT and STATEMENT lines with the same prefix. `said` logs an error as it was said
-to a client, if log_min_messages lets it, with its statement if log_min_error_statement does. Passwords never get here: `sql.secret` hides
-them in statements and in what is said about them.
+All log messages go through Python's logging. `start` installs a handler that writes ``log_line_prefix``, the severity and the message, and
+DETAIL, HINT, CONTEXT and STATEMENT lines with the same prefix. `said` logs an error that was sent to a client, if log_min_messages permits
+it, with its statement if log_min_error_statement does. Passwords never appear in the log: `sql.secret` hides them in statements and errors.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ _MINIMUM = {
 }
 _NAMES = {10: "DEBUG", 20: "INFO", 21: "NOTICE", 30: "WARNING", 35: "LOG", 40: "ERROR", 50: "FATAL", 60: "PANIC"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-"""What a client may write into its names to forge lines of the log."""
+"""The characters with which a client could forge log lines in its names."""
 _ESCAPE = re.compile(r"%(-?\d*)(.)")
 
 
 class PostgresFormatter(logging.Formatter):
-    """Lines as PostgreSQL writes them to stderr."""
+    """Formats log records like PostgreSQL's stderr log."""
 
     def __init__(self, prefix: str, zone: str) -> None:
         super().__init__()
@@ -52,7 +51,7 @@ class PostgresFormatter(logging.Formatter):
         self.zone = check.zone(zone)
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record's lines: message, then each field that a PostgresError brought along."""
+        """Return the lines of a record: the message, then each field of a PostgresError."""
         number = current().count()
         plain = "LOG" if record.levelno == logging.INFO else _NAMES.get(record.levelno, record.levelname)
         name = getattr(record, "severity", plain)
@@ -69,9 +68,9 @@ class PostgresFormatter(logging.Formatter):
     def _expanded(self, record: logging.LogRecord, number: int) -> str:
         speaker = current()
         client = _of_client(speaker) if isinstance(speaker, ClientSpeaker) else {}
-        found = self._words(record, number) | {key: _CONTROL.sub("?", word) for key, word in client.items()}
+        words = self._words(record, number) | {key: _CONTROL.sub("?", word) for key, word in client.items()}
         text = self.prefix if isinstance(speaker, ClientSpeaker) else self.prefix.split("%q", maxsplit=1)[0]
-        return _ESCAPE.sub(lambda match: _padded(found.get(match[2], ""), match[1]), text)
+        return _ESCAPE.sub(lambda match: _padded(words.get(match[2], ""), match[1]), text)
 
     def _words(self, record: logging.LogRecord, number: int) -> dict[str, str]:
         speaker = current()
@@ -118,16 +117,16 @@ def _padded(text: str, width: str) -> str:
 
 
 class _Handler(logging.StreamHandler[IO[str]]):
-    """Writes to the process's present stderr, which the CLI may have redirected to a log file."""
+    """Writes to the current stderr of the process, which the CLI may have redirected to a log file."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
 
 
 def start(settings: Settings) -> None:
-    """Sends the log of the whole package to stderr in PostgreSQL's format; called again when the settings are reloaded."""
+    """Send the package's log to stderr in PostgreSQL's format. It is called again when the settings are reloaded."""
     logger = logging.getLogger("headgate")
-    handler = next((found for found in logger.handlers if isinstance(found, _Handler)), None)
+    handler = next((existing for existing in logger.handlers if isinstance(existing, _Handler)), None)
     if handler is None:
         handler = _Handler()
         logger.addHandler(handler)
@@ -137,7 +136,7 @@ def start(settings: Settings) -> None:
 
 
 def said(error: PostgresError, statement: str, settings: Settings | SessionSettings) -> None:
-    """Logs an error that a client was told."""
+    """Log an error that was sent to a client."""
     level = _LEVELS.get(error.severity, 40)
     if level < _server_level(settings.text("log_min_messages")):
         return
@@ -156,5 +155,5 @@ def said(error: PostgresError, statement: str, settings: Settings | SessionSetti
 
 
 def _server_level(name: str) -> int:
-    """In the server's log LOG stands between ERROR and FATAL."""
+    """Return the level of a setting. In the server log LOG ranks between ERROR and FATAL."""
     return 45 if name == "log" else _MINIMUM.get(name, 30)

@@ -1,7 +1,7 @@
-"""Whose lines those in the log are: what the escapes of log_line_prefix stand for (manual, 20.8.3).
+"""The values of the escapes in log_line_prefix, for each thread that writes to the log (manual, 20.8.3).
 
-A connection's thread has a `Session` speaker from accept to its end (`begin`); every other thread speaks for the node. Called by `startup`,
-which fills in what it learns, and by `log`, which asks at each line.
+A connection's thread has its own `ClientSpeaker` from accept to its end (`begin`). All other threads use the node's `Speaker`. Called by
+`startup`, which fills in the fields, and by `log` for each line.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Speaker:
 
     @property
     def kind(self) -> str:
-        """As pg_stat_activity.backend_type has it."""
+        """The value of pg_stat_activity.backend_type."""
         name = threading.current_thread().name
         if name.startswith("logical replication"):
             return "logical replication launcher" if name.endswith("launcher") else "logical replication worker"
         return "checkpointer" if name == "checkpointer" else "postmaster"
 
     def count(self) -> int:
-        """The number of the next line (%l)."""
+        """Return the number of the next log line (%l)."""
         with _counting:
             self.lines += 1
             return self.lines
@@ -42,7 +42,7 @@ class Speaker:
 
 @dataclass(eq=False)
 class ClientSpeaker(Speaker):
-    """A client's connection; `user` and `database` are None until they are known."""
+    """The connection of a client. `user` and `database` are None until they are known."""
 
     started: float = field(default_factory=time.time)
     host: str = "[local]"
@@ -50,20 +50,20 @@ class ClientSpeaker(Speaker):
     user: str | None = None
     database: str | None = None
     walsender: bool | None = None
-    """None before the connection has said what it is."""
+    """None until the startup packet has been read."""
     tag: str = ""
     application_name: Callable[[], str] = str
     xid: Callable[[], int] = int
-    """The number of the transaction, 0 for none."""
+    """Returns the ID of the transaction, 0 for none."""
 
     @property
     def kind(self) -> str:
-        """As pg_stat_activity.backend_type has it."""
+        """The value of pg_stat_activity.backend_type."""
         return "not initialized" if self.walsender is None else "walsender" if self.walsender else "client backend"
 
     @property
     def place(self) -> str:
-        """Host and port."""
+        """The client's host and port."""
         return self.host if self.port < 0 else f"{self.host}({self.port})"
 
 
@@ -71,11 +71,11 @@ _node = Speaker()
 
 
 def begin(speaker: ClientSpeaker) -> None:
-    """From now on this thread's lines are that connection's."""
+    """Use this speaker for the log lines of the current thread."""
     _own.speaker = speaker
 
 
 def current() -> Speaker:
-    """Whose line this thread writes."""
-    found: Speaker = getattr(_own, "speaker", _node)
-    return found
+    """Return the speaker of the current thread."""
+    speaker: Speaker = getattr(_own, "speaker", _node)
+    return speaker

@@ -1,7 +1,8 @@
-"""What a node tells of itself as metrics (OpenMetrics, by the package prometheus_client); docs/monitoring.md lists them.
+"""The metrics of a node (OpenMetrics, with the package prometheus_client); docs/monitoring.md lists them.
 
-`gather` is called by `metrics_port`, in its thread. What must hold: numbers and names, never contents or settings; no lock is taken for
-which a commit waits (the catalog is read by snapshots of its own, the rest are counters); of tables at most `metrics_tables` are named.
+`metrics_port` calls `gather` in its thread. Invariants: metrics contain numbers and names, never row values or settings. Gathering acquires
+no lock for which a commit waits: the catalog is read in separate snapshots, the rest are counters. At most `metrics_tables` tables are
+named.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ WAL_STATES = ("reserved", "extended", "unreserved", "lost")
 
 
 def gather(node: Node) -> Render:
-    """Reads everything once; what writes it."""
+    """Read all values once and return the function that renders them."""
     read = _Reading(node)
     families = [*read.of_problems(), *read.of_node(), *read.of_pools(), *read.of_storage()]
     families += [*read.of_subscriptions(), *read.of_tables(), *read.of_slots(), *read.of_publications()]
@@ -50,77 +51,79 @@ def gather(node: Node) -> Render:
     ProcessCollector(registry=registry)
     families += registry.collect()
     families.append(_gauge("scrape_seconds", "What gathering these metrics took.", (), [((), time.monotonic() - read.began)]))
-    written: dict[bool, tuple[str, bytes]] = {}
+    rendered: dict[bool, tuple[str, bytes]] = {}
 
     def render(open_metrics: bool) -> tuple[str, bytes]:
-        if open_metrics not in written:
-            whole: Any = _Gathered(families)
-            written[open_metrics] = (
-                (openmetrics.CONTENT_TYPE_LATEST, openmetrics.generate_latest(whole))  # type: ignore[no-untyped-call]
+        if open_metrics not in rendered:
+            collector: Any = _Gathered(families)
+            rendered[open_metrics] = (
+                (openmetrics.CONTENT_TYPE_LATEST, openmetrics.generate_latest(collector))  # type: ignore[no-untyped-call]
                 if open_metrics
-                else (text.CONTENT_TYPE_PLAIN_0_0_4, text.generate_latest(whole))
+                else (text.CONTENT_TYPE_PLAIN_0_0_4, text.generate_latest(collector))
             )
-        return written[open_metrics]
+        return rendered[open_metrics]
 
     return render
 
 
 class _Gathered:
-    """Metrics as prometheus_client wants them to write them."""
+    """A collector with the interface that prometheus_client expects."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
 
     def collect(self) -> list[Metric]:
-        """The metrics."""
+        """Return the metrics."""
         return self._families
 
 
 class _Reading:
-    """One look at the node."""
+    """The values of a node at one time."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.began = time.monotonic()
         self.databases = status_report.database_names(node)
         with contextlib.closing(node.catalog.cursor()) as cursor:
-            self.publications = {oid: [one.name for one in publications.all_publications(cursor, oid)] for oid in self.databases}
+            self.publications = {
+                oid: [publication.name for publication in publications.all_publications(cursor, oid)] for oid in self.databases
+            }
         self.report = status_report.report(node)
 
     def of_node(self) -> Iterator[Metric]:
-        """Sessions, transactions, threads."""
+        """Yield the metrics of sessions, transactions and threads."""
         node = self.node
         info = InfoMetricFamily("headgate_build", "The version.", value={"version": headgate.__version__})
         yield info
         backends = Counter((one.kind, one.state or "") for one in node.activity.all())
         yield _gauge("backends", "Sessions and workers.", ("type", "state"), backends.items())
         counts = {name: node.engine.statistics.of(oid) for oid, name in self.databases.items()}
-        ends = [((name, end), getattr(each, f"{end}s")) for name, each in counts.items() for end in ("commit", "rollback")]
+        ends = [((name, end), getattr(counters, f"{end}s")) for name, counters in counts.items() for end in ("commit", "rollback")]
         yield _counter("transactions", "Transactions by their end.", ("database", "end"), ends)
         yield _counter("deadlocks", "Waits that would not have ended.", ("database",), (((n,), c.deadlocks) for n, c in counts.items()))
         yield _counter("log_bytes", "The end of the transaction log: an LSN as a number.", (), [((), int(node.engine.log.end))])
-        threads = [((one.name,), one) for one in self.report.threads]
+        threads = [((thread.name,), thread) for thread in self.report.threads]
         yield _gauge("thread_running", "Whether a background thread works.", ("thread",), ((key, t.running) for key, t in threads))
         yield _counter("thread_failures", "Errors of background threads.", ("thread",), ((key, t.failures) for key, t in threads))
         prepared = len(node.engine.prepared.all())
         yield _gauge("prepared_transactions", "Transactions that wait for COMMIT PREPARED.", (), [((), prepared)])
 
     def of_problems(self) -> Iterator[Metric]:
-        """Yield what is wrong."""
+        """Yield the metrics of problems."""
         yield _gauge("healthy", "1 if there is no problem.", (), [((), bool(self.report.healthy))])
-        counts = Counter(one.kind for one in self.report.problems)
+        counts = Counter(problem.kind for problem in self.report.problems)
         yield _gauge("problems", "What headgate status shows as problems.", ("kind",), [((kind,), counts[kind]) for kind in KINDS])
         yield _gauge("unreadable_tables", "Tables whose files cannot be read.", (), [((), len(self.report.unreadable))])
 
     def of_pools(self) -> Iterator[Metric]:
-        """Yield the use of bounded pools."""
-        found = [((one.name,), one) for one in self.report.pools]
-        yield _gauge("pool_used", "Places of a pool that are in use.", ("pool",), [(key, one.used) for key, one in found])
-        yield _gauge("pool_limit", "Places that a pool has.", ("pool",), [(key, one.limit) for key, one in found])
-        yield _gauge("pool_starved", "1 if a request found no place in the pool.", ("pool",), [(key, one.starved) for key, one in found])
+        """Yield the metrics of bounded pools."""
+        pools = [((pool.name,), pool) for pool in self.report.pools]
+        yield _gauge("pool_used", "Places of a pool that are in use.", ("pool",), [(key, pool.used) for key, pool in pools])
+        yield _gauge("pool_limit", "Places that a pool has.", ("pool",), [(key, pool.limit) for key, pool in pools])
+        yield _gauge("pool_starved", "1 if a request found no place in the pool.", ("pool",), [(key, pool.starved) for key, pool in pools])
 
     def of_storage(self) -> Iterator[Metric]:
-        """Memory, tables, files, disk."""
+        """Yield the metrics of memory, tables, files and disks."""
         engine = self.node.engine
         used, most = usage(engine.spark)
         yield _gauge("heap_used_bytes", "Java's heap.", (), [((), used)])
@@ -131,10 +134,10 @@ class _Reading:
         if self.node.cluster is not None:
             executors = self.node.cluster.application.executors
             yield _gauge("spark_executors", "Executors that the node has on the cluster.", (), [((), executors)])
-        shown = list(engine.visible.values())
-        loaded = [state for each in shown if (state := each.loaded) is not None]
+        visible = list(engine.visible.values())
+        loaded = [state for table in visible if (state := table.loaded) is not None]
         yield _gauge("tables", "Delta tables, and those of them that have been used.", ("kind",),
-                     [(("all",), len(shown)), (("used",), len(loaded))])  # fmt: skip
+                     [(("all",), len(visible)), (("used",), len(loaded))])  # fmt: skip
         yield _gauge("data_files", "Data files of the newest versions of used tables.", (), [((), sum(len(s.files) for s in loaded))])
         size = sum(add["size"] for state in loaded for add in list(state.files.values()))
         yield _gauge("data_bytes", "Size of these files.", (), [((), size)])
@@ -148,63 +151,73 @@ class _Reading:
         yield _gauge("disk_free_bytes", "Free space of the file systems.", ("folder",), free)
 
     def of_subscriptions(self) -> Iterator[Metric]:
-        """What subscriptions do."""
-        found = [((one.database, one.name), one) for one in self.report.subscriptions]
+        """Yield the metrics of subscriptions."""
+        subscriptions = [((subscription.database, subscription.name), subscription) for subscription in self.report.subscriptions]
 
         def inner(of: Callable[[SubscriptionReport], Mapping[str, float]]) -> Values:
-            return [((*key, label), value) for key, one in found for label, value in of(one).items()]
+            return [((*key, label), value) for key, subscription in subscriptions for label, value in of(subscription).items()]
 
         yield _gauge("subscription_state", "1 for the state that it is in.", (*_SUBSCRIPTION, "state"),
-                     [((*key, state), float(one.state == state)) for key, one in found for state in STATES])  # fmt: skip
-        yield from _of_fields(_OF_A_SUBSCRIPTION, _SUBSCRIPTION, found)
-        yield _counter("subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner(lambda one: one.seconds))
-        left_out = [(key, sum(table.changes for table in one.left_out)) for key, one in found]
+                     [((*key, state), float(subscription.state == state))
+                      for key, subscription in subscriptions for state in STATES])  # fmt: skip
+        yield from _of_fields(_OF_A_SUBSCRIPTION, _SUBSCRIPTION, subscriptions)
+        yield _counter(
+            "subscription_stage_seconds", "Time by stage.", (*_SUBSCRIPTION, "stage"), inner(lambda subscription: subscription.seconds)
+        )
+        left_out = [(key, sum(table.changes for table in subscription.left_out)) for key, subscription in subscriptions]
         yield _gauge("subscription_left_out_changes", "Changes of published tables that are not in it.", _SUBSCRIPTION, left_out)
-        conflicts = inner(lambda one: one.conflicts)
+        conflicts = inner(lambda subscription: subscription.conflicts)
         yield _counter("subscription_conflicts", "Errors that a row here was the cause of.", (*_SUBSCRIPTION, "sqlstate"), conflicts)
-        errors = inner(lambda one: {"apply": one.apply_errors, "sync": one.sync_errors})
+        errors = inner(lambda subscription: {"apply": subscription.apply_errors, "sync": subscription.sync_errors})
         yield _counter("subscription_errors", "Errors of its workers, as pg_stat_subscription_stats.", (*_SUBSCRIPTION, "worker"), errors)
-        copies = [((*key, copy.table), copy) for key, one in found for copy in one.copies]
+        copies = [((*key, copy.table), copy) for key, subscription in subscriptions for copy in subscription.copies]
         yield _gauge("copy_rows", "Rows that have come of a copy in progress.", _TABLE, [(key, copy.rows) for key, copy in copies])
         estimates = [(key, copy.estimated_rows) for key, copy in copies if copy.estimated_rows is not None]
         yield _gauge("copy_estimated_rows", "The publisher's estimate of the rows of the table.", _TABLE, estimates)
-        states = inner(lambda one: {state: one.table_states.get(state, 0) for state in TABLE_STATES.values()})
+        states = inner(lambda subscription: {state: subscription.table_states.get(state, 0) for state in TABLE_STATES.values()})
         yield _gauge("subscription_tables", "Tables by synchronization state.", (*_SUBSCRIPTION, "state"), states)
 
     def of_tables(self) -> Iterator[Metric]:
-        """What has been applied to each table."""
+        """Yield the metrics of the changes applied to each table."""
         most = self.node.settings.integer("metrics_tables")
-        found = []
-        for one in table_report(self.node.launcher, most):
-            database = self.databases.get(one.subscription.database, str(one.subscription.database))
-            found.append(((database, one.subscription.name, f"{one.schema}.{one.name}"), one))
-        yield _counter("table_applied_rows", "Row changes applied to a table.", _TABLE, ((key, one.applied) for key, one in found))
-        yield _counter("table_copied_rows", "Rows of a table's first copy.", _TABLE, ((key, one.copied) for key, one in found))
-        yield _counter("table_skipped_rows", "Rows to change that were not there.", _TABLE, ((key, one.missing) for key, one in found))
+        tables = []
+        for table in table_report(self.node.launcher, most):
+            database = self.databases.get(table.subscription.database, str(table.subscription.database))
+            tables.append(((database, table.subscription.name, f"{table.schema}.{table.name}"), table))
+        yield _counter("table_applied_rows", "Row changes applied to a table.", _TABLE, ((key, table.applied) for key, table in tables))
+        yield _counter("table_copied_rows", "Rows of a table's first copy.", _TABLE, ((key, table.copied) for key, table in tables))
+        yield _counter("table_skipped_rows", "Rows to change that were not there.", _TABLE, ((key, table.missing) for key, table in tables))
         yield _gauge("table_left_out_changes", "Changes that are not applied, as the table is not in the subscription.", _TABLE,
-                     ((key, one.left_out) for key, one in found))  # fmt: skip
+                     ((key, table.left_out) for key, table in tables))  # fmt: skip
         yield _gauge("table_state", "1 with the synchronization state as a label.", (*_TABLE, "state"),
-                     (((*key, TABLE_STATES[one.state]), 1.0) for key, one in found if one.state))  # fmt: skip
-        whole = sum(one.tables + len(one.left_out) for one in self.report.subscriptions)
-        yield _gauge("tables_without_metrics", "Tables beyond metrics_tables.", (), [((), max(0, whole - most))])
+                     (((*key, TABLE_STATES[table.state]), 1.0) for key, table in tables if table.state))  # fmt: skip
+        total = sum(subscription.tables + len(subscription.left_out) for subscription in self.report.subscriptions)
+        yield _gauge("tables_without_metrics", "Tables beyond metrics_tables.", (), [((), max(0, total - most))])
 
     def of_slots(self) -> Iterator[Metric]:
-        """What slots hold back and send."""
-        found = [((one.database or "", one.name), one) for one in self.report.slots]
-        yield from _of_fields(_OF_A_SLOT, _SLOT, found)
-        states = [((*label, state), float(one.state == state)) for label, one in found for state in SLOT_STATES]
+        """Yield the metrics of slots."""
+        slots = [((slot.database or "", slot.name), slot) for slot in self.report.slots]
+        yield from _of_fields(_OF_A_SLOT, _SLOT, slots)
+        states = [((*label, state), float(slot.state == state)) for label, slot in slots for state in SLOT_STATES]
         yield _gauge("slot_state", "1 for the state that its walsender is in.", (*_SLOT, "state"), states)
-        kept = [((*label, state), float(one.wal_status == state)) for label, one in found for state in WAL_STATES]
-        yield _gauge("slot_wal_status", "1 for its wal_status.", (*_SLOT, "status"), kept)
+        wal_states = [((*label, state), float(slot.wal_status == state)) for label, slot in slots for state in WAL_STATES]
+        yield _gauge("slot_wal_status", "1 for its wal_status.", (*_SLOT, "status"), wal_states)
 
     def of_publications(self) -> Iterator[Metric]:
-        """How many changes pass the publications."""
+        """Yield the metrics of the changes that publications filter."""
         tally = self.node.changes.tally
-        found = [((self.databases[oid], name), tally.of(oid, name)) for oid, names in self.publications.items() for name in names]
+        publications = [((self.databases[oid], name), tally.of(oid, name)) for oid, names in self.publications.items() for name in names]
         label = ("database", "publication")
-        yield _counter("publication_judged_rows", "Changes that were judged, by each stream.", label, ((key, one[0]) for key, one in found))
-        yield _counter("publication_kept_rows", "Changes of these that were sent.", label, ((key, one[1]) for key, one in found))
-        yield _counter("publication_dropped_rows", "Changes of these that were not.", label, ((key, one[0] - one[1]) for key, one in found))
+        yield _counter(
+            "publication_judged_rows", "Changes that were judged, by each stream.", label, ((key, tally[0]) for key, tally in publications)
+        )
+        yield _counter("publication_kept_rows", "Changes of these that were sent.", label, ((key, tally[1]) for key, tally in publications))
+        yield _counter(
+            "publication_dropped_rows",
+            "Changes of these that were not.",
+            label,
+            ((key, tally[0] - tally[1]) for key, tally in publications),
+        )
 
 
 def _gauge(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
@@ -226,13 +239,13 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> 
 
 
 def _of_fields(metrics: Iterable[_Field], labels: tuple[str, ...], reports: Iterable[tuple[tuple[str, ...], object]]) -> Iterator[Metric]:
-    """Yield metrics that show fields of reports; a field that is None is left out. `reports`: each with the values of the labels."""
+    """Yield metrics for fields of reports. A field that is None is omitted. `reports`: the label values and the report."""
     for make, name, what, field in metrics:
         yield make(name, what, labels, [(key, value) for key, report in reports if (value := getattr(report, field)) is not None])
 
 
 def _resident(pid: int) -> int:
-    """The memory of a process; 0 where it has ended."""
+    """Return the resident memory of a process in bytes, or 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
@@ -253,7 +266,7 @@ _OF_A_SUBSCRIPTION = (
     (_counter, "subscription_copied_bytes", "Bytes of first copies.", "copied_bytes"),
     (_counter, "subscription_skipped_rows", "Rows to update or delete that were not here.", "skipped_rows"),
 )
-"""Kind, name and description of a metric, and the field of `SubscriptionReport` that it shows."""
+"""The constructor, name and description of a metric, and the field of `SubscriptionReport` that it shows."""
 _OF_A_SLOT = (
     (_gauge, "slot_pinned_bytes", "Log that is kept for the slot.", "pinned_bytes"),
     (_gauge, "slot_lag_bytes", "Log that its client has not confirmed.", "lag_bytes"),
@@ -261,4 +274,4 @@ _OF_A_SLOT = (
     (_counter, "slot_sent_transactions", "Transactions decoded.", "transactions"),
     (_counter, "slot_sent_bytes", "Bytes decoded.", "bytes"),
 )
-"""The same of `SlotReport`."""
+"""The same for fields of `SlotReport`."""

@@ -1,13 +1,13 @@
-"""The HTTP port on which metrics are served: `metrics_listen_addresses`, `metrics_port`.
+"""The HTTP port for metrics: `metrics_listen_addresses`, `metrics_port`.
 
-One thread of the node serves all of it; made by the node where `metrics_port` is not 0. What must hold: whoever connects costs the node
-next to nothing, whatever he does:
+One thread of the node serves all requests; the node starts it if `metrics_port` is not 0. Invariant: no client can cost the node more than
+a little, whatever it sends:
 
     connections     `MOST` at a time; one more closes the oldest
-    a connection    ends with its answer, or after `SECONDS`; it may send `REQUEST_BYTES`, and is never waited for
-    an answer       is gathered at most once in `FRESH` seconds, and in ten times what gathering took, for all who ask
+    a connection    ends with its response, or after `SECONDS`; it may send `REQUEST_BYTES`; the thread never blocks on it
+    a response      is gathered at most once in `FRESH` seconds and in ten times the duration of gathering, for all clients together
 
-So a scrape is as old as that. Sockets that cannot be bound are tried again (`supervision`); the node works without them.
+A scrape can be as old as that. If sockets cannot be bound, the thread retries (`supervision`); the node works without them.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ REQUEST_BYTES = 8192
 FRESH = 1.0
 SHARE = 10
 REST_SECONDS = 0.1
-"""How long nothing is accepted where descriptors have run out."""
+"""How long no connection is accepted after descriptors have run out."""
 PATH = "/metrics"
 
 Render = Callable[[bool], tuple[str, bytes]]
-"""Whether the client takes OpenMetrics → content type and body."""
+"""Takes whether the client accepts OpenMetrics. Returns content type and body."""
 
 
 @dataclass(eq=False)
 class _Client:
-    """A connection: what it has said, and what is still to be sent."""
+    """A connection with its request and the unsent part of its response."""
 
     socket: socket.socket
     until: float
@@ -50,25 +50,25 @@ class _Client:
 
 
 class Scrape(Supervised):
-    """See the module."""
+    """The thread that serves metrics, as the module describes."""
 
     def __init__(self, addresses: list[str], port: int, gather: Callable[[], Render]) -> None:
-        """`gather` reads the metrics, and gives what writes them."""
+        """`gather` reads the metrics and returns the function that renders them."""
         super().__init__("metrics", self._serve_all, patience=5)
         self._addresses, self.port, self._gather = addresses, port, gather
         self._stop_reader, self._stop_writer = socket.socketpair()
         self._clients: dict[socket.socket, _Client] = {}
-        """Oldest first."""
+        """By socket, oldest first."""
         self._render: Render | None = None
         self._stale = 0.0
 
     def stop(self) -> None:
-        """End the thread, and close its sockets."""
+        """End the thread and close its sockets."""
         with contextlib.suppress(OSError):
             self._stop_writer.send(b"\0")
         super().stop()
-        for each in (self._stop_reader, self._stop_writer):
-            each.close()
+        for sock in (self._stop_reader, self._stop_writer):
+            sock.close()
 
     # ---- the thread -------------------------------------------------------------------------------------
     def _serve_all(self) -> None:
@@ -76,8 +76,8 @@ class Scrape(Supervised):
             selector = stack.enter_context(selectors.DefaultSelector())
             stack.callback(self._close_all)
             listening = list(self._open(stack))
-            for each in listening:
-                selector.register(each, selectors.EVENT_READ)
+            for sock in listening:
+                selector.register(sock, selectors.EVENT_READ)
             selector.register(self._stop_reader, selectors.EVENT_READ)
             rest_until = 0.0
             while True:
@@ -93,46 +93,46 @@ class Scrape(Supervised):
                 self._end_late(selector)
 
     def _open(self, stack: contextlib.ExitStack) -> Iterator[socket.socket]:
-        """The sockets that listen; 58030 where there is none."""
-        found = False
+        """Yield the listening sockets. Raise 58030 if none could be bound."""
+        is_bound = False
         failure = "no address"
         for address in self._addresses:
-            for family, place in places(address, self.port):
-                made = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            for family, address_port in places(address, self.port):
+                sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
                 try:
-                    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     if family == socket.AF_INET6:
-                        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                    made.bind(place)
-                    made.listen(MOST)
+                        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    sock.bind(address_port)
+                    sock.listen(MOST)
                 except OSError as error:
                     failure = error.strerror or str(error)
-                    _log.info('could not bind address "%s", port %d for metrics: %s', place[0], self.port, failure)
+                    _log.info('could not bind address "%s", port %d for metrics: %s', address_port[0], self.port, failure)
                     continue
-                made.setblocking(False)
-                found = True
-                _log.info('serving metrics on address "%s", port %d', place[0], self.port)
-                yield made
-        if not found:
+                sock.setblocking(False)
+                is_bound = True
+                _log.info('serving metrics on address "%s", port %d', address_port[0], self.port)
+                yield sock
+        if not is_bound:
             raise PostgresError("58030", f"could not create any sockets for metrics: {failure}")
 
     def _accept(self, selector: selectors.BaseSelector, listening: socket.socket) -> bool:
-        """Takes a connection; False where descriptors have run out."""
+        """Accept a connection. Return False if descriptors have run out."""
         try:
-            made, _ = listening.accept()
+            sock, _ = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return True
         except OSError:
             return False
-        made.setblocking(False)
+        sock.setblocking(False)
         if len(self._clients) >= MOST:
             self._close(selector, next(iter(self._clients.values())))
-        self._clients[made] = _Client(made, time.monotonic() + SECONDS)
-        selector.register(made, selectors.EVENT_READ)
+        self._clients[sock] = _Client(sock, time.monotonic() + SECONDS)
+        selector.register(sock, selectors.EVENT_READ)
         return True
 
     def _serve(self, selector: selectors.BaseSelector, client: _Client) -> None:
-        """Reads or writes what can be without waiting."""
+        """Read or write as far as possible without blocking."""
         try:
             done = self._read(selector, client) if client.answer is None else self._write(client)
         except BlockingIOError:
@@ -143,12 +143,12 @@ class Scrape(Supervised):
             self._close(selector, client)
 
     def _read(self, selector: selectors.BaseSelector, client: _Client) -> bool:
-        """Takes what has been said; whether the connection is over."""
-        more = client.socket.recv(REQUEST_BYTES)
-        client.said += more
+        """Read a part of the request. Return whether the connection is finished."""
+        data = client.socket.recv(REQUEST_BYTES)
+        client.said += data
         ended = b"\r\n\r\n" in client.said or b"\n\n" in client.said
         if not ended and len(client.said) < REQUEST_BYTES:
-            return not more
+            return not data
         client.answer = memoryview(self._answer(bytes(client.said)) if ended else _response("431 Request Header Fields Too Large"))
         client.said.clear()
         selector.modify(client.socket, selectors.EVENT_WRITE)
@@ -156,7 +156,7 @@ class Scrape(Supervised):
 
     @staticmethod
     def _write(client: _Client) -> bool:
-        """Sends what goes; whether that was all."""
+        """Send a part of the response. Return whether it is complete."""
         assert client.answer is not None
         client.answer = client.answer[client.socket.send(client.answer) :]
         if client.answer:
@@ -174,13 +174,13 @@ class Scrape(Supervised):
         accept = next((line.partition(":")[2].strip() for line in lines if line.lower().startswith("accept:")), "")
         try:
             kind, body = self._current()("application/openmetrics-text" in accept.lower())
-        except Exception:  # noqa: BLE001 (whoever asks again finds it mended, or not)
+        except Exception:  # noqa: BLE001 (the next request tries again)
             _log.exception("could not gather metrics")
             return _response("500 Internal Server Error")
         return _response("200 OK", kind, body, with_body=method == "GET")
 
     def _current(self) -> Render:
-        """The metrics, gathered anew if they are too old."""
+        """Return the metrics. Gather them again if they are too old."""
         began = time.monotonic()
         if self._render is None or began >= self._stale:
             self._render = self._gather()

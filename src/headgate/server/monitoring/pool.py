@@ -1,7 +1,7 @@
-"""Report the node's bounded pools: how many places are in use, and which pools have no place for a request that was made.
+"""Reports the node's bounded pools: how many places are in use, and in which pools a request found no place.
 
 `status_report` puts the pools into the snapshot that status, JSON and metrics show. A pool is starved while workers wait for a place in
-it, or if it has refused a connection or a slot in the last `MEMORY` seconds, or while a stage of Spark waits for a place for its tasks.
+it, or if it has refused a connection or a slot in the last `MEMORY` seconds, or while a stage of Spark waits for task slots.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ MORE_TASKS = (
     ' and restart it with "headgate restart".'
 )
 MEMORY = 30.0
-"""Seconds during which a refused request counts as starvation: those who need a place try again sooner."""
+"""The seconds for which a refused request counts as starvation. Clients that need a place retry sooner."""
 
 
 def pools(node: Node, subscriptions: Sequence[SubscriptionReport]) -> list[PoolReport]:
-    """Return the pools of a node, given the report of its subscriptions."""
+    """Return the pools of a node, given the reports of its subscriptions."""
     workers = node.launcher.workers()
     syncs = Counter(worker.subscription.oid for worker in workers if worker.relation is not None)
     kinds = Counter(backend.kind for backend in node.activity.all())
-    without_origin = [one.name for one in subscriptions if one.failing and _lacks_origin(one)]
+    without_origin = [subscription.name for subscription in subscriptions if subscription.failing and _lacks_origin(subscription)]
     with contextlib.closing(node.catalog.cursor()) as cursor:
         tracked = len(origins.all_progress(cursor))
 
     def waiting(setting: str) -> list[str]:
-        return [one.name for one in subscriptions if one.starved_of == setting]
+        return [subscription.name for subscription in subscriptions if subscription.starved_of == setting]
 
     def was_refused(moment: float) -> bool:
         return 0.0 < moment > time.monotonic() - MEMORY

@@ -1,4 +1,4 @@
-"""Derive what is wrong about a node from its snapshot: the one list that status, JSON, metrics and alerts show.
+"""Derives the problems of a node from its snapshot. Status, JSON, metrics and alerts all show this list.
 
 Called by `status_report`, which puts the list into the snapshot. A node is healthy if the list is empty.
 """
@@ -11,14 +11,14 @@ from headgate.server.monitoring.snapshot import StatusReport
 from headgate.subscriber.snapshot import Problem
 
 KINDS = ("node", "thread", "pool", "disk", "table", "work", "subscription", "slot")
-"""The kinds of problems, by what they are about; `work` is that of a background thread which does not succeed."""
+"""The kinds of problems, named by their subject. `work` is work of a background thread that does not succeed."""
 LOW_SPACE = 64 << 20
-"""Bytes: a disk with less free space is full."""
+"""The free space in bytes below which a disk counts as full."""
 RESTORE = 'Bring the files back, or restore the table from a backup; "headgate check --online" lists all that is damaged.'
 
 
 def problems(report: StatusReport) -> list[Problem]:
-    """Return what is wrong, gravest first."""
+    """Return the problems, the most severe first."""
     return [Problem(kind=kind, subject=subject, message=message, to_do=to_do) for kind, subject, message, to_do in _found(report)]
 
 
@@ -30,8 +30,8 @@ def _found(report: StatusReport) -> Iterator[tuple[str, str, str, str | None]]:
             yield "disk", f'disk of "{disk.folder}"', f"{disk.free_bytes >> 20} MB are free", "On this node: free disk space."
     for table in report.unreadable:
         yield "table", table.table, f"it cannot be read: {table.message}", RESTORE
-    for one in report.subscriptions:
-        for problem in one.problems:
+    for subscription in report.subscriptions:
+        for problem in subscription.problems:
             yield problem.kind, problem.subject, problem.message, problem.to_do
     for pool in report.pools:
         if pool.starved:
@@ -39,9 +39,9 @@ def _found(report: StatusReport) -> Iterator[tuple[str, str, str, str | None]]:
             yield "pool", f"out of {pool.name}", f"{pool.used} of {pool.limit} in use{waiting}", pool.to_do
     for slot in report.slots:
         if slot.wal_status in ("unreserved", "lost"):
-            why = f" ({slot.invalidation_reason})" if slot.invalidation_reason else ""
+            reason = f" ({slot.invalidation_reason})" if slot.invalidation_reason else ""
             drop = f"On this node: SELECT pg_drop_replication_slot('{slot.name}'), and make its subscriber copy its tables again."
-            yield "slot", f'replication slot "{slot.name}"', f"its log is {slot.wal_status}{why}", drop
+            yield "slot", f'replication slot "{slot.name}"', f"its log is {slot.wal_status}{reason}", drop
     for thread in report.threads:
         if not thread.running:
             text = f"it rests after {thread.failures} failures: {thread.error}"

@@ -1,6 +1,6 @@
-"""The state of a node at one moment, as data: `status_report` fills it, and `headgate status`, JSON and metrics render it.
+"""The state of a node at one moment, as data. `status_report` fills it; `headgate status`, JSON and metrics render it.
 
-`load` reads it back from JSON. It imports nothing but data, because the command line loads it.
+`load` reads it from JSON. The module imports only data classes, because the command line loads it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SlotReport:
 
 @dataclass(frozen=True)
 class PoolReport:
-    """A pool. `waiting` names the subscriptions whose workers wait for a place; `to_do` is None unless the pool is starved."""
+    """A bounded pool. `waiting` names the subscriptions whose workers wait for a place; `to_do` is None unless the pool is starved."""
 
     name: str
     setting: str
@@ -49,7 +49,7 @@ class PoolReport:
 
 @dataclass(frozen=True)
 class ObstacleReport:
-    """What keeps background work from succeeding (`supervision.Obstacles`)."""
+    """The reason why background work does not succeed (`supervision.Obstacles`)."""
 
     work: str
     subject: str
@@ -66,7 +66,7 @@ class UnreadableReport:
 
 @dataclass(frozen=True)
 class DiskReport:
-    """A file system, by the folder of the node that lies on it."""
+    """A file system, with the folder of the node that lies on it."""
 
     name: str
     folder: str
@@ -75,7 +75,10 @@ class DiskReport:
 
 @dataclass(frozen=True)
 class SparkReport:
-    """Where tasks run, how many `executors` a cluster gives (None: the node's own Java runs them), who decoded and merged how much."""
+    """Where Spark tasks run, and how many batches, segments and changes the driver and Spark have processed.
+
+    `executors` is the number of executors on a cluster; None if the node's own JVM runs the tasks.
+    """
 
     master: str
     executors: int | None
@@ -90,7 +93,7 @@ class SparkReport:
 
 @dataclass(frozen=True, kw_only=True)
 class StatusReport:
-    """A node. A node of an earlier version may not report the fields that have a default."""
+    """The status of a node. A node of an earlier version may omit the fields that have a default."""
 
     time: float
     log_end: str
@@ -112,7 +115,7 @@ class StatusReport:
 
 
 def load(document: Mapping[str, Any]) -> StatusReport:
-    """Return the report of a JSON document. Keys that this version does not have are ignored."""
+    """Return the report in a JSON document. Unknown keys are ignored."""
     report: StatusReport = _loaded(StatusReport, document)
     return report
 

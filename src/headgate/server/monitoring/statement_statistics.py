@@ -1,12 +1,12 @@
-"""What a node has counted of its sessions' statements: pg_stat_statements, as PostgreSQL 15's extension shows it (manual, F.32).
+"""Statistics of the sessions' statements: pg_stat_statements, as PostgreSQL 15's extension shows it (manual, F.32).
 
-`StatementStatistics.ran` is called for each statement that has ended without an error, by `simple_query` and `extended_query`; `rows` by
-`system_view`. Statements that differ in constants alone are one: `grammar.normalize` and `grammar.fingerprint` are PostgreSQL's own
-jumbling, so a text is stored with `$1` where a value stood, and what is left of passwords `secret.hidden` takes away.
+`simple_query` and `extended_query` call `StatementStatistics.ran` for each statement that ends without an error; `system_view` calls
+`rows`. Statements that differ only in constants share an entry: `grammar.normalize` and `grammar.fingerprint` are PostgreSQL's own
+jumbling. So a text is stored with `$1` in place of a value, and `secret.hidden` removes what is left of passwords.
 
-What must hold: memory does not depend on how many statements there are. There are `most` entries; the twentieth part that was used least
-makes room for others, as in the extension. Texts longer than `parser.SMALL` are not counted: libpg_query takes them
-apart by recursion, for which a session's thread has no room. All of it is gone with the node.
+Invariant: the memory used does not depend on the number of statements. There are at most `most` entries. The least used 5 % are evicted to
+make room, as in the extension. Texts longer than `parser.SMALL` are not counted: libpg_query parses them recursively, for which the stack
+of a session's thread is too small. The statistics are lost when the node stops.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from headgate.sql import grammar, parser, secret
 
 _FREED = 0.05
 _DECAY = 0.99
-"""How much less earlier uses count whenever room is made, as USAGE_DECREASE_FACTOR."""
+"""The factor by which the weight of earlier uses decreases at each eviction, as USAGE_DECREASE_FACTOR."""
 _UNTRACKED = frozenset({"ExecuteStmt", "PrepareStmt", "DeallocateStmt"})
-"""What these run counts as what it is, as in the extension."""
+"""The statement that these run is counted, not they themselves, as in the extension."""
 
 
 @dataclass(frozen=True)
 class StatementKey:
-    """Whose statements are counted together: the oids of the role and of the database, and PostgreSQL's fingerprint."""
+    """Identifies statements that are counted together: the OIDs of role and database, and PostgreSQL's fingerprint."""
 
     role: int
     database: int
@@ -37,7 +37,7 @@ class StatementKey:
 
 @dataclass
 class StatementCounts:
-    """The executions of one statement; times in milliseconds. `deviation` is the sum of squares of Welford's method."""
+    """Counts of the executions of one statement. Times are in ms. `deviation` is the sum of squares of Welford's method."""
 
     text: str
     calls: int = 0
@@ -50,7 +50,7 @@ class StatementCounts:
     usage: float = 1.0
 
     def add(self, milliseconds: float, rows: int, calls: int) -> None:
-        """One more execution; `calls` is 0 where a portal goes on."""
+        """Add one execution. `calls` is 0 if it continues a portal."""
         self.rows += rows
         self.total += milliseconds
         if not calls:
@@ -58,13 +58,13 @@ class StatementCounts:
         self.calls += 1
         self.usage += 1
         self.least, self.greatest = min(self.least, milliseconds), max(self.greatest, milliseconds)
-        before = self.mean
-        self.mean += (milliseconds - before) / self.calls
-        self.deviation += (milliseconds - before) * (milliseconds - self.mean)
+        old_mean = self.mean
+        self.mean += (milliseconds - old_mean) / self.calls
+        self.deviation += (milliseconds - old_mean) * (milliseconds - self.mean)
 
 
 class StatementStatistics:
-    """The counts of all sessions. Any thread may call anything."""
+    """The counts of all sessions. All methods are thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -72,7 +72,7 @@ class StatementStatistics:
         self._counts: dict[StatementKey, StatementCounts] = {}
 
     def ran(self, role: int, database: int, source: str, kind: str, milliseconds: float, tag: str, *, calls: int = 1) -> None:
-        """A statement has run: its text without those around it, the name of its parse tree's message, the tag that was sent."""
+        """Count a statement that has run. `source` is only its own text, `kind` the name of its parse node, `tag` its command tag."""
         if not self._most or len(source.encode()) > parser.SMALL or kind in _UNTRACKED:
             return
         query_id, text = _normal(source)
@@ -86,22 +86,22 @@ class StatementStatistics:
             counts.add(milliseconds, _rows_of(tag), calls)
 
     def rows(self) -> Iterator[tuple[StatementKey, StatementCounts]]:
-        """All entries as they are now."""
+        """Yield all entries as they are now."""
         with self._lock:
-            found = list(self._counts.items())
-        yield from found
+            entries = list(self._counts.items())
+        yield from entries
 
     def reset(self, role: int, database: int, query_id: int) -> None:
-        """Forgets the entries of a role, of a database, of a statement; 0 is any of them."""
+        """Remove the entries of a role, a database and a statement. 0 stands for any of them."""
         with self._lock:
-            wanted = (role, database, query_id)
+            criteria = (role, database, query_id)
             for key in list(self._counts):
-                if all(each in (0, own) for each, own in zip(wanted, (key.role, key.database, key.query_id), strict=True)):
+                if all(criterion in (0, value) for criterion, value in zip(criteria, (key.role, key.database, key.query_id), strict=True)):
                     del self._counts[key]
 
     def _make_room(self) -> None:
-        for each in self._counts.values():
-            each.usage *= _DECAY
+        for counts in self._counts.values():
+            counts.usage *= _DECAY
         least = sorted(self._counts, key=lambda key: self._counts[key].usage)
         for key in least[: max(10, int(len(least) * _FREED))]:
             del self._counts[key]
@@ -109,12 +109,12 @@ class StatementStatistics:
 
 @functools.lru_cache(maxsize=256)
 def _normal(source: str) -> tuple[int, str]:
-    """The signed fingerprint of a statement, and its text without constants and secrets."""
+    """Return a statement's signed fingerprint, and its text without constants and secrets."""
     unsigned = grammar.fingerprint(source)
     return unsigned - (1 << 64) if unsigned >= 1 << 63 else unsigned, secret.hidden(grammar.normalize(source))
 
 
 def _rows_of(tag: str) -> int:
-    """What the tag counts: "INSERT 0 3" is 3, "CREATE TABLE" none."""
+    """Return the number of rows in a command tag: 3 for "INSERT 0 3", 0 for "CREATE TABLE"."""
     last = tag.rpartition(" ")[2]
     return int(last) if last.isdecimal() else 0

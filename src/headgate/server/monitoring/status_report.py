@@ -1,10 +1,10 @@
-"""What `headgate status` shows of a running node: DIR/headgate.status, JSON, written when SIGUSR1 asks for it.
+"""The status of a running node for `headgate status`: DIR/headgate.status, in JSON, written at SIGUSR1.
 
-Keys: time, version, pid, port, started, log_end, trouble (why no connection can be accepted, or null), healthy and problems (`problem`),
+Keys: time, version, pid, port, started, log_end, trouble (why connections cannot be accepted, or null), healthy and problems (`problem`),
 threads (`supervision.Health`), obstacles (`supervision.Obstacles`), unreadable (tables), disks, subscriptions (`subscriber.report`), slots,
-`pools`, spark (what ran where, the application on a cluster). Metrics are made of the same snapshot. Whoever may signal the process and
-read its directory may see it: no connection and no password is needed. The file appears at once whole, unless the disk is full: then it is
-written in place, which needs no room, and who reads it meanwhile reads it again.
+`pools`, spark (what ran where, the application on a cluster). Metrics use the same snapshot. A user who may signal the process and read its
+directory can read it, without a connection or password. The file is replaced atomically, unless the disk is full. Then it is overwritten in
+place, which needs no space, and a reader may have to read it again.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ if TYPE_CHECKING:
 
 FILE = "headgate.status"
 ROOM = 64 << 10
-"""Bytes that the file has at least, so that it can be written in place when the disk is full."""
+"""The least size of the file in bytes, so that it can be overwritten in place when the disk is full."""
 
 
 def write(node: Node) -> Path:
-    """Writes the file; its path."""
+    """Write the file and return its path."""
     path = node.data_dir / FILE
     new = path.with_suffix(".status.tmp")
-    found = report(node)
+    status = report(node)
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 (a descriptor, for its mode)
-            file.write(_padded(found))
+            file.write(_padded(status))
         new.replace(path)
     except OSError as error:
         if disk_full(error) is None:
             raise
         new.unlink(missing_ok=True)
-        content = _padded(found)
+        content = _padded(status)
         if len(content) > path.stat().st_size:
-            content = _padded(replace(found, subscriptions=(), slots=()))
+            content = _padded(replace(status, subscriptions=(), slots=()))
         with path.open("r+b") as file:
             file.write(content.ljust(path.stat().st_size))
     return path
 
 
-def _padded(found: StatusReport) -> bytes:
-    return json.dumps(found, default=vars).encode().ljust(ROOM)
+def _padded(status: StatusReport) -> bytes:
+    return json.dumps(status, default=vars).encode().ljust(ROOM)
 
 
 def report(node: Node) -> StatusReport:
-    """The report; see the module."""
+    """Return the status of the node."""
     subscriptions = subscription_report(node.launcher)
     obstacles, unreadable = _obstacles(node)
-    found = StatusReport(
+    status = StatusReport(
         time=time.time(),
         version=headgate.__version__,
         pid=os.getpid(),
@@ -82,12 +82,12 @@ def report(node: Node) -> StatusReport:
         pools=tuple(pools(node, subscriptions)),
         spark=_spark(node),
     )
-    wrong = tuple(problems(found))
-    return replace(found, problems=wrong, healthy=not wrong)
+    found_problems = tuple(problems(status))
+    return replace(status, problems=found_problems, healthy=not found_problems)
 
 
 def _obstacles(node: Node) -> tuple[list[ObstacleReport], list[UnreadableReport]]:
-    found: list[ObstacleReport] = []
+    obstacles: list[ObstacleReport] = []
     unreadable: list[UnreadableReport] = []
     for work, subject, text in node.engine.obstacles.all():
         if isinstance(subject, tuple):
@@ -101,29 +101,29 @@ def _obstacles(node: Node) -> tuple[list[ObstacleReport], list[UnreadableReport]
         if work == READING:
             unreadable.append(UnreadableReport(name, text))
         else:
-            found.append(ObstacleReport(work, name, text))
+            obstacles.append(ObstacleReport(work, name, text))
     if node.engine.lease is not None and node.engine.lease.failure is not None:
-        found.append(ObstacleReport("renewing", "lease of the data location", node.engine.lease.failure))
-    return found, unreadable
+        obstacles.append(ObstacleReport("renewing", "lease of the data location", node.engine.lease.failure))
+    return obstacles, unreadable
 
 
 def _disks(node: Node) -> list[DiskReport]:
     folders = {"data_directory": node.data_dir}
-    if isinstance(node.engine.base, Path):  # an object store is never full
+    if isinstance(node.engine.base, Path):  # an object store does not run full
         folders["tables"] = node.engine.base
-    found: list[DiskReport] = []
+    disks: list[DiskReport] = []
     for name, folder in folders.items():
-        with contextlib.suppress(OSError):  # the table watch tells of it
+        with contextlib.suppress(OSError):  # the table watch reports it
             space = os.statvfs(folder)
-            found.append(DiskReport(name, str(folder), space.f_bavail * space.f_frsize))
-    return found
+            disks.append(DiskReport(name, str(folder), space.f_bavail * space.f_frsize))
+    return disks
 
 
 def _spark(node: Node) -> SparkReport:
-    found = None if node.cluster is None else node.cluster.application
+    application = None if node.cluster is None else node.cluster.application
     return SparkReport(
         master=node.settings.text("spark_master"),
-        executors=None if found is None else found.executors,
+        executors=None if application is None else application.executors,
         ui=node.spark_pages,
         driver_batches=node.engine.statistics.batches.driver,
         spark_batches=node.engine.statistics.batches.spark,
@@ -135,18 +135,18 @@ def _spark(node: Node) -> SparkReport:
 
 
 def database_names(node: Node) -> dict[int, str]:
-    """Return the names of all databases by their oids."""
+    """Return the names of all databases by their OIDs."""
     with contextlib.closing(node.catalog.cursor()) as cursor:
         return {database.oid: database.name for database in databases.all_databases(cursor)}
 
 
 def _slots(node: Node) -> list[SlotReport]:
     names = database_names(node)
-    return [_slot(node, live, names.get(live.slot.database)) for live in sorted(node.slots.all(), key=lambda one: one.slot.name)]
+    return [_slot(node, live, names.get(live.slot.database)) for live in sorted(node.slots.all(), key=lambda live: live.slot.name)]
 
 
 def _slot(node: Node, live: Live, database: str | None) -> SlotReport:
-    sender = next((one for one in node.senders.all() if one.pid == live.active), None)
+    sender = next((sender for sender in node.senders.all() if sender.pid == live.active), None)
     backend = None if live.active is None else node.activity.find(live.active)
     return SlotReport(
         name=live.slot.name,

@@ -1,7 +1,7 @@
-"""The dynamic relations: rows of pg_stat_activity, pg_stat_replication, pg_replication_slots, pg_settings and their like.
+"""The dynamic relations: the rows of pg_stat_activity, pg_stat_replication, pg_replication_slots, pg_settings and similar views.
 
-`providers` gives for each relation a callable without arguments, whose rows have the columns of PostgreSQL 15 in their order (manual,
-28.2 and 54). Called by the session for each catalog query.
+`providers` maps the name of each relation to a callable without arguments. Its rows have the columns of PostgreSQL 15 in their order
+(manual, 28.2 and 54). The session calls it for each catalog query.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Row = tuple[object, ...]
 
 
 def providers(node: Node, session: ClientSession) -> Mapping[str, Provider]:
-    """The dynamic relations by name."""
+    """Return the dynamic relations by name."""
     return {
         "pg_stat_activity": partial(_activity, node, session),
         "pg_stat_database": partial(_databases, node),
@@ -79,16 +79,16 @@ def _lsn(position: Lsn) -> Lsn | None:
 
 
 def _sees(session: ClientSession, role: int | None) -> bool:
-    """Whether the session may see what a role's backends do (HAS_PGSTAT_PERMISSIONS)."""
+    """Return whether the session may see the activity of a role's backends (HAS_PGSTAT_PERMISSIONS)."""
     if session.context.superuser:
         return True
     with contextlib.closing(session.node.catalog.cursor()) as cursor:
-        who = acl.role(cursor, session.context.user)
-    return who.owns(READ_ALL_STATS) or (role is not None and who.owns(role))
+        user = acl.role(cursor, session.context.user)
+    return user.owns(READ_ALL_STATS) or (role is not None and user.owns(role))
 
 
 def _reads(session: ClientSession, right: int) -> bool:
-    """Whether the session has the rights of a predefined role."""
+    """Return whether the session has the privileges of a predefined role."""
     if session.context.superuser:
         return True
     with contextlib.closing(session.node.catalog.cursor()) as cursor:
@@ -96,58 +96,58 @@ def _reads(session: ClientSession, right: int) -> bool:
 
 
 def _activity(node: Node, session: ClientSession) -> Iterator[Row]:
-    for one in node.activity.all():
-        head = (one.database, one.database_name, one.pid, None, one.role, one.role_name, one.application_name)
-        if not _sees(session, one.role):
+    for backend in node.activity.all():
+        head = (backend.database, backend.database_name, backend.pid, None, backend.role, backend.role_name, backend.application_name)
+        if not _sees(session, backend.role):
             yield (*head, *[None] * 13, "<insufficient privilege>", None)
             continue
-        waits = one.wait or (("Client", "ClientRead") if one.state and one.state != "active" else (None, None))
+        waits = backend.wait or (("Client", "ClientRead") if backend.state and backend.state != "active" else (None, None))
         yield (
             *head,
-            one.client_addr,
-            one.client_hostname,
-            one.client_port,
-            _moment(one.started),
-            _moment(one.transaction_start),
-            _moment(one.query_start),
-            _moment(one.state_change),
+            backend.client_addr,
+            backend.client_hostname,
+            backend.client_port,
+            _moment(backend.started),
+            _moment(backend.transaction_start),
+            _moment(backend.query_start),
+            _moment(backend.state_change),
             *waits,
-            one.state,
+            backend.state,
             None,
             None,
             None,
-            one.query,
-            one.kind,
+            backend.query,
+            backend.kind,
         )
 
 
 def _locks(node: Node) -> Iterator[Row]:
-    """Who holds and who waits for what; a row of a catalog is an object, that of a relation's the relation."""
-    for each in node.engine.locks.shown():
-        kind, relation, classid, objid, objsubid = "transactionid", each.relation, None, None, None
-        if each.advisory is not None:
-            kind, (_, classid, objid, objsubid) = "advisory", each.advisory
-        elif each.row is not None and each.row[0] == "pg_class":
-            kind, relation = "relation", each.row[1]
-        elif each.row is not None:
-            kind, classid, objid, objsubid = "object", relations_of_system()["pg_catalog", each.row[0]].oid, each.row[1], 0
-        elif each.relation is not None:
+    """Yield the locks that are held or awaited. A row of pg_class is shown as the relation, a row of another catalog as an object."""
+    for lock in node.engine.locks.shown():
+        kind, relation, classid, objid, objsubid = "transactionid", lock.relation, None, None, None
+        if lock.advisory is not None:
+            kind, (_, classid, objid, objsubid) = "advisory", lock.advisory
+        elif lock.row is not None and lock.row[0] == "pg_class":
+            kind, relation = "relation", lock.row[1]
+        elif lock.row is not None:
+            kind, classid, objid, objsubid = "object", relations_of_system()["pg_catalog", lock.row[0]].oid, lock.row[1], 0
+        elif lock.relation is not None:
             kind = "relation"
-        virtual = f"{each.pid or -1}/{each.owner or 0}"
-        place = (kind, each.database, relation, None, None, None, each.xid, classid, objid, objsubid)
-        yield (*place, virtual, each.pid, each.mode, each.since is None, False, _moment(each.since))
+        virtual = f"{lock.pid or -1}/{lock.owner or 0}"
+        target = (kind, lock.database, relation, None, None, None, lock.xid, classid, objid, objsubid)
+        yield (*target, virtual, lock.pid, lock.mode, lock.since is None, False, _moment(lock.since))
 
 
 def _blockers(node: Node) -> Iterator[Row]:
-    """What pg_blocking_pids finds: the backends that wait for locks, each with those for whom."""
-    for one in node.activity.all():
-        pids = node.engine.locks.blocking(one.pid)
+    """Yield the backends that wait for locks, with the pids that block them (pg_blocking_pids)."""
+    for backend in node.activity.all():
+        pids = node.engine.locks.blocking(backend.pid)
         if pids:
-            yield (one.pid, pids)
+            yield (backend.pid, pids)
 
 
 def _statements(node: Node, session: ClientSession) -> Iterator[Row]:
-    """Of others' statements neither text nor number are shown to who may not see them; blocks, WAL and JIT are NULL."""
+    """Yield statement counts. Text and query ID of others' statements need HAS_PGSTAT_PERMISSIONS. Blocks, WAL and JIT are NULL."""
     sees = {role: _sees(session, role) for role in {key.role for key, _ in node.statements.rows()}}
     for key, counts in node.statements.rows():
         shown = (key.query_id, counts.text) if sees.get(key.role, False) else (None, "<insufficient privilege>")
@@ -157,9 +157,9 @@ def _statements(node: Node, session: ClientSession) -> Iterator[Row]:
 
 
 def _databases(node: Node) -> Iterator[Row]:
-    """Counted since the node was made, or a crash; what it does not count (blocks, tuples, time) is NULL."""
+    """Yield counts since initdb or the last crash. Values that a node does not count (blocks, tuples, time) are NULL."""
     names = database_names(node)
-    backends = Counter(one.database for one in node.activity.all())
+    backends = Counter(backend.database for backend in node.activity.all())
     for oid, name in names.items():
         counts = node.engine.statistics.of(oid)
         yield (
@@ -176,40 +176,40 @@ def _databases(node: Node) -> Iterator[Row]:
 
 
 def _tables(node: Node, session: ClientSession) -> Iterator[Row]:
-    """Rows inserted, updated and deleted since the node was made, or a crash; dead ones are those that deletion vectors hide.
+    """Yield rows inserted, updated and deleted since initdb or the last crash. Dead rows are those hidden by deletion vectors.
 
-    What a node does not count (scans) and does not do (VACUUM, ANALYZE) is NULL and 0.
+    Values that a node does not count (scans) are NULL. Counts of VACUUM and ANALYZE, which it does not have, are 0.
     """
     database = session.context.database
     with contextlib.closing(node.catalog.cursor()) as cursor:
-        found = relations.all_tables(cursor, database, {RelationKind.TABLE})
-    for each in found:
-        counts = node.engine.statistics.of_table((database, each.oid))
-        shown = node.engine.visible.get((database, each.oid))
+        tables = relations.all_tables(cursor, database, {RelationKind.TABLE})
+    for table in tables:
+        counts = node.engine.statistics.of_table((database, table.oid))
+        shown = node.engine.visible.get((database, table.oid))
         live, dead = (0, 0) if shown is None else (shown.state.rows, shown.state.dead_rows)
         changed = counts.inserted + counts.updated + counts.deleted
         scans = (None,) * 4
         rows = (counts.inserted, counts.updated, counts.deleted, 0, live, dead, changed, counts.inserted)
-        yield (each.oid, each.schema, each.name, *scans, *rows, *(None,) * 4, *(0,) * 4)
+        yield (table.oid, table.schema, table.name, *scans, *rows, *(None,) * 4, *(0,) * 4)
 
 
 def _replication(node: Node, session: ClientSession) -> Iterator[Row]:
     for sender in node.senders.all():
-        one = node.activity.find(sender.pid)
-        if one is None:
+        backend = node.activity.find(sender.pid)
+        if backend is None:
             continue
-        head = (one.pid, one.role, one.role_name, one.application_name)
-        if not _sees(session, one.role):
+        head = (backend.pid, backend.role, backend.role_name, backend.application_name)
+        if not _sees(session, backend.role):
             yield (*head, *[None] * 16)
             continue
         priority, state = node.standbys.state(sender.pid)
         reply = None if sender.reply_time is None else _moment(sender.reply_time / 1_000_000 + POSTGRES_EPOCH)
         yield (
             *head,
-            one.client_addr,
-            one.client_hostname,
-            one.client_port,
-            _moment(one.started),
+            backend.client_addr,
+            backend.client_hostname,
+            backend.client_port,
+            _moment(backend.started),
             None,
             sender.state.value,
             _lsn(sender.sent),
@@ -226,13 +226,13 @@ def _replication(node: Node, session: ClientSession) -> Iterator[Row]:
 
 
 def _slots(node: Node, session: ClientSession) -> Iterator[Row]:
-    """With the columns of the release that the node announces, as `catalog.system_view` has them."""
+    """Yield slots with the columns of the PostgreSQL version that the node announces, as in `catalog.system_view`."""
     announced = session.context.announced
     names = database_names(node)
     for live in node.slots.all():
         slot = live.slot
         active = live.active if live.active is not None else live.owner
-        conflicting = slot.lost and announced == 16  # from 17 on: with recovery on a standby alone
+        conflicting = slot.lost and announced == 16  # from version 17 on only for recovery on a standby
         later = (
             *((18, _lsn(slot.two_phase_at)), (17, _moment(live.inactive_since)), (16, conflicting), (17, slot.invalidation)),
             *((17, slot.failover), (17, False)),
@@ -258,9 +258,12 @@ def _slots(node: Node, session: ClientSession) -> Iterator[Row]:
 
 def _slot_statistics(node: Node) -> Iterator[Row]:
     for live in node.slots.all():
-        one = live.counts
-        spilled, streamed = (one.spill_txns, one.spill_count, one.spill_bytes), (one.stream_txns, one.stream_count, one.stream_bytes)
-        yield (live.slot.name, *spilled, *streamed, one.total_txns, one.total_bytes, _moment(live.reset))
+        counts = live.counts
+        spilled, streamed = (
+            (counts.spill_txns, counts.spill_count, counts.spill_bytes),
+            (counts.stream_txns, counts.stream_count, counts.stream_bytes),
+        )
+        yield (live.slot.name, *spilled, *streamed, counts.total_txns, counts.total_bytes, _moment(live.reset))
 
 
 def _settings(session: ClientSession) -> Iterator[Row]:
@@ -269,50 +272,52 @@ def _settings(session: ClientSession) -> Iterator[Row]:
 
 
 def _prepared(session: ClientSession) -> Iterator[Row]:
-    for one in session.prepared.values():
-        yield (one.name, one.text, _moment(session.backend.started), list(one.parameters), one.from_sql, 0, 0)
+    for prepared in session.prepared.values():
+        yield (prepared.name, prepared.text, _moment(session.backend.started), list(prepared.parameters), prepared.from_sql, 0, 0)
 
 
 def _prepared_transactions(node: Node) -> Iterator[Row]:
     names = database_names(node)
     with contextlib.closing(node.catalog.cursor()) as cursor:
-        found = all_prepared(cursor)
-        owners = {one.owner: role_name(cursor, one.owner) for one in found}
-    for one in found:
-        yield (one.xid, one.gid, one.prepared, owners[one.owner], names.get(one.database))
-    for mine in node.engine.prepared.all():
-        yield (mine.xid % 2**32, mine.gid, _since_2000(mine.time), mine.owner, names.get(mine.database))
+        held = all_prepared(cursor)
+        owners = {xact.owner: role_name(cursor, xact.owner) for xact in held}
+    for xact in held:
+        yield (xact.xid, xact.gid, xact.prepared, owners[xact.owner], names.get(xact.database))
+    for own in node.engine.prepared.all():
+        yield (own.xid % 2**32, own.gid, _since_2000(own.time), own.owner, names.get(own.database))
 
 
 def _cursors(session: ClientSession) -> Iterator[Row]:
-    for one in session.portals.values():
-        if one.name:
-            scrolls = one.buffered is not None and one.buffered.scroll is not False
-            yield (one.name, one.prepared.text, one.hold, any(one.formats), scrolls, _moment(session.backend.query_start))
+    for portal in session.portals.values():
+        if portal.name:
+            scrolls = portal.buffered is not None and portal.buffered.scroll is not False
+            yield (portal.name, portal.prepared.text, portal.hold, any(portal.formats), scrolls, _moment(session.backend.query_start))
 
 
 def _ssl(node: Node, session: ClientSession) -> Iterator[Row]:
-    """Each client connection; of others' backends not even that they are there, as their port is hidden."""
-    for one in node.activity.all():
-        if one.client_port is None or not _sees(session, one.role):
+    """Yield client connections. Other users' backends are left out, as their port is hidden."""
+    for backend in node.activity.all():
+        if backend.client_port is None or not _sees(session, backend.role):
             continue
-        if one.tls is None:
-            yield (one.pid, False, *[None] * 6)
+        if backend.tls is None:
+            yield (backend.pid, False, *[None] * 6)
             continue
-        found = one.tls.certificate
-        names = (None, None, None) if found is None else (shown(found.subject), str(found.serial), shown(found.issuer))
-        yield (one.pid, True, one.tls.version, one.tls.cipher, one.tls.bits, *names)
+        certificate = backend.tls.certificate
+        names = (
+            (None, None, None) if certificate is None else (shown(certificate.subject), str(certificate.serial), shown(certificate.issuer))
+        )
+        yield (backend.pid, True, backend.tls.version, backend.tls.cipher, backend.tls.bits, *names)
 
 
 def _gssapi(node: Node, session: ClientSession) -> Iterator[Row]:
-    """Each client connection that `_ssl` shows: none of them has come by GSSAPI."""
-    for one in node.activity.all():
-        if one.client_port is not None and _sees(session, one.role):
-            yield (one.pid, False, None, False)
+    """Yield the client connections that `_ssl` yields. None of them uses GSSAPI."""
+    for backend in node.activity.all():
+        if backend.client_port is not None and _sees(session, backend.role):
+            yield (backend.pid, False, None, False)
 
 
 def _access_rules(node: Node, session: ClientSession) -> Iterator[Row]:
-    """What pg_hba.conf says now, be it in force or not."""
+    """Yield the current lines of pg_hba.conf, whether they are in force or not."""
     if not session.context.superuser:
         raise PostgresError("42501", "permission denied for view pg_hba_file_rules")
     for number, line, error in hba.rules(Path(node.settings.text("hba_file")), tls=node.settings.flag("ssl")):
@@ -322,15 +327,15 @@ def _access_rules(node: Node, session: ClientSession) -> Iterator[Row]:
         words = ([word.text for word in line.databases], [word.text for word in line.users])
         host = None if line.host is None else line.host.text
         options = [f"{name}={line.options[name]}" for name in ("map", "clientcert") if name in line.options] or None
-        place = (
+        address = (
             host if line.address is None else address_shown(line.address),
             None if line.netmask is None else address_shown(line.netmask),
         )
-        yield (number, line.kind, *words, *place, line.method, options, error)
+        yield (number, line.kind, *words, *address, line.method, options, error)
 
 
 def _mappings(node: Node, session: ClientSession) -> Iterator[Row]:
-    """What pg_ident.conf says now, be it in force or not."""
+    """Yield the current lines of pg_ident.conf, whether they are in force or not."""
     if not session.context.superuser:
         raise PostgresError("42501", "permission denied for view pg_ident_file_mappings")
     for number, line, error in ident_map.mappings(Path(node.settings.text("ident_file"))):
@@ -338,28 +343,28 @@ def _mappings(node: Node, session: ClientSession) -> Iterator[Row]:
 
 
 def subscriptions(node: Node) -> Iterator[Row]:
-    """The rows of pg_stat_subscription."""
+    """Yield the rows of pg_stat_subscription."""
     for row in node.launcher.subscription_rows():
         sent, received, ended = map(_since_2000, (row.last_msg_send_time, row.last_msg_receipt_time, row.latest_end_time))
         yield (row.subid, row.subname, row.pid, row.relid, row.received_lsn, sent, received, row.latest_end_lsn, ended)
 
 
 def _subscription_tables(node: Node) -> Iterator[Row]:
-    """What has been done with each table of each subscription, and with published ones that are in none."""
-    for one in table_report(node.launcher):
-        head = (one.subscription.oid, one.subscription.name, one.relation, one.schema, one.name, one.state, one.lsn)
-        yield (*head, one.copied, one.applied, one.missing, one.left_out, one.resync)
+    """Yield the tables of each subscription and the published tables that are missing in it."""
+    for report in table_report(node.launcher):
+        head = (report.subscription.oid, report.subscription.name, report.relation, report.schema, report.name, report.state, report.lsn)
+        yield (*head, report.copied, report.applied, report.missing, report.left_out, report.resync)
 
 
 def _copies(node: Node, session: ClientSession) -> Iterator[Row]:
-    """COPY of sessions and initial copies; of others' backends only that there is one."""
+    """Yield running COPY commands and initial copies. Of other users' backends only their existence is shown."""
     names = database_names(node)
-    for one in node.activity.all():
-        copy = one.copy
+    for backend in node.activity.all():
+        copy = backend.copy
         if copy is None:
             continue
-        head = (one.pid, one.database, one.database_name)
-        if _sees(session, one.role):
+        head = (backend.pid, backend.database, backend.database_name)
+        if _sees(session, backend.role):
             yield (*head, copy.relation, copy.command, "PIPE", copy.bytes, 0, copy.rows, copy.excluded)
         else:
             yield (*head, *[None] * 7)
