@@ -1,6 +1,6 @@
-"""NumPy's view of an Arrow string or binary column, and back: the bytes, where each value starts, which are NULL.
+"""Converts Arrow string or binary columns to NumPy arrays and back: the bytes, the start of each value, the NULL mask.
 
-Used by everything that works on bytes in bulk: `string` (bytea), `binary` (COPY BINARY), `copy_text`.
+Used by all code that processes bytes in bulk: `string` (bytea), `binary` (COPY BINARY), `copy_text`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Mask = npt.NDArray[np.bool_]
 
 
 def view(array: pa.Array) -> tuple[Bytes, Positions]:
-    """(data, offsets) of a string or binary array: value i is ``data[offsets[i]:offsets[i + 1]]``; offsets start at 0.
+    """Return (data, offsets) of a string or binary array: value i is ``data[offsets[i]:offsets[i + 1]]``. Offsets start at 0.
 
-    NULLs may have bytes: use `packed` where that matters.
+    NULLs may have bytes. Use `packed` if they must not.
     """
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     buffers = array.buffers()
@@ -30,19 +30,19 @@ def view(array: pa.Array) -> tuple[Bytes, Positions]:
 
 
 def field(rows: pa.StructArray, name: str) -> pa.Array:
-    """A field of structs, NULL where these are: by its place, as Arrow reads a name that begins with a dot as a path."""
+    """Return a field of structs, NULL if the struct is. It is found by index, as Arrow reads a name that begins with a dot as a path."""
     return pc.struct_field(rows, [rows.type.get_field_index(name)])
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array; not copied if it is one already (`combine_chunks` copies always)."""
+    """Return a column as one array. If it is one already, it is not copied, whereas `combine_chunks` always copies."""
     if isinstance(column, pa.Array):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def packed(array: pa.Array) -> tuple[Bytes, Positions]:
-    """As `view`, with every NULL of length 0."""
+    """Return the same as `view`, but with all NULLs of length 0."""
     if array.null_count:
         filler = pa.scalar("" if pa.types.is_string(array.type) or pa.types.is_large_string(array.type) else b"", array.type)
         array = pc.fill_null(array, filler)
@@ -50,34 +50,35 @@ def packed(array: pa.Array) -> tuple[Bytes, Positions]:
 
 
 def valid(array: pa.Array) -> Mask | None:
-    """True where a value is not NULL, None if none is NULL."""
+    """Return a mask that is True for values that are not NULL, or None if none is NULL."""
     return None if array.null_count == 0 else np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def validity(mask: Mask | None) -> pa.Buffer | None:
-    """The bitmap buffer for a mask of values that are not NULL."""
+    """Return the validity bitmap for a mask of values that are not NULL."""
     return None if mask is None or mask.all() else pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
 def offsets_of(lengths: Positions) -> Positions:
-    """Where values of these lengths start if they are laid end to end, and the end of the last."""
+    """Return the offsets of contiguous values with these lengths, with the end of the last."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def strings(data: Bytes, offsets: Positions, mask: Mask | None, kind: pa.DataType) -> pa.Array:
-    """A string or binary array over `data`; 64-bit offsets if `kind` is a large type. The data is not checked."""
+    """Return a string or binary array over `data`, with 64-bit offsets if `kind` is a large type. The data is not validated."""
     wide = kind in (pa.large_string(), pa.large_binary())
-    places = np.ascontiguousarray(offsets, np.int64 if wide else np.int32)
-    return pa.Array.from_buffers(kind, len(offsets) - 1, [validity(mask), pa.py_buffer(places), pa.py_buffer(np.ascontiguousarray(data))])
+    typed_offsets = np.ascontiguousarray(offsets, np.int64 if wide else np.int32)
+    return pa.Array.from_buffers(
+        kind, len(offsets) - 1, [validity(mask), pa.py_buffer(typed_offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    )
 
 
 def gather(data: Bytes, starts: Positions, sizes: Positions) -> tuple[Bytes, Positions]:
-    """The bytes of the values that start at `starts`, laid end to end, and their offsets.
+    """Return the bytes of the values that start at `starts`, contiguous, and their offsets.
 
-    Values in ascending places, the usual case, are taken by Arrow out of an array whose values are, in turn, a value and the
-    gap behind it.
+    Values in ascending order, the usual case, are taken by Arrow from an array that alternates between a value and the gap after it.
     """
     if not len(starts):
         return data[:0], np.zeros(1, np.int64)
@@ -85,14 +86,14 @@ def gather(data: Bytes, starts: Positions, sizes: Positions) -> tuple[Bytes, Pos
     if (ends[:-1] > starts[1:]).any():
         offsets = offsets_of(sizes)
         return data[np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))], offsets
-    turns = np.empty(2 * len(starts), np.int64)
-    turns[0::2], turns[1::2] = starts, ends
-    whole = strings(data, turns, None, pa.large_binary())
+    boundaries = np.empty(2 * len(starts), np.int64)
+    boundaries[0::2], boundaries[1::2] = starts, ends
+    whole = strings(data, boundaries, None, pa.large_binary())
     return view(whole.take(pa.array(np.arange(0, 2 * len(starts) - 1, 2))))
 
 
 def rows_at(data: Bytes, starts: Positions, width: int) -> Bytes:
-    """The `width` bytes at each start, one row each."""
+    """Return the `width` bytes at each start, one row each."""
     if not len(starts) or not width:
         return np.zeros((len(starts), width), np.uint8)
     return np.ascontiguousarray(np.lib.stride_tricks.sliding_window_view(data, width)[starts])

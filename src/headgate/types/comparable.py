@@ -1,12 +1,12 @@
-"""Columns in a form that Arrow orders and compares as PostgreSQL does, in collation C.
+"""Converts columns to a form that Arrow orders and compares as PostgreSQL does, in collation C.
 
-Called by `headgate.storage.routing` for LIST and RANGE partitioning. Numbers, dates and timestamps are stored so already; text goes
-by its bytes; other types by the keys of `headgate.types.order`, one for each distinct value; numeric that is stored as text becomes
+Called by `headgate.storage.routing` for LIST and RANGE partitioning. Numbers, dates and timestamps are already stored in such a form. Text
+compares by its bytes. Other types use the keys of `headgate.types.order`, one per distinct value. numeric that is stored as text becomes
 bytes that order as the numbers do:
 
     first byte     0 -Infinity, 1 negative, 2 zero, 3 positive, 4 Infinity, 5 NaN
-    then           weight + 2^15 and the base-10000 digits, 16 bits big-endian each, filled up with zeros to one width; all bits
-                   inverted for negative numbers
+    then           weight + 2^15 and the base-10000 digits, 16 bits big-endian each, padded with zeros to one width; all bits
+                   are inverted for negative numbers
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.types.storage import arrow_type
 
 
 def comparable(parts: Sequence[pa.Array], oid: int, typmod: int = -1) -> list[pa.Array]:
-    """Columns of one type in a common form; NULL stays NULL."""
+    """Convert columns of one type to a common form. NULL stays NULL."""
     if oid == registry.NUMERIC and arrow_type(oid, typmod) == pa.string():
         whole = _numbers(pa.concat_arrays([part.cast(pa.string()) for part in parts]))
         starts = np.cumsum([0, *(len(part) for part in parts)])
@@ -39,7 +39,7 @@ def _plain(values: pa.Array, oid: int) -> pa.Array:
     if oid == registry.BPCHAR or (described.in_order and described.stored == pa.string()):
         return values.cast(pa.large_string()).cast(pa.large_binary())
     if pa.types.is_floating(values.type):
-        return pc.add(values.cast(pa.float64()), 0.0)  # -0 is 0
+        return pc.add(values.cast(pa.float64()), 0.0)  # converts -0 to 0
     if pa.types.is_boolean(values.type):
         return values.cast(pa.uint8())
     if not pa.types.is_string(values.type):
@@ -51,21 +51,21 @@ def _plain(values: pa.Array, oid: int) -> pa.Array:
 
 
 def _numbers(values: pa.Array) -> pa.Array:
-    """numeric as bytes in order."""
+    """Convert numeric to bytes that order as the numbers do."""
     present = np.asarray(values.is_valid())
     forms = pc.fill_null(binary.write_binary(values, registry.NUMERIC), b"\0" * 8).cast(pa.large_binary())
     _, offsets, data = forms.buffers()
-    at = np.frombuffer(offsets, np.int64)[forms.offset : forms.offset + len(forms)]
+    starts = np.frombuffer(offsets, np.int64)[forms.offset : forms.offset + len(forms)]
     raw = np.concatenate([np.frombuffer(data, np.uint8), np.zeros(8, np.uint8)]) if data is not None else np.zeros(8, np.uint8)
-    head = raw[at[:, None] + np.arange(8)].view(">u2").astype(np.int64)
+    head = raw[starts[:, None] + np.arange(8)].view(">u2").astype(np.int64)
     count, sign = head[:, 0], head[:, 2]
     weight = head[:, 1].astype(np.int16).astype(np.int64)
     width = int(count.max(initial=0))
     digits = np.zeros((len(count), width), np.int64)
-    for place in range(width):
-        there = np.flatnonzero(count > place)
-        first = at[there] + 8 + 2 * place
-        digits[there, place] = (raw[first].astype(np.int64) << 8) | raw[first + 1]
+    for index in range(width):
+        rows = np.flatnonzero(count > index)
+        first = starts[rows] + 8 + 2 * index
+        digits[rows, index] = (raw[first].astype(np.int64) << 8) | raw[first + 1]
     kind = np.where(digits.any(axis=1), np.where(sign == 0x4000, 1, 3), 2)
     kind = np.select([sign == 0xF000, sign == 0xD000, sign == 0xC000], [0, 4, 5], kind)
     fields = np.concatenate([(weight + 0x8000)[:, None], digits], axis=1).astype(">u2")

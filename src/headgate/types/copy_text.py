@@ -1,7 +1,7 @@
 """The text and CSV formats of COPY in bulk: bytes to columns of strings and back (manual, COPY, File Formats).
 
-Called by COPY in commands, the table sync and the publisher's COPY TO. Framing and escapes only: what the strings mean is
-`headgate.types.text.text`'s. The binary format is in `copy_binary`.
+Called by COPY in commands, by the table sync and by the publisher's COPY TO. This module handles only framing and escapes;
+`headgate.types.text.text` interprets the strings. The binary format is in `copy_binary`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
 _LETTER = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _ESCAPED = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _NO_TEXT = b"\xff"
-"""A byte that no UTF-8 has."""
+"""A byte that does not occur in UTF-8."""
 _NEWLINE, _BACKSLASH = 0x0A, 0x5C
 
 
 def whole_rows(chunk: bytes | bytearray, after: int = 0) -> int:
-    """How many bytes of a chunk in text format make whole rows: up to and with the last newline that no backslash hides.
+    """Return the number of bytes of a chunk in text format that form whole rows: up to the last newline without a backslash before it.
 
-    Before `after`, which stands behind a newline, is known to be none; 0 if there is none behind it either.
+    `after`, which is 0 or directly after a newline, is where the search begins. The result is `after` if there is no newline after it.
     """
     end = chunk.rfind(b"\n", after)
     if end < 0 or not _is_hidden(chunk, end):
@@ -41,20 +41,20 @@ def whole_rows(chunk: bytes | bytearray, after: int = 0) -> int:
     return after + int(rows[-1]) + 1 if len(rows) else 0
 
 
-def _is_hidden(chunk: bytes | bytearray, place: int) -> bool:
-    before = place
-    while before and chunk[before - 1] == _BACKSLASH:
-        before -= 1
-    return (place - before) % 2 == 1
+def _is_hidden(chunk: bytes | bytearray, index: int) -> bool:
+    start = index
+    while start and chunk[start - 1] == _BACKSLASH:
+        start -= 1
+    return (index - start) % 2 == 1
 
 
 def read_copy_text(
     buffer: bytes, columns: int, *, null: str = "\\N", delimiter: str = "\t", names: Sequence[str] = (), first_line: int = 1
 ) -> list[pa.StringArray]:
-    r"""Reads whole rows of text format into `columns` string arrays, unescaped; NULL where a field is `null`.
+    r"""Read whole rows of text format into `columns` string arrays, unescaped. A field equal to `null` is NULL.
 
-    The last newline may be missing; a line ``\.`` ends the data. Lines may end in LF, CR or CR LF, all in the same way as the
-    first. Errors 22P04 (with the line's number as context, and the column's name if `names` are given), 22021.
+    The last newline may be missing; a line ``\.`` ends the data. Lines may end in LF, CR or CR LF, but all in the same way as the first.
+    Raise 22P04 (with the line number as context, and the column's name if `names` are passed) or 22021.
     """
     data = np.frombuffer(_ended(_one_newline(_until_marker(buffer))), np.uint8)
     if not len(data):
@@ -70,18 +70,18 @@ def read_copy_text(
     if not columns:
         return []
     marker = np.frombuffer(null.encode(), np.uint8)
-    return [_column(data, table_starts[:, place], table_sizes[:, place], marker, slashes=slashes) for place in range(columns)]
+    return [_column(data, table_starts[:, column], table_sizes[:, column], marker, slashes=slashes) for column in range(columns)]
 
 
 def _until_marker(buffer: bytes) -> bytes:
     if b"\\." not in buffer:
         return buffer
-    found = re.search(rb"(?:\A|(?<=[\n\r]))\\\.(?:\r?\n|\r|\Z)", buffer)
-    return buffer[: found.start()] if found else buffer
+    marker = re.search(rb"(?:\A|(?<=[\n\r]))\\\.(?:\r?\n|\r|\Z)", buffer)
+    return buffer[: marker.start()] if marker else buffer
 
 
 def _one_newline(buffer: bytes) -> bytes:
-    """LF as the only end of a line; 22P04 if the lines end in different ways."""
+    """Convert all line ends to LF. Raise 22P04 if the lines end in different ways."""
     if b"\r" not in buffer:
         return buffer
     first = re.search(rb"\r\n|\r|\n", buffer)
@@ -95,28 +95,28 @@ def _one_newline(buffer: bytes) -> bytes:
 
 
 def _ended(buffer: bytes) -> bytes:
-    """With the last newline: one that a backslash hides is data, and a backslash before the end of the data is nothing."""
+    """Add a missing last newline. An escaped newline is data. A single backslash at the end of the data is dropped."""
     if not buffer or whole_rows(buffer) == len(buffer):
         return buffer
     slashes = len(buffer) - len(buffer.rstrip(b"\\"))
     return buffer[: len(buffer) - slashes % 2] + b"\n"
 
 
-def _hidden(data: Bytes, places: Positions) -> Mask:
-    """Which places have an odd number of backslashes before them."""
-    hidden = np.zeros(len(places), np.bool_)
-    behind = np.flatnonzero((places > 0) & (data[places - 1] == _BACKSLASH))
+def _hidden(data: Bytes, positions: Positions) -> Mask:
+    """Return which positions have an odd number of backslashes before them."""
+    hidden = np.zeros(len(positions), np.bool_)
+    behind = np.flatnonzero((positions > 0) & (data[positions - 1] == _BACKSLASH))
     if len(behind):
         slashes = np.flatnonzero(data == _BACKSLASH)
         firsts = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)  # of each run of them, counted among them
-        last = np.searchsorted(slashes, places[behind] - 1)
+        last = np.searchsorted(slashes, positions[behind] - 1)
         first = firsts[np.searchsorted(firsts, last, side="right") - 1]
         hidden[behind] = (last - first) % 2 == 0
     return hidden
 
 
 def _check_counts(data: Bytes, ends: Positions, columns: int, names: Sequence[str], first_line: int) -> None:
-    """Every line must have as many fields as there are columns."""
+    """Raise 22P04 unless each line has as many fields as there are columns."""
     lines = data[ends] == _NEWLINE
     width = max(columns, 1)
     even = len(ends) % width == 0 and lines.reshape(-1, width)[:, -1].all() and lines.sum() * width == len(ends)
@@ -136,9 +136,9 @@ def _check_counts(data: Bytes, ends: Positions, columns: int, names: Sequence[st
 
 def _column(data: Bytes, starts: Positions, sizes: Positions, marker: Bytes, *, slashes: bool) -> pa.StringArray:
     null = sizes == len(marker)
-    for place, byte in enumerate(marker):
+    for index, byte in enumerate(marker):
         rows = np.flatnonzero(null)
-        null[rows] = data[starts[rows] + place] == byte
+        null[rows] = data[starts[rows] + index] == byte
     sizes = np.where(null, 0, sizes)
     packed, offsets = buffers.gather(data, starts, sizes)
     mask = ~null if null.any() else None
@@ -150,23 +150,23 @@ def _column(data: Bytes, starts: Positions, sizes: Positions, marker: Bytes, *, 
 
 
 def _unescaped(values: pa.BinaryArray) -> pa.BinaryArray:
-    """Fields without their backslashes: those that COPY TO writes all together, fields with others one by one."""
+    """Remove the backslashes from fields. Escapes that COPY TO writes are replaced in bulk, fields with others one by one."""
     odd = pc.match_substring(values, _NO_TEXT)
-    done = pc.replace_substring(values, b"\\\\", _NO_TEXT)
+    result = pc.replace_substring(values, b"\\\\", _NO_TEXT)
     for letter, byte in _LETTER.items():
-        done = pc.replace_substring(done, b"\\" + letter, byte)
-    odd = pc.or_(odd, pc.match_substring(done, b"\\"))
-    done = pc.replace_substring(done, _NO_TEXT, b"\\")
+        result = pc.replace_substring(result, b"\\" + letter, byte)
+    odd = pc.or_(odd, pc.match_substring(result, b"\\"))
+    result = pc.replace_substring(result, _NO_TEXT, b"\\")
     if not pc.any(odd, min_count=0).as_py():
-        return done
-    return pc.replace_with_mask(done, odd, pa.array([unescape(each) for each in values.filter(odd).to_pylist()], pa.binary()))
+        return result
+    return pc.replace_with_mask(result, odd, pa.array([unescape(value) for value in values.filter(odd).to_pylist()], pa.binary()))
 
 
 def unescape(value: bytes) -> bytes:
-    r"""One field without its backslashes: ``\t``, ``\101``, ``\x41``, ``\\``; any other character stands for itself."""
+    r"""Remove the backslashes from one field: ``\t``, ``\101``, ``\x41``, ``\\``; any other character stands for itself."""
 
-    def plain(found: re.Match[bytes]) -> bytes:
-        code = found[1]
+    def plain(match: re.Match[bytes]) -> bytes:
+        code = match[1]
         if code[:1] in b"01234567":
             return bytes([int(code, 8) & 0xFF])
         if code[:1] == b"x" and len(code) > 1:
@@ -177,7 +177,7 @@ def unescape(value: bytes) -> bytes:
 
 
 def write_copy_text(columns: Sequence[pa.Array], *, null: str = "\\N", delimiter: str = "\t") -> pa.LargeStringArray:
-    """Rows of text format out of columns of strings, each row with its newline."""
+    """Return rows in text format, each with its newline, for columns of strings."""
     escaped = [_escape(column.cast(pa.large_string()), delimiter) for column in columns]
     rows = pc.binary_join_element_wise(*escaped, _large(delimiter), null_handling="replace", null_replacement=null)
     return pc.binary_join_element_wise(rows, _large("\n"), _large(""))
@@ -200,7 +200,7 @@ def _escape(values: pa.LargeStringArray, delimiter: str) -> pa.LargeStringArray:
 
 
 class EscapedQuotes:
-    """CSV format whose quotes are escaped by another character, piece by piece as if they were doubled, which is what Arrow reads."""
+    """CSV data with another escape character, rewritten piece by piece to doubled quotes, which Arrow can read."""
 
     def __init__(self, quote: str, escape: str) -> None:
         self._quote, self._escape = quote.encode(), escape.encode()
@@ -209,44 +209,44 @@ class EscapedQuotes:
         self._held = b""
 
     def doubled(self, piece: bytes, *, last: bool = False) -> bytes:
-        """The next piece; what the one behind it decides is held until then (CopyReadAttributesCSV)."""
-        data, at, found = self._held + piece, 0, []
+        """Rewrite the next piece. A last byte that depends on the next piece is held back (CopyReadAttributesCSV)."""
+        data, index, parts = self._held + piece, 0, []
         while True:
-            special = self._special.search(data, at) if self._inside else None
-            place = data.find(self._quote, at) if not self._inside else -1 if special is None else special.start()
-            if place < 0:
-                found.append(data[at:])
+            special = self._special.search(data, index) if self._inside else None
+            position = data.find(self._quote, index) if not self._inside else -1 if special is None else special.start()
+            if position < 0:
+                parts.append(data[index:])
                 self._held = b""
-                return b"".join(found)
-            found.append(data[at:place])
-            next_one = data[place + 1 : place + 2]
+                return b"".join(parts)
+            parts.append(data[index:position])
+            next_one = data[position + 1 : position + 2]
             if self._inside and not next_one and not last:
-                self._held = data[place:]
-                return b"".join(found)
-            written, at = self._said(data[place : place + 1], next_one)
-            found.append(written)
-            at += place
+                self._held = data[position:]
+                return b"".join(parts)
+            rewritten, index = self._said(data[position : position + 1], next_one)
+            parts.append(rewritten)
+            index += position
 
-    def _said(self, one: bytes, next_one: bytes) -> tuple[bytes, int]:
-        """What a quote, or inside of quotes an escape, is written as, and how many bytes of it were read."""
-        if self._inside and one == self._escape and next_one in (self._quote, self._escape):
+    def _said(self, char: bytes, next_one: bytes) -> tuple[bytes, int]:
+        """Return the rewritten form of a quote or, inside quotes, an escape, and the number of bytes read."""
+        if self._inside and char == self._escape and next_one in (self._quote, self._escape):
             return (next_one * 2 if next_one == self._quote else next_one), 2
-        if self._inside and one == self._escape:
-            return one, 1
+        if self._inside and char == self._escape:
+            return char, 1
         if self._inside and next_one == self._quote:
-            return b"", 2  # ends and begins again
+            return b"", 2  # ends and begins a quoted part
         self._inside = not self._inside
-        return one, 1
+        return char, 1
 
 
 def read_copy_csv(
     buffer: bytes, columns: int, *, null: str = "", delimiter: str = ",", quote: str = '"', header: bool = False
 ) -> list[pa.StringArray]:
-    """Reads CSV format; an unquoted field equal to `null` is NULL, a quoted one never is. A quote inside of quotes is doubled.
+    """Read CSV format with doubled quotes. An unquoted field equal to `null` is NULL, a quoted one never is.
 
-    Errors: 22P04 ``unterminated CSV quoted field``, with the place as context, and others.
+    Raise 22P04: ``unterminated CSV quoted field`` with the line as context, and others.
     """
-    names = [str(place) for place in range(columns)]
+    names = [str(column) for column in range(columns)]
     if not buffer:
         return [pa.nulls(0, pa.string()) for _ in names]
     if buffer.count(quote.encode()) % 2:
@@ -274,7 +274,7 @@ def read_copy_csv(
 
 
 def _has_empty_row(buffer: bytes, quote: str) -> bool:
-    """Whether there is a line without anything, which Arrow takes for a row of NULLs."""
+    """Return whether there is an empty line, which Arrow reads as a row of NULLs."""
     if not (buffer[:1] in (b"\n", b"\r") or b"\n\n" in buffer or b"\n\r" in buffer):
         return False
     ends = record_ends(buffer, quote)
@@ -283,49 +283,49 @@ def _has_empty_row(buffer: bytes, quote: str) -> bool:
 
 
 def _are_whole_fields(buffer: bytes, delimiter: str, quote: str) -> bool:
-    """Whether what stands in quotes is a field always: Arrow takes no quote elsewhere for one."""
+    """Return whether each quoted part is a whole field. Arrow treats other quotes as data."""
     data = np.frombuffer(buffer, np.uint8)
-    places = np.flatnonzero(data == ord(quote))
+    quotes = np.flatnonzero(data == ord(quote))
     around = np.zeros(256, np.bool_)
     around[list(f"\n\r{quote}{delimiter}".encode())] = True
-    opening, closing = places[::2], places[1::2]
-    before, behind = opening[opening > 0] - 1, closing[closing < len(data) - 1] + 1
-    return bool(around[data[before]].all() and around[data[behind]].all())
+    opening, closing = quotes[::2], quotes[1::2]
+    before, after = opening[opening > 0] - 1, closing[closing < len(data) - 1] + 1
+    return bool(around[data[before]].all() and around[data[after]].all())
 
 
 def _whole_fields(buffer: bytes, delimiter: bytes, quote: bytes) -> bytes:
-    """The same rows, each field that has quotes anywhere written in quotes as a whole (CopyReadAttributesCSV)."""
+    """Rewrite the rows so that each field with quotes is quoted as a whole (CopyReadAttributesCSV)."""
     ends = re.compile(b"(" + re.escape(delimiter) + rb"|\r\n|\n|\r)")
-    found: list[bytes] = []
+    output: list[bytes] = []
     field: list[bytes] = []
     quoted = False
 
     def end() -> None:
-        whole = b"".join(field)
-        found.append(quote + whole.replace(quote, quote * 2) + quote if quoted else whole)
+        text = b"".join(field)
+        output.append(quote + text.replace(quote, quote * 2) + quote if quoted else text)
         field.clear()
 
     parts = buffer.split(quote)
-    for place, part in enumerate(parts):
-        if place % 2:
+    for index, part in enumerate(parts):
+        if index % 2:
             field.append(part)
             quoted = True
-        elif not part and 0 < place < len(parts) - 1:
-            field.append(quote)  # two of them inside of quotes
+        elif not part and 0 < index < len(parts) - 1:
+            field.append(quote)  # two quotes inside quotes
         else:
-            for at, text in enumerate(ends.split(part)):
-                if at % 2:
+            for position, text in enumerate(ends.split(part)):
+                if position % 2:
                     end()
                     quoted = False
-                    found.append(text)
+                    output.append(text)
                 else:
                     field.append(text)
     end()
-    return b"".join(found)
+    return b"".join(output)
 
 
 def _unterminated(buffer: bytes, quote: str) -> PostgresError:
-    """The error for the last record. PostgreSQL counts the line breaks within fields too, but for the first record's."""
+    """Return the error for the last record. PostgreSQL also counts line breaks within fields, except in the first record."""
     ends = record_ends(buffer, quote)
     start = int(ends[-1]) if len(ends) else 0
     breaks = buffer.count(b"\n", int(ends[0])) + 1 if len(ends) else 0
@@ -334,7 +334,7 @@ def _unterminated(buffer: bytes, quote: str) -> PostgresError:
 
 
 def record_ends(buffer: bytes, quote: str, *, inside: bool = False) -> Positions:
-    """Where the records of CSV format end: behind each newline that stands outside quotes. `inside`: the first byte stands in quotes."""
+    """Return the positions after the newlines that end CSV records, those outside quotes. `inside`: the data begins inside quotes."""
     data = np.frombuffer(buffer, np.uint8)
     quoted = (np.cumsum(data == ord(quote), dtype=np.uint8) & 1) != inside
     return np.flatnonzero((data == _NEWLINE) & ~quoted) + 1
@@ -349,13 +349,13 @@ def write_copy_csv(
     escape: str | None = None,
     forced: Container[int] = (),
 ) -> pa.LargeStringArray:
-    """Rows of CSV format: quoted where a field has the delimiter, the quote, a line break, or reads as `null`; `forced` columns always."""
+    """Return CSV rows. Quote `forced` columns and fields that contain the delimiter, the quote or a line break or equal `null`."""
     pattern = "[" + re.escape(delimiter) + re.escape(quote) + r"\n\r]"
     shown = []
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         values = column.cast(pa.large_string())
         needed = pc.or_(pc.match_substring_regex(values, pattern), pc.equal(values, null))
-        if place in forced:
+        if index in forced:
             needed = pc.is_valid(values)
         if len(columns) == 1:
             needed = pc.or_(needed, pc.equal(values, "\\."))

@@ -1,7 +1,7 @@
-"""Columns of text in a client's encoding, and back: `settings.encoding` in bulk.
+"""Converts columns of text to a client's encoding and back: `settings.encoding` in bulk.
 
-Called where rows go to or come from a client: results, COPY, the binary forms of text, the walsender. A column is converted in one piece:
-its values with a zero byte between them, which no text has and no encoding uses for anything else.
+Called for rows from or to a client: results, COPY, the binary forms of text, the walsender. A column is converted as one string: its values
+separated by zero bytes, which do not occur in text and which no encoding uses otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.types.buffers import Bytes, Mask, Positions
 
 
 def encoded(values: pa.Array, encoding: Encoding) -> pa.Array:
-    """Strings as bytes in the encoding, NULL = null; the strings themselves where their bytes are the same. 22P05."""
+    """Return strings as bytes in the encoding, or unchanged if their bytes are the same. NULL = null. Raise 22P05."""
     if encoding.unicode or not len(values):
         return values
     data, offsets = buffers.packed(values)
@@ -28,14 +28,14 @@ def encoded(values: pa.Array, encoding: Encoding) -> pa.Array:
 
 
 def as_strings(values: pa.Array) -> pa.Array:
-    """Text in any encoding as strings, for who tells by an array's kind that it is text; nobody may read them as UTF-8."""
+    """Return text in any encoding as a string array, for code that recognizes text by the array's type. It must not be read as UTF-8."""
     if not pa.types.is_large_binary(values.type):
         return values
     return buffers.strings(*buffers.packed(values), buffers.valid(values), pa.large_string())
 
 
 def decoded(values: pa.Array, encoding: Encoding) -> pa.Array:
-    """A client's bytes as strings, NULL = null. 22021, 22P05."""
+    """Return a client's bytes as strings, NULL = null. Raise 22021 or 22P05."""
     data, offsets = buffers.packed(values)
     if not len(values) or (not (data & 0x80).any() and data.all()):
         return buffers.strings(data, offsets, buffers.valid(values), pa.large_string())
@@ -44,20 +44,20 @@ def decoded(values: pa.Array, encoding: Encoding) -> pa.Array:
             raise ValueError("a value with a zero byte")
         text = encoding.decode_divided(_divided(data, offsets))
     except ValueError:
-        for each in values.to_pylist():
-            encoding.decode(each or b"")
+        for value in values.to_pylist():
+            encoding.decode(value or b"")
         raise
     return _values(text.encode(), buffers.valid(values), pa.large_string())
 
 
 def utf8(values: pa.BinaryArray) -> pa.StringArray:
-    """Bytes as text; 22021 if they are not UTF-8."""
+    """Return bytes as text. Raise 22021 if they are not UTF-8."""
     try:
         return pc.cast(values, pa.string())
     except pa.ArrowInvalid:
-        for each in values.to_pylist():
-            if each is not None:
-                _check_utf8(each)
+        for value in values.to_pylist():
+            if value is not None:
+                _check_utf8(value)
         raise
 
 
@@ -70,12 +70,12 @@ def _check_utf8(value: bytes) -> None:
 
 
 def _divided(data: Bytes, offsets: Positions) -> bytes:
-    """The values with a zero byte between them."""
+    """Join the values with zero bytes between them."""
     return np.insert(data, offsets[1:-1], 0).tobytes()
 
 
 def _values(divided: bytes, mask: Mask | None, kind: pa.DataType) -> pa.Array:
-    """What was divided, as an array."""
+    """Split the joined values into an array."""
     data = np.frombuffer(divided, np.uint8)
     ends = np.append(np.flatnonzero(data == 0), len(data))
     return buffers.strings(data[data != 0], np.append(0, ends - np.arange(len(ends))), mask, kind)

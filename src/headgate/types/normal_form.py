@@ -1,9 +1,8 @@
-"""Which texts of a column are in PostgreSQL's normal form already, found without reading values one by one.
+"""Finds the texts of a column that are already in PostgreSQL's normal form, without a Python loop over values.
 
-Called by the modules of the types that are stored as text (`network`, `array`, `json_text`, `interval`), which take such texts as they are
-and read the others by their input functions. Normal form is what the output functions print. What must hold: a text that is called
-normal here is one that the input function reads, and that the output function prints as it stands; one that is not called so may be
-normal all the same.
+Called by the modules of types that are stored as text (`network`, `array`, `json_text`, `interval`). They keep such texts and pass the
+others to their input functions. Normal form is what the output functions print. Invariant: the input function accepts a text that is
+reported as normal here, and the output function prints it unchanged. A text that is not reported may still be normal.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ MAC = r"\A[0-9a-f]{2}(?::[0-9a-f]{2}){5}\z"
 MAC8 = r"\A[0-9a-f]{2}(?::[0-9a-f]{2}){7}\z"
 LSN = r"\A(?:0|[1-9A-F][0-9A-F]{0,7})/(?:0|[1-9A-F][0-9A-F]{0,7})\z"
 _ESCAPE = r'\\(?:["\\bfnrt]|u00(?:0[1-7bef]|1[0-9a-f]))'
-"""What jsonb prints for the characters that it does not print as they are."""
+"""The escapes that jsonb prints."""
 _NUMBER = r"\A(?:-?[1-9][0-9]{0,99}(?:\.[0-9]{1,100})?|0(?:\.[0-9]{1,100})?|-0\.0{0,99}[1-9][0-9]{0,99})\z"
 _LEAST, _MOST = np.frombuffer(b"-9", np.uint8)
-"""Between them are the characters of numbers, and a slash."""
+"""The characters of numbers, and the slash, lie between them."""
 _EXPONENT = np.isin(np.arange(256), np.frombuffer(b"eE+", np.uint8))
 _PIECE = 4096
 LONG = 1 << 20
-"""Bytes beyond which a text takes so long that others must run, and a cancel must be seen, meanwhile."""
+"""The length in bytes from which a text takes so long that other threads must run and a cancel must be noticed meanwhile."""
 _FIRST = np.isin(np.arange(256), np.frombuffer(b'{["', np.uint8))
 
 
 def inet(strings: pa.StringArray) -> pa.BooleanArray:
-    """Addresses of IPv4; of IPv6 those that need no `::`, or where no other group beside it is 0."""
+    """Match IPv4 addresses, and IPv6 addresses without `::` or without a further group of 0 beside it."""
     v4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}(?:/(?:[12]?[0-9]|3[01]))?"
     bits = r"(?:/(?:[1-9]?[0-9]|1[01][0-9]|12[0-7]))?"
     sides = [rf"{_groups(left)}::{_groups(right)}" for left in range(1, 7) for right in range(7 - left)]
@@ -48,7 +47,7 @@ def inet(strings: pa.StringArray) -> pa.BooleanArray:
 
 
 def cidr(strings: pa.StringArray) -> pa.BooleanArray:
-    """Networks of IPv4, and those of IPv6 that end in `::` and fix whole groups before it."""
+    """Match IPv4 networks, and IPv6 networks that end in `::` and fix whole groups before it."""
     v6 = [rf"{_groups(left)}::/(?:{_numbers(16 * left, 128)})" for left in range(1, 7)]
     return text_column.matches(strings, rf"\A(?:{_networks()}|{'|'.join(v6)})\z")
 
@@ -63,17 +62,17 @@ def _numbers(first: int, last: int, step: int = 1) -> str:
 
 @functools.cache
 def _networks() -> str:
-    """IPv4 with as many bits as it has, the others 0."""
-    found = []
+    """Return the pattern of IPv4 networks in which the bits after the mask are 0."""
+    patterns = []
     for bits in range(33):
         whole, part = divmod(bits, 8)
         octets = [_OCTET] * whole + ([f"(?:{_numbers(0, 255, 1 << 8 - part)})"] if part else [])
-        found.append(r"\.".join(octets + ["0"] * (4 - len(octets))) + f"/{bits}")
-    return "|".join(found)
+        patterns.append(r"\.".join(octets + ["0"] * (4 - len(octets))) + f"/{bits}")
+    return "|".join(patterns)
 
 
 def interval(strings: pa.StringArray) -> pa.BooleanArray:
-    """Intervals in style postgres, as far as their fields are in range whatever the others are."""
+    """Match intervals in style postgres whose fields are in range regardless of the others."""
     shaped = text_column.matches(strings, _interval_pattern())
     no_time = pc.and_(pc.ends_with(strings, "00:00:00"), pc.not_equal(strings, "00:00:00"))
     return pc.and_not(shaped, no_time)
@@ -81,39 +80,39 @@ def interval(strings: pa.StringArray) -> pa.BooleanArray:
 
 @functools.cache
 def _interval_pattern() -> str:
-    """Each field by its sign: what follows a negative one has a `+` if it is positive; years and months have one sign."""
+    """Build the pattern. After a negative field a positive one has a `+`; years and months have the same sign."""
     time = r"(?:[0-9]{2}|[1-9][0-9]{2,7}):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{0,5}[1-9])?"
 
-    def field(place: int, negative: bool, years: int) -> str:
+    def field(index: int, negative: bool, years: int) -> str:
         plus = r"\+" if negative else ""
-        if place == 3:
+        if index == 3:
             return f"(?:{plus}{time}|-{time})"
-        unit, most = (("year", "[1-9][0-9]{1,6}"), ("mon", "1[01]"), ("day", "[1-9][0-9]{1,7}"))[place]
-        found = [field(place + 1, negative, years)]
+        unit, most = (("year", "[1-9][0-9]{1,6}"), ("mon", "1[01]"), ("day", "[1-9][0-9]{1,7}"))[index]
+        alternatives = [field(index + 1, negative, years)]
         for sign, start in ((1, rf"{plus}(?:1 {unit}|(?:[2-9]|{most}) {unit}s)"), (-1, rf"-(?:[1-9]|{most}) {unit}s")):
-            if place != 1 or years in (0, sign):
-                behind = field(place + 1, sign < 0, sign if place == 0 else 0)
-                found.append(rf"{start}(?: {behind})?")
-        return f"(?:{'|'.join(found)})"
+            if index != 1 or years in (0, sign):
+                rest = field(index + 1, sign < 0, sign if index == 0 else 0)
+                alternatives.append(rf"{start}(?: {rest})?")
+        return f"(?:{'|'.join(alternatives)})"
 
     return rf"\A{field(0, False, 0)}\z"
 
 
 def in_pieces(judge: Callable[[pa.StringArray], Mask], strings: pa.StringArray) -> Mask:
-    """`judge` on pieces that stay in the processor's cache."""
-    judged = []
-    for place in range(0, len(strings), _PIECE):
+    """Apply `judge` to pieces that fit into the processor's cache."""
+    masks = []
+    for start in range(0, len(strings), _PIECE):
         look()
-        judged.append(judge(strings.slice(place, _PIECE)))
-    return np.concatenate(judged)
+        masks.append(judge(strings.slice(start, _PIECE)))
+    return np.concatenate(masks)
 
 
 def documents(strings: pa.StringArray, check: Callable[[str], str]) -> Mask:
-    """Which JSON texts `check` gives back as they are.
+    """Return which JSON texts `check` returns unchanged.
 
-    Values are told by their shapes: the text with each string that is no key emptied, each number (in jsonb's own form) made 0. A column
-    has few different shapes, and a text is in normal form if its shape is. Texts with other escapes or numbers,
-    and those longer than `LONG`, are not looked at.
+    Values are checked by their shapes: a shape is the text with all strings except keys emptied and all numbers in jsonb's own form
+    replaced by 0. A column has few different shapes, and a text is in normal form if its shape is. Texts with other escapes or numbers, and
+    those longer than `LONG`, are reported as not normal.
     """
     long = pc.greater(pc.binary_length(strings), LONG)
     if pc.any(long).as_py():
@@ -145,12 +144,12 @@ def _kept(text: str, check: Callable[[str], str]) -> bool:
 
 
 def _counted(data: Bytes, offsets: Positions) -> Positions:
-    """How many quotes stand before each offset."""
+    """Return the number of quotes before each offset."""
     return np.searchsorted(np.flatnonzero(data == _QUOTE), offsets)
 
 
 def _shapes(data: Bytes, offsets: Positions) -> tuple[pa.StringArray, Positions]:
-    """The shapes of texts, and which of these have other numbers. Each has an even number of quotes, and starts with a brace or a quote."""
+    """Return the shapes, and which texts have other numbers. Each text starts with a brace or quote and has an even number of quotes."""
     quotes = np.flatnonzero(data == _QUOTE)
     opened, closed = quotes[0::2], quotes[1::2]
     emptied = data[np.minimum(closed + 1, len(data) - 1)] != _COLON
@@ -167,13 +166,13 @@ def _shapes(data: Bytes, offsets: Positions) -> tuple[pa.StringArray, Positions]
     order = np.argsort(cut, kind="stable")
     cut, resumed = cut[order], np.concatenate([ends, closed[emptied]])[order]
     begins, stops = np.append(0, resumed), np.append(cut, len(data))
-    kept, _ = buffers.gather(shape, begins, stops - begins)
-    left_out = buffers.offsets_of(resumed - cut)[np.searchsorted(cut, offsets)]
-    return buffers.strings(kept, offsets - left_out, None, pa.string()), np.searchsorted(offsets, odd, "right") - 1
+    shape_bytes, _ = buffers.gather(shape, begins, stops - begins)
+    removed = buffers.offsets_of(resumed - cut)[np.searchsorted(cut, offsets)]
+    return buffers.strings(shape_bytes, offsets - removed, None, pa.string()), np.searchsorted(offsets, odd, "right") - 1
 
 
 def arrays(strings: pa.StringArray, delimiter: str, convert: Callable[[pa.StringArray], pa.StringArray]) -> Mask:
-    """Which arrays are of one dimension, without escapes, each element as `convert` prints it, quoted where it must be."""
+    """Return which arrays are one-dimensional, without escapes, with elements as `convert` prints them, quoted if necessary."""
     mark = re.escape(delimiter)
     element = rf'(?:[^{{}}"\\ \t-\r{mark}]+|"[^"\\]*")'
     usual = _mask(text_column.matches(strings, rf"\A\{{(?:{element}(?:{mark}{element})*)?\}}\z"))
@@ -185,38 +184,38 @@ def arrays(strings: pa.StringArray, delimiter: str, convert: Callable[[pa.String
         return usual
     null = np.zeros(len(items), np.bool_)
     words = np.flatnonzero(~quoted & _mask(pc.equal(pc.binary_length(items), 4)))
-    some = items.take(pa.array(words))
-    null[words] = _mask(pc.equal(some, "NULL"))
+    candidates = items.take(pa.array(words))
+    null[words] = _mask(pc.equal(candidates, "NULL"))
     needed = null.copy()
-    needed[words] = _mask(pc.equal(pc.ascii_upper(some), "NULL"))
+    needed[words] = _mask(pc.equal(pc.ascii_upper(candidates), "NULL"))
     must = text_column.matches(items.filter(pa.array(quoted)), rf"\A\z|\A(?i:null)\z|[{{}} \t-\r{mark}]")
-    good = needed == null
-    good[quoted] = _mask(must)
+    is_normal = needed == null
+    is_normal[quoted] = _mask(must)
     values = pc.if_else(pa.array(null), pa.scalar(None, pa.string()), items) if null.any() else items
     try:
-        good &= _mask(pc.fill_null(pc.equal(convert(values), values), True))
+        is_normal &= _mask(pc.fill_null(pc.equal(convert(values), values), True))
     except PostgresError:
         return np.zeros(len(strings), np.bool_)
-    usual[np.searchsorted(offsets, starts[~good], "right") - 1] = False
+    usual[np.searchsorted(offsets, starts[~is_normal], "right") - 1] = False
     return usual
 
 
 def _elements(data: Bytes, offsets: Positions, delimiter: int) -> tuple[pa.StringArray, Mask, Positions]:
-    """The elements of arrays without their quotes, which have quotes, and where each starts."""
+    """Return the elements of arrays without their quotes, which of them are quoted, and their starts."""
     borders = data == delimiter
     quote = data == _QUOTE
     if quote.any():
         borders &= np.bitwise_xor.accumulate(quote) == 0
     borders[offsets[:-1]] = borders[offsets[1:] - 1] = True
-    places = np.flatnonzero(borders)
-    starts, sizes = places[:-1] + 1, np.diff(places) - 1
-    there = (sizes > 0) & (data[places[:-1]] != _CLOSE)
-    starts, sizes = starts[there], sizes[there]
+    positions = np.flatnonzero(borders)
+    starts, sizes = positions[:-1] + 1, np.diff(positions) - 1
+    is_element = (sizes > 0) & (data[positions[:-1]] != _CLOSE)
+    starts, sizes = starts[is_element], sizes[is_element]
     quoted = quote[starts]
     items = buffers.strings(*buffers.gather(data, starts + quoted, sizes - 2 * quoted), None, pa.string())
     return items, quoted, starts
 
 
 def _mask(values: pa.BooleanArray) -> Mask:
-    """True where a value is true; False for NULL."""
+    """Convert to a mask; NULL is False."""
     return np.asarray(pc.fill_null(values, False).to_numpy(zero_copy_only=False), np.bool_)

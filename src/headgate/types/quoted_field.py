@@ -1,4 +1,4 @@
-"""The texts of fields of composite values and of bounds of ranges, which hold quotes and backslashes by one rule.
+"""Parses fields of composite values and bounds of ranges, whose quotes and backslashes follow the same rule.
 
 Called by `base.range_type` (range_parse_bound) and `text.record` (record_in) for one value at a time.
 """
@@ -17,20 +17,20 @@ def _piece(ends: str) -> re.Pattern[str]:
 
 
 def read(text: str, at: int, ends: str) -> tuple[str | None, int]:
-    """Return the field that begins at a place, and the place of the character (one of `ends`) behind it; None if nothing is there.
+    """Parse the field at index `at`. Return its text (None if it is empty) and the index of the character in `ends` after it.
 
-    ValueError if the text ends in the field.
+    Raise ValueError if the text ends inside the field.
     """
     if text[at : at + 1] and text[at] in ends:
         return None, at
-    made: list[str] = []
+    parts: list[str] = []
     while not (text[at : at + 1] and text[at] in ends):
         piece = _piece(ends).match(text, at)
         if piece is None:
             raise ValueError(text)
         if piece["quoted"] is not None:
-            made += ["".join(part.groups("")) for part in _INSIDE.finditer(piece["quoted"][1:-1])]
+            parts += ["".join(part.groups("")) for part in _INSIDE.finditer(piece["quoted"][1:-1])]
         else:
-            made.append(piece["text"] or piece["escaped"])
+            parts.append(piece["text"] or piece["escaped"])
         at = piece.end()
-    return "".join(made), at
+    return "".join(parts), at

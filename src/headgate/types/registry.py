@@ -1,13 +1,13 @@
-"""The types a node knows: PostgreSQL 15's built-in rows of pg_type, looked up by oid and by name, and printed by name.
+"""The types that a node knows: PostgreSQL 15's built-in rows of pg_type, by OID and by name, and how their names are printed.
 
-Used by every floor above. The rows are those of the initial catalog (`initial_catalog.rows`).
+All higher layers use it. The rows are those of the initial catalog (`initial_catalog.rows`).
 
-User types (enums, domains, composite types) come from a database's catalog: `catalog.user_type.registry_of` makes a registry of a
-database's types, and whoever runs a statement or applies a batch puts it in force for its thread with `use`. `known` gives the registry in
-force; functions with a `registry` parameter take that one when none is given. A thread that never called `use` knows the
-built-in types; so does a Spark worker, which gets a registry with the function that needs one (it is pickled as its user types).
+User types (enums, domains, composite types) come from a database's catalog. `catalog.user_type.registry_of` builds a registry of a
+database's types. Code that runs a statement or applies a batch activates it for its thread with `use`. `known` returns the active registry,
+which is also the default of functions with a `registry` parameter. A thread that has not called `use` knows only the built-in types. So
+does a Spark worker: a function that needs user types brings a registry along, which is pickled as its user types.
 
-What must hold: a registry never changes after it is made, so that threads and Spark tasks can share one.
+Invariant: a registry never changes after its creation, so that threads and Spark tasks can share it.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ _SPELLINGS = {
 }  # fmt: skip
 """The grammar's own names of types (manual, table 8.1).
 
-``char`` is missing: the grammar turns SQL's ``char`` into pg_catalog.bpchar, so that a bare name ``char`` is the quoted one,
-the type of one byte.
+``char`` is missing: the grammar turns SQL's ``char`` into pg_catalog.bpchar. So a bare name ``char`` is the quoted one, the type of one
+byte.
 """
 
 
@@ -133,9 +133,9 @@ _PRINTED = {
     BPCHAR: "character", VARCHAR: "character varying", VARBIT: "bit varying", TIME: "time without time zone",
     TIMESTAMP: "timestamp without time zone", TIMESTAMPTZ: "timestamp with time zone", TIMETZ: "time with time zone", ANY: '"any"',
 }  # fmt: skip
-"""What format_type(oid, NULL) prints where it is not the name."""
+"""The result of format_type(oid, NULL) for types for which it is not the name."""
 _UNMODIFIED = {BPCHAR: "bpchar", BIT: '"bit"'}
-"""What format_type(oid, -1) prints where it is another: without a modifier the grammar's character and bit would have length 1."""
+"""The result of format_type(oid, -1) if it differs: without a modifier the grammar's character and bit would have length 1."""
 
 
 class TypeKind(enum.StrEnum):
@@ -163,10 +163,10 @@ class Attribute:
 class PgType:
     """One row of pg_type.
 
-    `array` is the oid of the array type over this one, `element` of the type this one is an array of (0: none; also set for
-    the vectors, whose `is_array` is false). `length` is typlen: bytes, -1 variable, -2 a C string. `labels` are an enum's;
-    `not_null`, `checks` (name and expression over VALUE) and `default` a domain's, with those of the domains below it; `attributes` the
-    columns of a composite type.
+    `array` is the OID of the array type over this one, `element` of the type that this one is an array of (0: none; also set for
+    the vectors, whose `is_array` is false). `length` is typlen: bytes, -1 variable, -2 a C string. `labels` are those of an enum;
+    `not_null`, `checks` (name and expression over VALUE) and `default` those of a domain, with those of its base domains; `attributes`
+    the columns of a composite type.
     `plain` and `unmodified` are format_type(oid, NULL) and format_type(oid, -1).
     """
 
@@ -196,78 +196,78 @@ class PgType:
 
     @property
     def is_array(self) -> bool:
-        """Whether this is a true array type (not int2vector, oidvector, name, point, …, which can be subscripted too)."""
+        """Whether this is a true array type. int2vector, oidvector, name, point, … can be subscripted, too, but are not."""
         return self.category == "A" and self.length == -1 and self.element != 0 and not self.is_vector
 
     @property
     def is_vector(self) -> bool:
-        """Whether this is int2vector or oidvector, which expressions take for arrays over their element that count from 0."""
+        """Whether this is int2vector or oidvector. Expressions treat them as arrays over their element with subscripts from 0."""
         return self.oid in (INT2VECTOR, OIDVECTOR)
 
 
 FIRST_USER_OID = 16384
-"""The first oid of what users make (FirstNormalObjectId)."""
+"""The first OID of user objects (FirstNormalObjectId)."""
 
 
 class TypeRegistry:
-    """Types by oid and by (schema, name). `path`: the schemas in which a name without one is looked for; None: in any."""
+    """Types by OID and by (schema, name). `path`: the schemas to search for a name without a schema; None: any schema."""
 
     def __init__(self, types: Iterable[PgType], path: Sequence[str] | None = None) -> None:
-        self._by_oid = {each.oid: each for each in types}
-        self._by_name = {(each.schema, each.name): each for each in self._by_oid.values()}
+        self._by_oid = {pg_type.oid: pg_type for pg_type in types}
+        self._by_name = {(pg_type.schema, pg_type.name): pg_type for pg_type in self._by_oid.values()}
         self.path = None if path is None else tuple(path)
 
     def extended(self, types: Iterable[PgType], path: Sequence[str] | None = None) -> TypeRegistry:
-        """A registry that also knows `types`: how a catalog registers its enums and their arrays."""
+        """Return a registry that also knows `types`, such as the enums of a catalog and their arrays."""
         return TypeRegistry([*self._by_oid.values(), *types], path)
 
     def user_types(self) -> tuple[PgType, ...]:
-        """The types that users made."""
-        return tuple(each for oid, each in self._by_oid.items() if oid >= FIRST_USER_OID)
+        """Return the types created by users."""
+        return tuple(pg_type for oid, pg_type in self._by_oid.items() if oid >= FIRST_USER_OID)
 
     def anywhere(self) -> TypeRegistry:
-        """The same types, names without a schema looked for in any: for expressions that the catalog keeps."""
+        """Return the same types, with names without a schema looked up in any schema. Used for expressions stored in the catalog."""
         return self if self.path is None else TypeRegistry(self._by_oid.values())
 
     def __reduce__(self) -> tuple[object, ...]:
         return _extended, (self.user_types(), self.path)
 
     def all_types(self) -> tuple[PgType, ...]:
-        """All types that are known."""
+        """Return all known types."""
         return tuple(self._by_oid.values())
 
     def find(self, oid: int) -> PgType | None:
-        """The type with this oid, or None."""
+        """Return the type with this OID, or None."""
         return self._by_oid.get(oid)
 
     def by_oid(self, oid: int) -> PgType:
-        """The type with this oid; 42704 if there is none."""
-        found = self._by_oid.get(oid)
-        if found is None:
+        """Return the type with this OID. Raise 42704 if there is none."""
+        pg_type = self._by_oid.get(oid)
+        if pg_type is None:
             raise PostgresError("42704", f"type with OID {oid} does not exist")
-        return found
+        return pg_type
 
     def base(self, oid: int, modifier: int = -1) -> tuple[int, int]:
-        """The type below a domain and its modifier; any other type as it is."""
+        """Return the base type and modifier of a domain. Any other type is returned unchanged."""
         if oid < FIRST_USER_OID:
             return oid, modifier
-        found = self._by_oid.get(oid)
-        while found is not None and found.kind is TypeKind.DOMAIN:
-            oid, modifier = found.base, found.base_typmod
-            found = self._by_oid.get(oid)
+        pg_type = self._by_oid.get(oid)
+        while pg_type is not None and pg_type.kind is TypeKind.DOMAIN:
+            oid, modifier = pg_type.base, pg_type.base_typmod
+            pg_type = self._by_oid.get(oid)
         return oid, modifier
 
     def of_users(self, oid: int) -> list[int]:
-        """The types of users that say what a value of this type may be: itself, its base type, element and attributes."""
-        made = []
-        while oid >= FIRST_USER_OID and (found := self._by_oid.get(oid)) is not None:
-            made.append(oid)
-            made += [each for attribute in found.attributes for each in self.of_users(attribute.type_oid)]
-            oid = found.base if found.kind is TypeKind.DOMAIN else found.element
-        return made
+        """Return the user types that determine the values of this type: itself, its base type, element and attributes."""
+        oids = []
+        while oid >= FIRST_USER_OID and (pg_type := self._by_oid.get(oid)) is not None:
+            oids.append(oid)
+            oids += [attribute_oid for attribute in pg_type.attributes for attribute_oid in self.of_users(attribute.type_oid)]
+            oid = pg_type.base if pg_type.kind is TypeKind.DOMAIN else pg_type.element
+        return oids
 
     def find_name(self, name: str, schema: str | None = None) -> PgType | None:
-        """The type of this name, catalog name or SQL spelling (``integer``, ``text[]``); without a schema pg_catalog first, then any."""
+        """Return the type with this catalog name or SQL spelling (``integer``, ``text[]``). Without a schema, try pg_catalog, then all."""
         if name.endswith("[]"):
             element = self.find_name(name.removesuffix("[]").rstrip(), schema)
             return None if element is None else self._by_oid.get(element.oid if element.is_array else element.array)
@@ -275,42 +275,44 @@ class TypeRegistry:
             return self._by_name.get((schema, name))
         lowered = " ".join(name.lower().split())
         schemas = self.path or ()
-        early = next((self._by_name[each, name] for each in schemas[: _place(schemas)] if (each, name) in self._by_name), None)
-        found = early or self._by_name.get(("pg_catalog", _SPELLINGS.get(lowered, name)))
-        if found is not None or self.path is None:
-            return found or next((each for (_, known), each in self._by_name.items() if known == name), None)
-        return next((self._by_name[each, name] for each in schemas if (each, name) in self._by_name), None)
+        early = next(
+            (self._by_name[candidate, name] for candidate in schemas[: _place(schemas)] if (candidate, name) in self._by_name), None
+        )
+        pg_type = early or self._by_name.get(("pg_catalog", _SPELLINGS.get(lowered, name)))
+        if pg_type is not None or self.path is None:
+            return pg_type or next((candidate for (_, candidate_name), candidate in self._by_name.items() if candidate_name == name), None)
+        return next((self._by_name[candidate, name] for candidate in schemas if (candidate, name) in self._by_name), None)
 
     def by_name(self, name: str, schema: str | None = None) -> PgType:
-        """As `find_name`; 42704 if there is none."""
-        found = self.find_name(name, schema)
-        if found is None:
+        """Return the type as `find_name`. Raise 42704 if there is none."""
+        pg_type = self.find_name(name, schema)
+        if pg_type is None:
             shown = name if schema is None else f"{schema}.{name}"
             raise PostgresError("42704", f'type "{shown}" does not exist')
-        return found
+        return pg_type
 
     def format_type(self, oid: int, typmod: int | None = None) -> str:
-        """The name that PostgreSQL's format_type gives; None as `typmod` means SQL's NULL.
+        """Return the name that PostgreSQL's format_type returns; a `typmod` of None is SQL's NULL.
 
-        ``???`` for an oid that is not known, ``-`` for 0.
+        The name is ``???`` for an unknown OID and ``-`` for 0.
         """
         if oid == 0:
             return "-"
-        found = self._by_oid.get(oid)
-        if found is None:
+        pg_type = self._by_oid.get(oid)
+        if pg_type is None:
             return "???"
         if typmod is None:
-            return found.plain
-        element = self._by_oid.get(found.element) if found.is_array else found
+            return pg_type.plain
+        element = self._by_oid.get(pg_type.element) if pg_type.is_array else pg_type
         if typmod < 0 or element is None or not element.has_typmod:
-            return found.unmodified
+            return pg_type.unmodified
         text = modifiers.print_type(element.oid, typmod)
-        return text + "[]" if found.is_array else text
+        return text + "[]" if pg_type.is_array else text
 
 
 @functools.cache
 def builtin() -> TypeRegistry:
-    """The registry of the built-in types."""
+    """Return the registry of the built-in types."""
     return TypeRegistry(_read_rows())
 
 
@@ -320,24 +322,24 @@ _elsewhere: ContextVar[bool] = ContextVar("elsewhere", default=False)
 
 
 def use(types: TypeRegistry | None) -> None:
-    """Puts a registry in force for this thread; None: the built-in types."""
+    """Activate a registry for this thread. None: the built-in types."""
     _in_force.set(types)
 
 
 def known() -> TypeRegistry:
-    """The registry in force: the types of the database that this thread works on, or the built-in ones."""
+    """Return the active registry: the types of the database that this thread works on, or the built-in ones."""
     return _in_force.get() or builtin()
 
 
 def guard(check: Callable[[str], None] | None) -> None:
-    """What raises where this thread names a type in a schema that its user may not look into; None: nobody asks."""
+    """Set the function that raises if this thread names a type in a schema that its user may not use. None: no check."""
     _guard.set(check)
 
 
 @contextlib.contextmanager
 def unguarded() -> Iterator[None]:
-    """For a text that somebody else wrote, such as a view's: its types were looked up when it was made."""
-    before = _elsewhere.set(True)  # beside the guard, which a statement within sets anew
+    """Disable the check for a text of another user, such as a view's: its types were resolved when it was created."""
+    before = _elsewhere.set(True)  # separate from the guard, which a statement inside the context sets again
     try:
         yield
     finally:
@@ -345,34 +347,34 @@ def unguarded() -> Iterator[None]:
 
 
 def check_schema(schema: str, types: TypeRegistry) -> None:
-    """Asks the guard. Texts of the catalog are read with `anywhere`, which has no path: nobody asks."""
+    """Check a schema with the guard. Texts of the catalog are read with `anywhere`, which has no path, and are not checked."""
     check = _guard.get()
     if check is not None and not _elsewhere.get() and types.path is not None and schema != "pg_catalog":
         check(schema)
 
 
 def _extended(types: tuple[PgType, ...], path: tuple[str, ...] | None) -> TypeRegistry:
-    """What a pickled registry becomes."""
+    """Restore a pickled registry."""
     return builtin().extended(types, path) if types or path is not None else builtin()
 
 
 def _place(schemas: Sequence[str]) -> int:
-    """How many schemas of a path come before pg_catalog, which is first where the path does not name it."""
+    """Return the number of schemas of a path before pg_catalog, which is first if the path does not contain it."""
     return schemas.index("pg_catalog") if "pg_catalog" in schemas else 0
 
 
 def by_oid(oid: int) -> PgType:
-    """The type in force with this oid; 42704 if there is none."""
+    """Return the active type with this OID. Raise 42704 if there is none."""
     return known().by_oid(oid)
 
 
 def by_name(name: str, schema: str | None = None) -> PgType:
-    """The type in force of this catalog name or SQL spelling; 42704 if there is none."""
+    """Return the active type with this catalog name or SQL spelling. Raise 42704 if there is none."""
     return known().by_name(name, schema)
 
 
 def format_type(oid: int, typmod: int | None = None) -> str:
-    """PostgreSQL's format_type for the types in force."""
+    """Return the result of PostgreSQL's format_type for the active types."""
     return known().format_type(oid, typmod)
 
 
@@ -384,7 +386,7 @@ _COLUMNS = ("oid", "typname", "typnamespace", "typtype", "typcategory", "typispr
 def _read_rows() -> Iterable[PgType]:
     read = {row["oid"]: row for row in rows("pg_type", *_COLUMNS)}
     for row in read.values():
-        is_array = row["typsubscript"] == _ARRAY_SUBSCRIPT_HANDLER and row["typstorage"] != "p"  # the vectors' is plain
+        is_array = row["typsubscript"] == _ARRAY_SUBSCRIPT_HANDLER and row["typstorage"] != "p"  # that of the vectors is plain
         shown = read[row["typelem"]] if is_array else row
         brackets = "[]" if is_array else ""
         plain = _PRINTED.get(shown["oid"]) or shown["typname"]

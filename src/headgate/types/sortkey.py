@@ -1,7 +1,7 @@
-"""The order and equality of stored columns: when the stored form itself compares as PostgreSQL's values do, and keys in bulk when not.
+"""The order and equality of stored columns: whether the stored form compares as PostgreSQL's values do, and keys in bulk if not.
 
-Called where rows are looked up, joined, sorted or grouped by columns of any type: the change pipeline, unique keys, ORDER BY. The keys
-of single values are `order`'s.
+Called if rows are looked up, joined, sorted or grouped by columns of any type: by the change pipeline, unique keys, ORDER BY. `order`
+computes the keys of single values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headgate.types.base.base_types import base_type
 
 
 def comparable(oid: int, types: r.TypeRegistry) -> bool:
-    """Whether the type has an order that is known here."""
+    """Return whether the order of the type is known here."""
     try:
         order.key_of(oid, types)
     except PostgresError:
@@ -24,18 +24,18 @@ def comparable(oid: int, types: r.TypeRegistry) -> bool:
 
 
 def exact(oid: int, types: r.TypeRegistry) -> bool:
-    """Whether equal values have equal text forms (those of numeric, interval, jsonb, char(n) and floats have not)."""
+    """Return whether equal values have equal text forms. Those of numeric, interval, jsonb, char(n) and floats do not."""
     oid, _ = types.base(oid)
-    found = types.find(oid)
-    if found is not None and found.is_array:
-        return exact(found.element, types)
-    if found is not None and found.kind is r.TypeKind.COMPOSITE:
-        return all(exact(each.type_oid, types) for each in found.attributes)
+    pg_type = types.find(oid)
+    if pg_type is not None and pg_type.is_array:
+        return exact(pg_type.element, types)
+    if pg_type is not None and pg_type.kind is r.TypeKind.COMPOSITE:
+        return all(exact(attribute.type_oid, types) for attribute in pg_type.attributes)
     return base_type(oid).one_text
 
 
 def keys(texts: pa.StringArray, oid: int, types: r.TypeRegistry) -> pa.BinaryArray:
-    """Bytes that compare as the values do; NULL stays NULL."""
+    """Return bytes that compare as the values do. NULL stays NULL."""
     key = order.key_of(oid, types)
     coded = texts.dictionary_encode()
-    return pa.array([key(each) for each in coded.dictionary.to_pylist()], pa.binary()).take(coded.indices)
+    return pa.array([key(text) for text in coded.dictionary.to_pylist()], pa.binary()).take(coded.indices)

@@ -1,8 +1,8 @@
-"""How a column of a PostgreSQL type is stored: the Arrow type, the Spark type, and so the Delta type. See docs/types.md.
+"""The stored form of each PostgreSQL type: its Arrow type, its Spark type, and so its Delta type. See docs/types.md.
 
-Called by every floor that holds columns. A type is stored as a number, date or timestamp where the values fit exactly, and
-as PostgreSQL's text form everywhere else. Values that a number, date or timestamp cannot hold (NaN in numeric(10,2),
-an infinite date) are refused when they are read (`headgate.types.text.text`), never changed.
+Called by all layers that handle columns. A type is stored as a number, date or timestamp if its values fit exactly, and otherwise as
+PostgreSQL's text form. Values that the stored type cannot hold (NaN in numeric(10,2)) are rejected when they are read
+(`headgate.types.text.text`), never changed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 NAME_BYTES = 63
-"""PostgreSQL cuts names at so many bytes."""
+"""The number of bytes to which PostgreSQL truncates names."""
 
 
 def own_name(word: str) -> str:
-    """The name of a column that a frame has beside those of a table: longer than PostgreSQL's names, so that no user's column has it."""
+    """Return a name for an internal column of a frame. It is longer than PostgreSQL's names, so it cannot clash with a user's column."""
     return word.ljust(NAME_BYTES + 1, "_")
 
 
 NO_COLUMN = own_name("_none")
-"""The column of rows of which no column is given: Arrow counts no rows without one."""
+"""The column of rows that have no column: Arrow cannot count rows without one."""
 
 
 def arrow_type(oid: int, modifier: int = -1) -> pa.DataType:
-    """The Arrow type in which values of the type are held.
+    """Return the Arrow type of the type's stored form.
 
     >>> arrow_type(registry.NUMERIC, typmod.numeric(10, 2))
     Decimal128Type(decimal128(10, 2))
@@ -44,23 +44,23 @@ def arrow_type(oid: int, modifier: int = -1) -> pa.DataType:
 
 
 def list_type(oid: int, modifier: int = -1) -> pa.ListType | None:
-    """The Arrow type of an array as a list of its elements in stored form, as files may hold it (array_storage); None for what is none."""
+    """Return the Arrow list type of an array with elements in stored form (array_storage), or None if it cannot be a list."""
     types = registry.known()
     oid, modifier = types.base(oid, modifier)
-    found = types.find(oid)
-    if found is None or not found.is_array or types.by_oid(found.element).delimiter != ",":
+    array_type = types.find(oid)
+    if array_type is None or not array_type.is_array or types.by_oid(array_type.element).delimiter != ",":
         return None
-    return pa.list_(pa.field("element", arrow_type(found.element, modifier)))
+    return pa.list_(pa.field("element", arrow_type(array_type.element, modifier)))
 
 
 def spark_type(oid: int, modifier: int = -1) -> DataType:
-    """The Spark type of a column as the node holds it; the same choice as `arrow_type`."""
+    """Return the Spark type of a column, equivalent to `arrow_type`."""
     return spark_type_of(arrow_type(oid, modifier))
 
 
 def spark_type_of(held: pa.DataType) -> DataType:
-    """The Spark type of what `arrow_type` and `list_type` give."""
-    from pyspark.sql import types as spark  # the floor must import without Spark
+    """Return the Spark type for a result of `arrow_type` or `list_type`."""
+    from pyspark.sql import types as spark  # this layer must be importable without Spark
 
     if pa.types.is_list(held):
         return spark.ArrayType(spark_type_of(held.value_type))
@@ -82,7 +82,7 @@ def spark_type_of(held: pa.DataType) -> DataType:
 
 
 def stored_as_text(oid: int, modifier: int = -1) -> bool:
-    """Whether the stored form is PostgreSQL's text form, character for character."""
+    """Return whether the stored form is exactly PostgreSQL's text form."""
     return bool(arrow_type(oid, modifier) == pa.string())
 
 
@@ -90,18 +90,18 @@ _PSEUDO = frozenset({registry.UNKNOWN, registry.CSTRING})
 
 
 def is_accepted(oid: int, types: registry.TypeRegistry | None = None) -> bool:
-    """Return whether a node parses, checks and sends values of the type as PostgreSQL does. Only such types are those of columns."""
+    """Return whether a node parses, checks and sends values of the type as PostgreSQL does. Only such types are allowed for columns."""
     known = types or registry.known()
     oid, _ = known.base(oid)
-    found = known.find(oid)
-    if found is not None and found.is_array:
-        return is_accepted(found.element, known)
-    if found is not None and found.kind is registry.TypeKind.COMPOSITE:
-        return oid >= registry.FIRST_USER_OID and all(is_accepted(each.type_oid, known) for each in found.attributes)
-    return (oid in BASE_TYPES and oid not in _PSEUDO) or (found is not None and found.kind is registry.TypeKind.ENUM)
+    pg_type = known.find(oid)
+    if pg_type is not None and pg_type.is_array:
+        return is_accepted(pg_type.element, known)
+    if pg_type is not None and pg_type.kind is registry.TypeKind.COMPOSITE:
+        return oid >= registry.FIRST_USER_OID and all(is_accepted(attribute.type_oid, known) for attribute in pg_type.attributes)
+    return (oid in BASE_TYPES and oid not in _PSEUDO) or (pg_type is not None and pg_type.kind is registry.TypeKind.ENUM)
 
 
 def storable(oid: int, types: registry.TypeRegistry | None = None) -> bool:
-    """Whether a column of a table can have this type: not a pseudo-type, and a type that is known."""
-    found = (types or registry.known()).find(oid)
-    return found is not None and found.kind is not registry.TypeKind.PSEUDO
+    """Return whether a column of a table can have this type: it is known and not a pseudo-type."""
+    pg_type = (types or registry.known()).find(oid)
+    return pg_type is not None and pg_type.kind is not registry.TypeKind.PSEUDO

@@ -1,7 +1,7 @@
 """Type modifiers: ``numeric(10,2)``, ``varchar(5)``, ``timestamp(3)`` to and from the number in pg_attribute.atttypmod.
 
-Used by `registry` to print types, by `storage` and the column readers to apply a modifier, and by the sql floor to read
-one. A type is named by its oid here, so that this module stands below the registry. -1 is "no modifier" throughout.
+`registry` uses it to print types, `storage` and the column readers to apply a modifier, and the sql layer to read one. Types are
+identified by their OIDs, so that this module does not depend on the registry. -1 always means "no modifier".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FIELDS: Final = {
 
 
 def numeric(precision: int, scale: int = 0) -> int:
-    """The modifier of ``numeric(p, s)``; 22023 outside PostgreSQL's limits."""
+    """Return the modifier of ``numeric(p, s)``. Raise 22023 outside PostgreSQL's limits."""
     if not 1 <= precision <= 1000:
         raise PostgresError("22023", f"NUMERIC precision {precision} must be between 1 and 1000")
     if not -1000 <= scale <= 1000:
@@ -43,7 +43,7 @@ def numeric(precision: int, scale: int = 0) -> int:
 
 
 def numeric_parts(typmod: int) -> tuple[int, int] | None:
-    """(precision, scale) of a numeric modifier, None without one."""
+    """Return (precision, scale) of a numeric modifier, or None without one."""
     if typmod < _HEADER:
         return None
     bare = typmod - _HEADER
@@ -51,24 +51,24 @@ def numeric_parts(typmod: int) -> tuple[int, int] | None:
 
 
 MAX_PRECISION: Final = 38
-"""The widest decimal of Arrow's decimal128, Spark and Delta."""
+"""The highest precision of Arrow's decimal128, Spark and Delta."""
 
 
 def decimal_parts(modifier: int) -> tuple[int, int] | None:
-    """(precision, scale) if numeric with this modifier is stored as a decimal, None if as text."""
+    """Return (precision, scale) if numeric with this modifier is stored as a decimal, or None if it is stored as text."""
     parts = numeric_parts(modifier)
     return parts if parts and parts[0] <= MAX_PRECISION and 0 <= parts[1] <= parts[0] else None
 
 
 def length(oid: int, typmod: int) -> int | None:
-    """The declared length of varchar(n), char(n) (characters), bit(n) and varbit(n) (bits); None without one."""
+    """Return the declared length of varchar(n), char(n) (characters), bit(n) and varbit(n) (bits), or None without one."""
     if typmod < 0:
         return None
     return typmod if oid in (1560, 1562) else typmod - _HEADER
 
 
 def fraction_digits(oid: int, typmod: int) -> int | None:
-    """The declared digits of seconds, 0 to 6, of time, timestamp (with or without zone) and interval; None without them."""
+    """Return the declared digits of seconds, 0 to 6, of time, timestamp (with or without zone) and interval, or None without them."""
     if typmod < 0:
         return None
     if oid == _INTERVAL:
@@ -78,7 +78,7 @@ def fraction_digits(oid: int, typmod: int) -> int | None:
 
 
 def interval_fields(typmod: int) -> str | None:
-    """The declared fields of an interval (``year to month``), None for all of them."""
+    """Return the declared fields of an interval (``year to month``), or None for all of them."""
     if typmod < 0:
         return None
     fields = typmod >> 16 & _FULL_RANGE
@@ -86,7 +86,7 @@ def interval_fields(typmod: int) -> str | None:
 
 
 def interval(fields: str | None, digits: int | None) -> int:
-    """The modifier of ``interval fields (digits)``; -1 if neither is given. `fields` as `interval_fields` gives them."""
+    """Return the modifier of ``interval fields (digits)``, or -1 if both are None. `fields` is a result of `interval_fields`."""
     if fields is None and digits is None:
         return NONE
     mask = _FULL_RANGE if fields is None else next(bits for bits, name in _FIELDS.items() if name == fields)
@@ -94,7 +94,7 @@ def interval(fields: str | None, digits: int | None) -> int:
 
 
 def from_arguments(oid: int, name: str, arguments: Sequence[int]) -> int:
-    """The modifier of ``name(arguments)`` (typmodin). Errors 22023 and 42601 as PostgreSQL's.
+    """Return the modifier of ``name(arguments)`` (typmodin). Raise 22023 or 42601 as PostgreSQL does.
 
     >>> from_arguments(1700, "numeric", [10, 2])
     655366
@@ -132,9 +132,9 @@ def _length_modifier(oid: int, arguments: Sequence[int]) -> int:
 
 
 def print_type(oid: int, typmod: int) -> str:
-    """The SQL spelling of a type that has a modifier: ``numeric(10,2)``, ``timestamp(3) without time zone``.
+    """Return the SQL spelling of a type with a modifier: ``numeric(10,2)``, ``timestamp(3) without time zone``.
 
-    `typmod` must not be negative; the caller (`TypeRegistry.format_type`) knows the names without one.
+    `typmod` must not be negative. The caller (`TypeRegistry.format_type`) prints names without a modifier.
     """
     if oid == _NUMERIC:
         parts = numeric_parts(typmod)

@@ -1,1 +1,1 @@
-"""The base types: a module for each family, which has its functions on whole columns and describes its types; `base_types` has them all."""
+"""The base types: each type family has a module with its functions on whole columns and its descriptions. `base_types` registers all."""

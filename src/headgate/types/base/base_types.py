@@ -1,6 +1,6 @@
-"""Every base type that a node knows more of than its text, by oid. A new type is a module beside this one and a line here.
+"""All base types that a node knows more about than their text, by OID. A new type is a module beside this one and a line here.
 
-Asked by the floor's own entries (`text`, `binary`, `storage`, `order`, `sortkey`, `comparable`, `hashing`) and by compilers of expressions.
+Used by `text`, `binary`, `storage`, `order`, `sortkey`, `comparable` and `hashing`, and by the compilers of expressions.
 """
 
 from __future__ import annotations
@@ -49,5 +49,5 @@ BASE_TYPES: Mapping[int, BaseType] = {
 
 
 def base_type(oid: int) -> BaseType:
-    """The description of a type, of a domain's base type; that of a text without order for arrays, enums and types without one."""
+    """Return the description of a type or of a domain's base type. Others (arrays, enums) get that of a text without order."""
     return BASE_TYPES.get(registry.known().base(oid)[0], string.TEXT_LIKE)

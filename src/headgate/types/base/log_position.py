@@ -1,4 +1,4 @@
-"""pg_lsn, stored as text: pg_lsn_in … pg_lsn_send on whole columns. Described for all by `TYPES`."""
+"""pg_lsn, stored as text: pg_lsn_in … pg_lsn_send on whole columns. `TYPES` describes it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headgate.types.base.base_type import singly
 
 
 def read_lsn(strings: pa.StringArray, _modifier: int, _settings: text_column.TextSettings) -> pa.StringArray:
-    """pg_lsn_in."""
+    """Read a column as pg_lsn_in."""
     return text_column.read_normal(strings, text_column.matches(strings, normal_form.LSN), lsn_of)
 
 
 def lsn_of(text: str) -> str:
-    """pg_lsn_in. 22P02."""
+    """Read one LSN as pg_lsn_in. Raise 22P02."""
     if not re.fullmatch(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}", text):
         raise text_column.invalid_syntax("pg_lsn", text)
     return str(Lsn.parse(text))

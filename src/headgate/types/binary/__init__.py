@@ -1,4 +1,4 @@
-"""The binary forms of PostgreSQL's types on whole columns: receive and send functions, and COPY BINARY's framing.
+"""The binary forms of PostgreSQL's types on whole columns: receive and send functions, and the framing of COPY BINARY.
 
-`binary` is the entry, for COPY, pgoutput with ``binary = true`` and clients that ask for binary results.
+`binary` is the entry point, for COPY, pgoutput with ``binary = true`` and clients that request binary results.
 """

@@ -1,11 +1,11 @@
 """PostgreSQL's receive and send functions on whole columns: binary form to stored form and back.
 
-Called by COPY BINARY, the decoder of pgoutput with ``binary = true``, the parallel initial copy, and the server for clients
-that ask for binary. A column of values is a byte buffer with the start and the length of each value (-1: NULL), so that
-nothing is cut into Python objects. Base types are `base`'s and `system_type`'s, arrays `binary_array`'s, composite types
-`binary_record`'s; enums and domains follow from what they are made of.
+Called by COPY BINARY, by the pgoutput decoder with ``binary = true``, by the parallel initial copy, and by the server for clients that
+request binary results. A column is a byte buffer with the start and length of each value (-1: NULL), so that values are not split into
+Python objects. `base` and `system_type` implement base types, `binary_array` arrays, `binary_record` composite types. Enums and domains
+follow from their labels and base types.
 
-What must hold: malformed bytes end in 22P03, 08P01 or 22021, never in an IndexError; ``read_binary(write_binary(x)) == x``.
+Invariants: malformed bytes raise 22P03, 08P01 or 22021, never an IndexError. ``read_binary(write_binary(x)) == x``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def read_binary(
     registry: r.TypeRegistry | None = None,
     encoding: Encoding = UTF8,
 ) -> pa.Array:
-    """Reads a column of binary forms, whose text is in `encoding`: an array of ``arrow_type(oid, typmod)``.
+    """Read a column of binary forms, whose text is in `encoding`. Return an array of ``arrow_type(oid, typmod)``.
 
-    `data` is the whole buffer (uint8), `starts` (int64) and `lengths` (int32, -1 for NULL) one entry per value. Errors as
-    `headgate.types.text.text.read_text` for values that do not fit, 22P03 for bytes that are no value of the type.
+    `data` is the whole buffer (uint8). `starts` (int64) and `lengths` (int32, -1 for NULL) have an entry per value. Raise the errors of
+    `headgate.types.text.text.read_text` for values that do not fit, 22P03 for bytes that are not a value of the type.
     """
     types = registry or r.known()
     oid, typmod = types.base(oid, typmod)
@@ -65,8 +65,8 @@ def _read(wire: Wire, oid: int, typmod: int, types: r.TypeRegistry) -> pa.Array:
         return described.receive(wire, typmod)
     if (composite := _composite(oid, types)) is not None:
         return binary_record.receive(wire, composite, types)
-    found = _array(oid, types)
-    values = [None if each is None else binary_array.receive(each, found, types, wire.encoding) for each in _values(wire)]
+    array_type = _array(oid, types)
+    values = [None if raw is None else binary_array.receive(raw, array_type, types, wire.encoding) for raw in _values(wire)]
     texts = pa.array(values, pa.string())
     return text.read_text(texts, oid, typmod, registry=types) if typmod >= 0 else texts
 
@@ -77,24 +77,24 @@ def _values(wire: Wire) -> list[bytes | None]:
 
 
 def _described(oid: int, types: r.TypeRegistry) -> BaseType | None:
-    """The description by which values of the type cross the wire; None for arrays and types without a binary form."""
+    """Return the description that defines the type's binary form, or None for arrays, composite types and unsupported types."""
     described = BASE_TYPES.get(oid) or SYSTEM_TYPES.get(oid)
     if described is not None:
         return described
-    found = types.find(oid)
-    return TEXT_LIKE if found is None or found.kind is r.TypeKind.ENUM else None
+    pg_type = types.find(oid)
+    return TEXT_LIKE if pg_type is None or pg_type.kind is r.TypeKind.ENUM else None
 
 
 def _composite(oid: int, types: r.TypeRegistry) -> r.PgType | None:
-    found = types.find(oid)
-    return found if found is not None and found.kind is r.TypeKind.COMPOSITE else None
+    pg_type = types.find(oid)
+    return pg_type if pg_type is not None and pg_type.kind is r.TypeKind.COMPOSITE else None
 
 
 def _array(oid: int, types: r.TypeRegistry) -> r.PgType:
-    found = types.by_oid(oid)
-    if not found.is_array:
+    pg_type = types.by_oid(oid)
+    if not pg_type.is_array:
         raise _no_form(oid, types)
-    return found
+    return pg_type
 
 
 def _no_form(oid: int, types: r.TypeRegistry) -> PostgresError:
@@ -104,7 +104,7 @@ def _no_form(oid: int, types: r.TypeRegistry) -> PostgresError:
 def write_binary(
     array: pa.Array | pa.ChunkedArray, oid: int, typmod: int = -1, *, registry: r.TypeRegistry | None = None, encoding: Encoding = UTF8
 ) -> pa.LargeBinaryArray:
-    """The binary forms of a column in stored form, NULL = null; text in `encoding`."""
+    """Return the binary forms of a column in stored form, NULL = null. Text is in `encoding`."""
     if isinstance(array, pa.ChunkedArray):
         chunks = [write_binary(chunk, oid, typmod, registry=registry, encoding=encoding) for chunk in array.chunks]
         return pa.concat_arrays(chunks) if chunks else pa.nulls(0, pa.large_binary())
@@ -117,7 +117,7 @@ def write_binary(
         return described.send(array, encoding)
     if (composite := _composite(oid, types)) is not None:
         return binary_record.send(array, composite, types, encoding)
-    found = _array(oid, types)
+    array_type = _array(oid, types)
     return pa.array(
-        [None if each is None else binary_array.send(each, found, types, encoding) for each in array.to_pylist()], pa.large_binary()
+        [None if value is None else binary_array.send(value, array_type, types, encoding) for value in array.to_pylist()], pa.large_binary()
     )

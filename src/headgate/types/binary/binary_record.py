@@ -1,4 +1,4 @@
-"""The binary form of composite values: record_recv and record_send, whose fields are read and written as columns.
+"""The binary form of composite values: record_recv and record_send. Fields are read and written as columns.
 
 Called by `binary`.
 """
@@ -19,50 +19,50 @@ from headgate.types.text import record, text
 
 
 def receive(wire: Wire, kind: r.PgType, types: r.TypeRegistry) -> pa.StringArray:
-    """The text forms of a column of values. 22P03, 42804 for other columns than the type has."""
-    from headgate.types.binary import binary  # which calls this module
+    """Return the text forms of a column of values. Raise 22P03 or 08P01, or 42804 if the fields differ from the type's."""
+    from headgate.types.binary import binary  # a circular import
 
     count = len(kind.attributes)
     starts, lengths = np.zeros((count, len(wire.starts)), np.int64), np.full((count, len(wire.starts)), -1, np.int32)
     present = np.ones(len(wire.starts), np.bool_) if wire.mask is None else wire.mask
     data = wire.data.tobytes()
     for row in np.flatnonzero(present):
-        at, end = int(wire.starts[row]), int(wire.starts[row] + wire.sizes[row])
+        start, end = int(wire.starts[row]), int(wire.starts[row] + wire.sizes[row])
         try:
-            _take_apart(data[at:end], at, kind, types, (starts[:, row], lengths[:, row]))
+            _take_apart(data[start:end], start, kind, types, (starts[:, row], lengths[:, row]))
         except struct.error as error:
             raise PostgresError("08P01", "insufficient data left in message") from error
     fields = []
-    for place, attribute in enumerate(kind.attributes):
+    for index, attribute in enumerate(kind.attributes):
         oid, modifier = attribute.type_oid, attribute.typmod
-        values = binary.read_binary(wire.data, starts[place], lengths[place], oid, modifier, registry=types, encoding=wire.encoding)
+        values = binary.read_binary(wire.data, starts[index], lengths[index], oid, modifier, registry=types, encoding=wire.encoding)
         fields.append(text.write_text(values, attribute.type_oid, attribute.typmod, registry=types))
     return record.joined(fields, pa.array(present))
 
 
 def _take_apart(raw: bytes, begin: int, kind: r.PgType, types: r.TypeRegistry, places: tuple[np.ndarray, np.ndarray]) -> None:
-    """Notes where the fields of one value are."""
+    """Record the starts and sizes of the fields of one value."""
     (count,) = struct.unpack_from(">i", raw)
     if count != len(kind.attributes):
         raise PostgresError("42804", f"wrong number of columns: {count}, expected {len(kind.attributes)}")
-    at = 4
-    for place, attribute in enumerate(kind.attributes):
-        oid, size = struct.unpack_from(">Ii", raw, at)
+    offset = 4
+    for index, attribute in enumerate(kind.attributes):
+        oid, size = struct.unpack_from(">Ii", raw, offset)
         if oid != attribute.type_oid:
             names = types.format_type(oid), types.format_type(attribute.type_oid)
             message = f"binary data has type {oid} ({names[0]}) instead of expected {attribute.type_oid} ({names[1]})"
-            raise PostgresError("42804", f"{message} in record column {place + 1}")
-        at += 8
-        if size < -1 or at + max(size, 0) > len(raw):
+            raise PostgresError("42804", f"{message} in record column {index + 1}")
+        offset += 8
+        if size < -1 or offset + max(size, 0) > len(raw):
             raise PostgresError("08P01", "insufficient data left in message")
-        places[0][place], places[1][place] = begin + at, size
-        at += max(size, 0)
-    if at != len(raw):
+        places[0][index], places[1][index] = begin + offset, size
+        offset += max(size, 0)
+    if offset != len(raw):
         raise PostgresError("08P01", "invalid message format")
 
 
 def send(values: pa.StringArray, kind: r.PgType, types: r.TypeRegistry, encoding: Encoding) -> pa.LargeBinaryArray:
-    """The binary forms of a column of values in normal text form."""
+    """Return the binary forms of a column of values in normal text form."""
     from headgate.types.binary import binary
 
     sent: list[Sequence[bytes | None]] = []
@@ -70,7 +70,7 @@ def send(values: pa.StringArray, kind: r.PgType, types: r.TypeRegistry, encoding
         typed = text.read_text(texts, attribute.type_oid, attribute.typmod, registry=types)
         sent.append(binary.write_binary(typed, attribute.type_oid, attribute.typmod, registry=types, encoding=encoding).to_pylist())
     return pa.array(
-        [_put_together(kind, [each[row] for each in sent]) if values[row].is_valid else None for row in range(len(values))],
+        [_put_together(kind, [column[row] for column in sent]) if values[row].is_valid else None for row in range(len(values))],
         pa.large_binary(),
     )
 

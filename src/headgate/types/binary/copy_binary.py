@@ -1,9 +1,9 @@
-"""The framing of COPY … (FORMAT binary): where each value of each row starts, and rows out of columns (manual, COPY, File Formats).
+"""The framing of COPY … (FORMAT binary): finds the values of each row, and builds rows from columns (manual, COPY, File Formats).
 
-Called by the initial copy (walreceiver, subscriber), by COPY in commands. A row is int16 count, then per column int32 length
-(-1: NULL) and the bytes. Where a row starts is known only from the row before it; so that no Python loop walks the rows,
-every place that looks like a row's start is tried at once, and the true ones are those that can be reached from the first:
-found by doubling the length of the jumps. Rows of one shape, the commonest case, are found by their stride.
+Called by the initial copy (walreceiver, subscriber) and by COPY in commands. A row is an int16 count, then per column an int32 length
+(-1: NULL) and the bytes. The start of a row is known only from the row before it. To avoid a Python loop over rows, all positions that look
+like the start of a row are tried at once. The true ones are those that can be reached from the first, found by doubling the length of the
+jumps. Rows of one shape, the most common case, are found by their stride.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 HEADER = SIGNATURE + bytes(8)
 TRAILER = b"\xff\xff"
 HEADER_READ = 19
-"""Bytes that say how long the header is."""
+"""The bytes that contain the length of the header."""
 ALLOCATED = 0x3FFFFFFF
-"""MaxAllocSize: PostgreSQL holds no value of so many bytes."""
+"""MaxAllocSize: PostgreSQL cannot hold a value of so many bytes."""
 _WINDOW = 8 << 20
-"""Bytes in which rows are looked for at a time: each may be a place that looks like a row's start."""
+"""The bytes in which rows are searched at a time: each may be a candidate for the start of a row."""
 
 
 @dataclass(frozen=True)
 class CopyRows:
     """Whole rows found in a chunk: per column the start of each value in the chunk and its length (-1: NULL).
 
-    `consumed` bytes of the chunk are used up, the rest belongs to the next chunk; `ended` says that the trailer has been seen.
+    `consumed` bytes of the chunk are used, the rest belongs to the next chunk. `ended` is set after the trailer.
     """
 
     starts: tuple[Positions, ...]
@@ -45,12 +45,12 @@ class CopyRows:
 
     @property
     def row_count(self) -> int:
-        """Number of whole rows."""
+        """The number of whole rows."""
         return len(self.starts[0]) if self.starts else 0
 
 
 def header_length(chunk: bytes | memoryview) -> int | None:
-    """How long the header at the start of a stream is, its extension included; None if more bytes are needed; 22P04 if it is none."""
+    """Return the length of the header with its extension, or None if more bytes are needed. Raise 22P04 if it is not a header."""
     head = bytes(chunk[:HEADER_READ])
     if not SIGNATURE.startswith(head[:11]) and not head.startswith(SIGNATURE):
         raise PostgresError("22P04", "COPY file signature not recognized")
@@ -65,9 +65,9 @@ def header_length(chunk: bytes | memoryview) -> int | None:
 
 
 def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int = 0) -> CopyRows:
-    """Finds the whole rows of a chunk, from byte `at` (behind the header, or 0 in a later chunk).
+    """Find the whole rows of a chunk from byte `at` (the end of the header, or 0 in a later chunk).
 
-    Raises 22P04 on a row with another number of columns or a negative length.
+    Raise 22P04 for a row with another number of columns or a negative length.
     """
     data = chunk if isinstance(chunk, np.ndarray) else np.frombuffer(chunk, np.uint8)
     blocks: list[tuple[Positions, ...]] = []
@@ -95,17 +95,17 @@ def read_copy_binary(chunk: bytes | memoryview | Bytes, columns: int, *, at: int
     return _columns(data, blocks, columns, place, ended)
 
 
-def _length_at(data: Bytes, places: Positions) -> Positions:
-    """The int32 at each place."""
-    value = data[places].astype(np.int64) << 24
-    value |= data[places + 1].astype(np.int64) << 16
-    value |= data[places + 2].astype(np.int64) << 8
-    value |= data[places + 3]
+def _length_at(data: Bytes, positions: Positions) -> Positions:
+    """Return the int32 at each position."""
+    value = data[positions].astype(np.int64) << 24
+    value |= data[positions + 1].astype(np.int64) << 16
+    value |= data[positions + 2].astype(np.int64) << 8
+    value |= data[positions + 3]
     return (value ^ 0x80000000) - 0x80000000
 
 
 def _row_end(data: Bytes, place: int, columns: int) -> int | None:
-    """Where the row at `place` ends; None if it is not all there."""
+    """Return the end of the row at `place`, or None if it is incomplete."""
     place += 2
     for _ in range(columns):
         if place + 4 > len(data):
@@ -121,16 +121,16 @@ def _row_end(data: Bytes, place: int, columns: int) -> int | None:
 
 
 def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Positions, int] | None:
-    """Starts of the rows from `place` on that have the first one's lengths, if they are many, and the last's end; `end`: the first's."""
+    """Return the starts and the end of the consecutive rows from `place` with the lengths of the first, which ends at `end`, if many."""
     size = end - place
     rows = (len(data) - place) // size
     if rows < 16:
         return None
     table = np.lib.stride_tricks.as_strided(data[place:], (rows, size), (size, 1), writeable=False)
-    fixed, at = [0, 1], 2
+    fixed, offset = [0, 1], 2
     for _ in range(columns):
-        fixed += range(at, at + 4)
-        at += 4 + max(int.from_bytes(data[place + at : place + at + 4].tobytes(), "big", signed=True), 0)
+        fixed += range(offset, offset + 4)
+        offset += 4 + max(int.from_bytes(data[place + offset : place + offset + 4].tobytes(), "big", signed=True), 0)
     probe = (table[:16, fixed] == table[0, fixed]).all()
     if not probe:
         return None
@@ -142,38 +142,38 @@ def _one_shape(data: Bytes, place: int, end: int, columns: int) -> tuple[Positio
 
 
 def _chain(data: Bytes, place: int, columns: int) -> tuple[Positions, int]:
-    """Starts of the whole rows from `place` on, whatever their shapes, and the end of the last; the first is all there."""
+    """Return the starts of the whole rows from `place` on, whatever their shapes, and the end of the last. The first must be complete."""
     part = data[place:]
-    found = np.flatnonzero((part[:-1] == columns >> 8) & (part[1:] == columns & 0xFF)).astype(np.int64) + place
-    ends = found + 2
-    alive = np.arange(len(found))
+    candidates = np.flatnonzero((part[:-1] == columns >> 8) & (part[1:] == columns & 0xFF)).astype(np.int64) + place
+    ends = candidates + 2
+    alive = np.arange(len(candidates))
     for _ in range(columns):
         inside = ends[alive] + 4 <= len(data)
         alive = alive[inside]
         sizes = _length_at(data, ends[alive])
-        good = (sizes >= -1) & (sizes <= len(data))
-        alive, sizes = alive[good], sizes[good]
+        is_valid = (sizes >= -1) & (sizes <= len(data))
+        alive, sizes = alive[is_valid], sizes[is_valid]
         ends[alive] += 4 + np.maximum(sizes, 0)
     alive = alive[ends[alive] <= len(data)]
-    starts, ends = found[alive], ends[alive]
+    starts, ends = candidates[alive], ends[alive]
     reached = _reached(starts, ends)
     return starts[reached], int(ends[reached[-1]])
 
 
 def _reached(starts: Positions, ends: Positions) -> Positions:
-    """Indexes of the candidates on the way from the first one, each candidate leading to the one that starts where it ends."""
+    """Return the indexes of the candidates reachable from the first. Each leads to the one that starts where it ends."""
     stop = len(starts)
     following = np.searchsorted(starts, ends)
     hit = following < stop
     hit[hit] = starts[following[hit]] == ends[hit]
     jump = np.append(np.where(hit, following, stop), stop)
-    way = np.zeros(1, np.int64)
+    reached = np.zeros(1, np.int64)
     while True:
-        more = jump[way]
-        more = more[more < stop]
-        way = np.concatenate([way, more])
-        if len(more) < len(way) - len(more):
-            return way
+        next_ones = jump[reached]
+        next_ones = next_ones[next_ones < stop]
+        reached = np.concatenate([reached, next_ones])
+        if len(next_ones) < len(reached) - len(next_ones):
+            return reached
         jump = jump[jump]
 
 
@@ -191,7 +191,7 @@ def _columns(data: Bytes, blocks: list[tuple[Positions, ...]], columns: int, con
 
 
 def write_copy_binary(columns: Sequence[pa.Array]) -> bytes:
-    """Rows (without header and trailer) of columns of binary forms, as `headgate.types.binary.binary.write_binary` gives them."""
+    """Return rows (without header and trailer) of columns in binary form, as `headgate.types.binary.binary.write_binary` returns them."""
     if not columns:
         return b""
     nothing = pa.scalar(b"", pa.large_binary())

@@ -1,6 +1,6 @@
-"""Binary forms of types that functions and catalogs give, and that are texts in every other respect: void and vectors.
+"""Binary forms of types of functions and catalogs that are otherwise handled as text: void and vectors.
 
-Called by `binary`. Drivers that ask for every result in binary need them: asyncpg for ``SELECT pg_notify(…)``, ADBC for catalogs.
+Called by `binary`. Drivers that request all results in binary need them: asyncpg for ``SELECT pg_notify(…)``, ADBC for catalogs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ def _type(receive: Callable[[bytes], str], send: Callable[[str], bytes]) -> Base
 
 
 def _vector(element: int, code: str) -> BaseType:
-    """Numbers with spaces between them; in binary an array of one dimension that begins at 0, also where it is empty."""
+    """Describe numbers separated by spaces; in binary a one-dimensional array with subscripts from 0, also if it is empty."""
 
     def receive(raw: bytes) -> str:
-        shape, found, items = array.take_apart(raw)
-        if found != element or len(shape.lengths) > 1 or any(lower != 0 for lower in shape.lowers):
+        shape, element_oid, items = array.take_apart(raw)
+        if element_oid != element or len(shape.lengths) > 1 or any(lower != 0 for lower in shape.lowers):
             raise ValueError("no vector")
         if None in items:
             raise ValueError("NULL")
@@ -32,7 +32,7 @@ def _vector(element: int, code: str) -> BaseType:
 
     def send(text: str) -> bytes:
         numbers = text.split()
-        return array.put_together(array.Shape([len(numbers)], [0]), element, [struct.pack(code, int(each)) for each in numbers])
+        return array.put_together(array.Shape([len(numbers)], [0]), element, [struct.pack(code, int(value)) for value in numbers])
 
     return _type(receive, send)
 

@@ -1,4 +1,4 @@
 """The text forms of PostgreSQL's types on whole columns: input functions, type modifiers, output functions.
 
-`text` is the entry, for COPY, INSERT, pgoutput and every result; a module for each family of types. Times are `types.datetime`'s.
+`text` is the entry point, for COPY, INSERT, pgoutput and all results; each type family has a module. `types.datetime` has those of times.
 """

@@ -1,7 +1,7 @@
 """Arrays, which are stored as text: array_in and array_out on a whole column, and the binary form.
 
-Called by `text` and `binary`. Arrays in normal form are taken as they are (`normal_form`). The braces of the others are taken apart row by
-row, but the elements of all rows go through the element type's reader and writer together.
+Called by `text` and `binary`. Arrays in normal form are kept unchanged (`normal_form`). The others are split row by row, but the elements
+of all rows are converted together by the element type's reader and writer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Convert = Callable[[pa.StringArray], pa.StringArray]
 
 @dataclass(frozen=True)
 class Shape:
-    """Length and lower bound of each dimension; empty for an empty array."""
+    """The length and lower bound of each dimension; empty for an empty array."""
 
     lengths: Sequence[int]
     lowers: Sequence[int]
 
 
 def read_array(strings: pa.StringArray, delimiter: str, convert: Convert) -> pa.StringArray:
-    """array_in: normal text of every array, its elements by `convert` (input, modifier and output of the element type)."""
+    """Read arrays as array_in into normal text. `convert` applies the input, modifier and output of the element type."""
     usual = pa.array(normal_form.in_pieces(lambda piece: normal_form.arrays(piece, delimiter, convert), strings))
     odd = pc.and_not(pc.is_valid(strings), usual)
     if not pc.any(odd, min_count=0).as_py():
@@ -51,29 +51,29 @@ def _read_each(strings: pa.StringArray, delimiter: str, convert: Convert) -> pa.
             shapes.append(None)
             counts.append(0)
             continue
-        shape, items = _Reader(text, delimiter).read()
-        shapes.append(shape)
+        array_shape, items = _Reader(text, delimiter).read()
+        shapes.append(array_shape)
         counts.append(len(items))
         flat += items
     shown = convert(pa.array(flat, pa.string())).to_pylist() if flat else []
     out: list[str | None] = []
-    place = 0
-    for known, count in zip(shapes, counts, strict=True):
-        out.append(None if known is None else print_array(known, shown[place : place + count], delimiter))
-        place += count
+    index = 0
+    for shape, count in zip(shapes, counts, strict=True):
+        out.append(None if shape is None else print_array(shape, shown[index : index + count], delimiter))
+        index += count
     return pa.array(out, pa.string())
 
 
 def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> str:
-    """array_out."""
+    """Print an array as array_out."""
     if not shape.lengths:
         return "{}"
     level: list[str] = []
     for first in range(0, len(items), _AT_ONCE):
-        look()  # millions of items take a while
+        look()  # printing millions of items takes a while
         level += [quoted(item, delimiter) for item in items[first : first + _AT_ONCE]]
     for length in reversed(shape.lengths):
-        level = ["{" + delimiter.join(level[place : place + length]) + "}" for place in range(0, len(level), length)]
+        level = ["{" + delimiter.join(level[start : start + length]) + "}" for start in range(0, len(level), length)]
     if all(lower == 1 for lower in shape.lowers):
         return level[0]
     bounds = "".join(f"[{lower}:{lower + length - 1}]" for lower, length in zip(shape.lowers, shape.lengths, strict=True))
@@ -82,12 +82,12 @@ def print_array(shape: Shape, items: Sequence[str | None], delimiter: str) -> st
 
 @functools.cache
 def special(delimiter: str) -> re.Pattern[str]:
-    """The characters for which an element is quoted."""
+    """Return the pattern of characters for which an element is quoted."""
     return re.compile(r'["\\{} \t\n\r\v\f' + re.escape(delimiter) + "]")
 
 
 def quoted(item: str | None, delimiter: str) -> str:
-    """One element as array_out prints it."""
+    """Print one element as array_out."""
     if item is None:
         return "NULL"
     if item and special(delimiter).search(item) is None and item.upper() != "NULL":
@@ -96,7 +96,7 @@ def quoted(item: str | None, delimiter: str) -> str:
 
 
 class _Reader:
-    """Reads one array text; 22P02 and 2202E with PostgreSQL's details."""
+    """A parser of one array text. It raises 22P02 and 2202E with PostgreSQL's details."""
 
     def __init__(self, text: str, delimiter: str) -> None:
         self.text = text
@@ -105,7 +105,7 @@ class _Reader:
         self.items: list[str | None] = []
         self.lengths: list[int | None] = []
         self._shown = 0
-        """From where on an error shows the text: what counts the braces has only the part from the first one on."""
+        """The index from which errors show the text: PostgreSQL's brace counter gets only the part from the first brace on."""
 
     def _fail(self, detail: str) -> PostgresError:
         return PostgresError("22P02", f'malformed array literal: "{self.text[self._shown :]}"', detail=detail)
@@ -117,13 +117,13 @@ class _Reader:
 
     def read(self) -> tuple[Shape, list[str | None]]:
         bounds: list[tuple[int, int]] = []
-        while found := _BOUNDS.match(self.text, self.place):
-            first, last = int(found[1]), found[2]
+        while match := _BOUNDS.match(self.text, self.place):
+            first, last = int(match[1]), match[2]
             low, high = (1, first) if last is None else (first, int(last))
             if high < low:
                 raise PostgresError("2202E", "upper bound cannot be less than lower bound")
             bounds.append((low, high))
-            self.place = found.end()
+            self.place = match.end()
         if bounds:
             if self._skip() != "=":
                 raise self._fail('Missing "=" after array dimensions.')
@@ -146,7 +146,7 @@ class _Reader:
         return Shape(lengths, [low for low, _ in bounds] or [1] * len(lengths)), self.items
 
     def _braces(self, depth: int) -> None:
-        """One level, from its opening brace to behind its closing one."""
+        """Parse one level, from its opening brace to the index after its closing one."""
         if depth >= MAX_DIMENSIONS:
             raise PostgresError("54000", f"number of array dimensions ({depth + 1}) exceeds the maximum allowed ({MAX_DIMENSIONS})")
         if depth == len(self.lengths):
@@ -216,30 +216,30 @@ class _Reader:
 
 
 def take_apart(raw: bytes) -> tuple[Shape, int, list[bytes | None]]:
-    """array_recv's framing: the shape, the element type's oid, the elements' binary forms. ValueError, struct.error."""
+    """Split the format of array_recv into the shape, the element type's OID and the elements. Raise ValueError or struct.error."""
     dimensions, _, element = struct.unpack_from(">iiI", raw)
     if not 0 <= dimensions <= MAX_DIMENSIONS:
         raise ValueError("dimensions")
-    pairs = [struct.unpack_from(">ii", raw, 12 + 8 * place) for place in range(dimensions)]
-    count, place, items = 1 if dimensions else 0, 12 + 8 * dimensions, list[bytes | None]()
+    pairs = [struct.unpack_from(">ii", raw, 12 + 8 * dimension) for dimension in range(dimensions)]
+    count, offset, items = 1 if dimensions else 0, 12 + 8 * dimensions, list[bytes | None]()
     for length, _ in pairs:
         if length < 0:
             raise ValueError("length")
         count *= length
     for _ in range(count):
-        (size,) = struct.unpack_from(">i", raw, place)
-        place += 4
-        if size < -1 or place + size > len(raw):
+        (size,) = struct.unpack_from(">i", raw, offset)
+        offset += 4
+        if size < -1 or offset + size > len(raw):
             raise ValueError("element")
-        items.append(None if size == -1 else raw[place : place + size])
-        place += max(size, 0)
-    if place != len(raw):
+        items.append(None if size == -1 else raw[offset : offset + size])
+        offset += max(size, 0)
+    if offset != len(raw):
         raise ValueError("junk")
     return Shape([length for length, _ in pairs], [lower for _, lower in pairs]) if count else Shape([], []), element, items
 
 
 def put_together(shape: Shape, element: int, items: list[bytes | None]) -> bytes:
-    """array_send."""
+    """Build the format of array_send."""
     out = [struct.pack(">iiI", len(shape.lengths), int(None in items), element)]
     out += [struct.pack(">ii", *pair) for pair in zip(shape.lengths, shape.lowers, strict=True)]
     for item in items:
@@ -248,17 +248,17 @@ def put_together(shape: Shape, element: int, items: list[bytes | None]) -> bytes
 
 
 def parse(text: str, delimiter: str) -> tuple[Shape, list[str | None]]:
-    """The shape and the elements' texts of one array."""
+    """Return the shape and the elements' texts of one array."""
     return _Reader(text, delimiter).read()
 
 
 @functools.lru_cache(maxsize=512)
 def parts(text: str, delimiter: str = ",") -> tuple[Shape, tuple[str | None, ...]]:
-    """As `parse`, of an array in normal form: what array_out prints. Remembers a few, since one side is mostly a constant."""
+    """Return the same as `parse` for an array in normal form. Some results are cached, since one operand is usually a constant."""
     if text == "{}":
         return Shape((), ()), ()
     if text[0] == "{" and text[1] != "{" and '"' not in text:
         items = tuple(None if item == "NULL" else item for item in text[1:-1].split(delimiter))
         return Shape((len(items),), (1,)), items
-    shape, found = _Reader(text, delimiter).read()
-    return shape, tuple(found)
+    shape, elements = _Reader(text, delimiter).read()
+    return shape, tuple(elements)

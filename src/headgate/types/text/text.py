@@ -1,13 +1,12 @@
 """PostgreSQL's input and output functions on whole columns: text form to stored form and back.
 
-Called by COPY, INSERT, the decoder of pgoutput, the result of every query. `read_text` is input function plus type modifier,
-`write_text` the output function. Both work on a column at once, under the settings of a session (`text_column.TextSettings`).
-Base types are `base`'s; arrays, composite types, enums and domains are read here by what they are made of.
+Called by COPY, INSERT, the pgoutput decoder and for the results of all queries. `read_text` applies the input function and the type
+modifier, `write_text` the output function. Both process a whole column, under the settings of a session (`text_column.TextSettings`).
+`base` implements base types. Arrays, composite types, enums and domains are read here by their components.
 
-What must hold: ``write_text(read_text(x))`` is what PostgreSQL prints for x under the same settings; what is stored depends on none of
-them but as far as they say what a text means; the first value in row order that PostgreSQL
-would refuse raises its error; NULL stays NULL. `registry` knows user types (enums); without it built-in types only, and an
-oid that it does not know is taken as text.
+Invariants: ``write_text(read_text(x))`` is what PostgreSQL prints for x under the same settings. The stored form depends on a setting only
+if the meaning of the text does. The first value in row order that PostgreSQL would reject raises its error. NULL stays NULL. `registry`
+knows user types (enums), without it only the built-in types are known. An unknown OID is read as text.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ def read_text(
     session: TextSettings = PLAIN,
     registry: r.TypeRegistry | None = None,
 ) -> pa.Array:
-    """Reads a column of text forms: an array of ``arrow_type(oid, typmod)``.
+    """Read a column of text forms. Return an array of ``arrow_type(oid, typmod)``.
 
-    Raises PostgresError with PostgreSQL's own text: 22P02, 22003, 22001, 22007, 22008 …, and 0A000 where PostgreSQL has the
-    value and the stored type has not.
+    Raise PostgresError with PostgreSQL's own text: 22P02, 22003, 22001, 22007, 22008 …, or 0A000 for a value that PostgreSQL accepts and
+    the stored type cannot hold.
     """
     if isinstance(strings, pa.ChunkedArray):
         chunks = [read_text(chunk, oid, typmod, session=session, registry=registry) for chunk in strings.chunks]
@@ -51,37 +50,37 @@ def _read(strings: pa.StringArray, oid: int, typmod: int, session: TextSettings,
     described = BASE_TYPES.get(oid)
     if described is not None:
         return described.read(strings, typmod, session)
-    found = types.find(oid)
-    if found is None:
+    pg_type = types.find(oid)
+    if pg_type is None:
         return string.read_text(strings)
-    if found.kind is r.TypeKind.ENUM:
-        return _read_enum(strings, found)
-    if found.kind is r.TypeKind.DOMAIN:
+    if pg_type.kind is r.TypeKind.ENUM:
+        return _read_enum(strings, pg_type)
+    if pg_type.kind is r.TypeKind.DOMAIN:
         return _read(strings, *types.base(oid), session, types)
-    if found.is_array:
-        delimiter = types.by_oid(found.element).delimiter
+    if pg_type.is_array:
+        delimiter = types.by_oid(pg_type.element).delimiter
 
         def convert(items: pa.StringArray) -> pa.StringArray:
-            if found.element == r.NUMERIC:  # elements are held as text, whatever the modifier
+            if pg_type.element == r.NUMERIC:  # elements are stored as text, whatever the modifier
                 return numeric.read_as_text(items, typmod)
-            return _write(_read(items, found.element, typmod, session, types), found.element, PLAIN, types)
+            return _write(_read(items, pg_type.element, typmod, session, types), pg_type.element, PLAIN, types)
 
         return array.read_array(string.read_text(strings), delimiter, convert)
-    if found.kind is r.TypeKind.COMPOSITE:
+    if pg_type.kind is r.TypeKind.COMPOSITE:
 
         def convert_field(items: pa.StringArray, attribute: r.Attribute) -> pa.StringArray:
             read = _read(items, attribute.type_oid, attribute.typmod, session, types)
             return _write(read, attribute.type_oid, PLAIN, types)
 
-        return record.read_record(string.read_text(strings), found, convert_field)
+        return record.read_record(string.read_text(strings), pg_type, convert_field)
     return string.read_text(strings)
 
 
-def _read_enum(strings: pa.StringArray, found: r.PgType) -> pa.StringArray:
-    unknown = pc.and_(pc.is_valid(strings), pc.invert(pc.is_in(strings, value_set=pa.array(found.labels, pa.string()))))
+def _read_enum(strings: pa.StringArray, enum: r.PgType) -> pa.StringArray:
+    unknown = pc.and_(pc.is_valid(strings), pc.invert(pc.is_in(strings, value_set=pa.array(enum.labels, pa.string()))))
     if pc.any(unknown).as_py():
         label = strings.filter(unknown)[0].as_py()
-        raise PostgresError("22P02", f'invalid input value for enum {found.plain}: "{label}"')
+        raise PostgresError("22P02", f'invalid input value for enum {enum.plain}: "{label}"')
     return strings
 
 
@@ -93,7 +92,7 @@ def write_text(
     session: TextSettings = PLAIN,
     registry: r.TypeRegistry | None = None,
 ) -> pa.StringArray:
-    """The text forms of a column that is in stored form."""
+    """Return the text forms of a column in stored form."""
     types = registry or r.known()
     if isinstance(values, pa.ChunkedArray):
         chunks = [_write(chunk, oid, session, types) for chunk in values.chunks]
@@ -107,51 +106,51 @@ def _write(values: pa.Array, oid: int, session: TextSettings, types: r.TypeRegis
     if described is not None:
         return described.write(values, session)
     shown = as_stored(values, session)
-    found = types.find(oid)
-    if found is not None and found.is_array and depends_on(found.element, session, types):
-        return _rewrite(shown, found, session, types)
-    if found is not None and found.attributes and depends_on(oid, session, types):
-        return _rewrite_record(shown, found, session, types)
+    pg_type = types.find(oid)
+    if pg_type is not None and pg_type.is_array and depends_on(pg_type.element, session, types):
+        return _rewrite(shown, pg_type, session, types)
+    if pg_type is not None and pg_type.attributes and depends_on(oid, session, types):
+        return _rewrite_record(shown, pg_type, session, types)
     return shown
 
 
 def depends_on(oid: int, session: TextSettings, types: r.TypeRegistry | None = None) -> bool:
-    """Whether a value of the type has another text under these settings than the plain one, in which arrays and intervals are stored."""
+    """Return whether texts of the type under these settings differ from those under PLAIN, in which arrays and intervals are stored."""
     types = types or r.known()
     oid, _ = types.base(oid)
-    found = types.find(oid)
-    if found is not None and found.is_array:
-        return depends_on(found.element, session, types)
-    if found is not None and found.attributes:
-        return any(depends_on(each.type_oid, session, types) for each in found.attributes)
+    pg_type = types.find(oid)
+    if pg_type is not None and pg_type.is_array:
+        return depends_on(pg_type.element, session, types)
+    if pg_type is not None and pg_type.attributes:
+        return any(depends_on(attribute.type_oid, session, types) for attribute in pg_type.attributes)
     described = BASE_TYPES.get(oid)
     return described is not None and described.restyled(session)
 
 
-def _rewrite(strings: pa.StringArray, found: r.PgType, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:
+def _rewrite(strings: pa.StringArray, pg_type: r.PgType, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:
     def convert(items: pa.StringArray) -> pa.StringArray:
-        return _write(_read(items, found.element, -1, PLAIN, types), found.element, session, types)
+        return _write(_read(items, pg_type.element, -1, PLAIN, types), pg_type.element, session, types)
 
-    return array.read_array(strings, types.by_oid(found.element).delimiter, convert)
+    return array.read_array(strings, types.by_oid(pg_type.element).delimiter, convert)
 
 
-def _rewrite_record(strings: pa.StringArray, found: r.PgType, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:
+def _rewrite_record(strings: pa.StringArray, pg_type: r.PgType, session: TextSettings, types: r.TypeRegistry) -> pa.StringArray:
     def convert(items: pa.StringArray, attribute: r.Attribute) -> pa.StringArray:
         read = _read(items, attribute.type_oid, attribute.typmod, PLAIN, types)
         return _write(read, attribute.type_oid, session, types)
 
-    return record.read_record(strings, found, convert)
+    return record.read_record(strings, pg_type, convert)
 
 
 def read_scalar(
     text: str | None, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN, registry: r.TypeRegistry | None = None
 ) -> pa.Scalar:
-    """One value in stored form, as a `pa.Scalar` (``.as_py()`` fails only for years outside Python's own)."""
+    """Return one value in stored form as a `pa.Scalar` (``.as_py()`` fails only for years outside Python's range)."""
     return read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)[0]
 
 
 def write_scalar(value: object, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> str | None:
-    """The text form of one value in stored form: a `pa.Scalar`, or a Python value that Arrow takes for the stored type."""
+    """Return the text form of one value in stored form: a `pa.Scalar`, or a Python value that Arrow accepts for the stored type."""
     target = arrow_type(oid, typmod)
     values = pa.array([value], target)
     shown: str | None = write_text(values, oid, typmod, session=session)[0].as_py()
@@ -159,21 +158,21 @@ def write_scalar(value: object, oid: int, typmod: int = -1, *, session: TextSett
 
 
 def normal_form(text: str, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN, registry: r.TypeRegistry | None = None) -> str:
-    """What PostgreSQL makes of a literal of the type, as it is held: ``'+1'::int4`` is ``1``, a date is in ISO whatever the style."""
+    """Return the held form of a literal as PostgreSQL reads it: ``'+1'::int4`` is ``1``, a date is in ISO whatever the style."""
     values = read_text(pa.array([text], pa.string()), oid, typmod, session=session, registry=registry)
     shown: str = write_text(values, oid, typmod, session=session.held)[0].as_py()
     return shown
 
 
 def styled(texts: pa.StringArray, oid: int, typmod: int, session: TextSettings) -> pa.StringArray:
-    """Texts of a result (`TextSettings.of_results`) in the session's DateStyle and IntervalStyle."""
+    """Convert texts of a result (`TextSettings.of_results`) to the session's DateStyle and IntervalStyle."""
     if not depends_on(oid, session.styles):
         return texts
     return write_text(read_text(texts, oid, typmod), oid, typmod, session=session)
 
 
 def first_refused(strings: pa.StringArray, oid: int, typmod: int = -1, *, session: TextSettings = PLAIN) -> int | None:
-    """The row of the first value that `read_text` refuses, None if it reads all: for the CONTEXT of COPY. Found by halving."""
+    """Return the row of the first value that `read_text` rejects, or None, for the CONTEXT of COPY. It is found by bisection."""
     low, high = 0, len(strings)
     if _reads(strings, oid, typmod, session):
         return None
