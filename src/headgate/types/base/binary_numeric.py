@@ -1,8 +1,8 @@
 """The binary form of numeric on whole columns: base-10000 digits to decimal128 or text and back.
 
-Described for all by `TYPES`, with what `numeric` has. A value is int16 ndigits, int16 weight, uint16 sign, uint16 dscale, then ndigits
-int16 digits; digit i counts 10000^(weight - i). The usual values are summed digit by digit over the whole column, in int64 where
-18 decimal digits suffice, else in four limbs of 32 bits; NaN, infinities, values that must be rounded and very long ones go one by one.
+`TYPES` describes numeric, with the functions of `numeric`. A value is int16 ndigits, int16 weight, uint16 sign, uint16 dscale, then ndigits
+int16 digits; digit i counts 10000^(weight - i). The usual values are summed digit by digit over the whole column: in int64 if 18 decimal
+digits suffice, else in four limbs of 32 bits. NaN, infinities, values that must be rounded and very long ones are read one by one.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ Words = npt.NDArray[np.int64]
 
 
 def read(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None, modifier: int) -> pa.Array:
-    """numeric_recv and the type modifier on a column, in stored form. 22P03 for malformed digits."""
+    """Read a column as numeric_recv with the modifier, into stored form. Raise 22P03 for malformed digits."""
     head = _head(data, starts, sizes, mask)
     parts = typmod.decimal_parts(modifier)
     if parts is not None:
-        done, usual = _decimals(data, starts, head, parts[1], mask)
-        fits = pc.less(pc.abs(done), pa.scalar(Decimal(10) ** (parts[0] - parts[1]), pa.decimal256(76, parts[1])))
+        result, usual = _decimals(data, starts, head, parts[1], mask)
+        fits = pc.less(pc.abs(result), pa.scalar(Decimal(10) ** (parts[0] - parts[1]), pa.decimal256(76, parts[1])))
         usual &= np.asarray(pc.fill_null(fits, True).to_numpy(zero_copy_only=False), np.bool_) if parts[0] < _WIDE_DIGITS else True
-        done = pc.cast(pc.if_else(pa.array(usual), done, pa.scalar(None, done.type)), pa.decimal128(*parts))
+        result = pc.cast(pc.if_else(pa.array(usual), result, pa.scalar(None, result.type)), pa.decimal128(*parts))
     elif modifier >= 0:
-        done, usual = pa.nulls(len(starts), pa.string()), np.zeros(len(starts), np.bool_)
+        result, usual = pa.nulls(len(starts), pa.string()), np.zeros(len(starts), np.bool_)
     else:
-        done, usual = _texts(data, starts, head, mask)
+        result, usual = _texts(data, starts, head, mask)
     odd = ~usual if mask is None else ~usual & mask
     if not odd.any():
-        return done
+        return result
     values = [_value(data[start : start + size].tobytes(), modifier) for start, size in zip(starts[odd], sizes[odd], strict=True)]
     if parts is not None:
-        return pc.replace_with_mask(done, pa.array(odd), pa.array([numeric.storable(each, *parts) for each in values], done.type))
-    return pc.replace_with_mask(done, pa.array(odd), pa.array([numeric.print_value(each) for each in values], pa.string()))
+        return pc.replace_with_mask(result, pa.array(odd), pa.array([numeric.storable(value, *parts) for value in values], result.type))
+    return pc.replace_with_mask(result, pa.array(odd), pa.array([numeric.print_value(value) for value in values], pa.string()))
 
 
 def _head(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None) -> Words:
-    """ndigits, weight, sign, dscale of each value as four columns; zeros for NULL."""
+    """Return ndigits, weight, sign and dscale of each value as four columns; zeros for NULL."""
     short = sizes < 8 if mask is None else (sizes < 8) & mask
     if short.any():
         raise PostgresError("08P01", "insufficient data left in message")
@@ -70,7 +70,7 @@ def _head(data: Bytes, starts: Positions, sizes: Positions, mask: Mask | None) -
 
 
 def _decimals(data: Bytes, starts: Positions, head: Words, scale: int, mask: Mask | None) -> tuple[pa.Array, Mask]:
-    """Values as decimal128(38, scale), and which of them were usual enough; the others are NULL or meaningless."""
+    """Return values as decimal128(38, scale), and which of them were usual. The others are NULL or meaningless."""
     digits, weight, sign, dscale = head.T
     below = -(-scale // 4)
     usual = (sign <= _NEGATIVE) & (dscale <= scale) & (4 * (weight + 1 + below) <= _WIDE_DIGITS)
@@ -80,11 +80,11 @@ def _decimals(data: Bytes, starts: Positions, head: Words, scale: int, mask: Mas
     top = int(weight[usual].max(initial=-1))
     wide = 4 * (top + 1 + below) > _NARROW_DIGITS
     limbs = np.zeros((4 if wide else 1, len(starts)), np.int64)
-    for place in range(top, -below - 1, -1):
-        index = weight - place
+    for power in range(top, -below - 1, -1):
+        index = weight - power
         has = usual & (index >= 0) & (index < digits)
-        where = np.where(has, starts + 8 + 2 * index, 0)
-        digit = np.where(has, data[where].astype(np.int64) << 8 | data[np.where(has, where + 1, 0)], 0)
+        position = np.where(has, starts + 8 + 2 * index, 0)
+        digit = np.where(has, data[position].astype(np.int64) << 8 | data[np.where(has, position + 1, 0)], 0)
         if (digit >= _BASE).any():
             raise PostgresError("22P03", 'invalid digit in external "numeric" value')
         _multiply_add(limbs, _BASE, digit)
@@ -92,12 +92,12 @@ def _decimals(data: Bytes, starts: Positions, head: Words, scale: int, mask: Mas
     return _assembled(limbs, sign == _NEGATIVE, scale, usual), usual
 
 
-def _multiply_add(limbs: Words, factor: int, more: Words) -> None:
-    """``limbs * factor + more`` in place; one row is a plain int64, four are 32 bits each, lowest first."""
+def _multiply_add(limbs: Words, factor: int, addend: Words) -> None:
+    """Compute ``limbs * factor + more`` in place. One row is a plain int64; four are 32 bits each, lowest first."""
     if len(limbs) == 1:
-        limbs[0] = limbs[0] * factor + more
+        limbs[0] = limbs[0] * factor + addend
         return
-    carry = more
+    carry = addend
     for limb in limbs:
         total = limb * factor + carry
         limb[:] = total & 0xFFFFFFFF
@@ -105,7 +105,7 @@ def _multiply_add(limbs: Words, factor: int, more: Words) -> None:
 
 
 def _divide(limbs: Words, divisor: int) -> Words:
-    """Divides in place and gives the remainders."""
+    """Divide in place and return the remainders."""
     if len(limbs) == 1:
         rest: Words = limbs[0] % divisor
         limbs[0] //= divisor
@@ -119,7 +119,7 @@ def _divide(limbs: Words, divisor: int) -> Words:
 
 
 def _assembled(limbs: Words, negative: Mask, scale: int, mask: Mask) -> pa.Array:
-    """The decimal128(38, scale) array of magnitudes and signs (two's complement, little endian)."""
+    """Return a decimal128(38, scale) array for magnitudes and signs (two's complement, little endian)."""
     words = np.zeros((limbs.shape[1], 2), np.uint64)
     if len(limbs) == 1:
         signed = np.where(negative, -limbs[0], limbs[0])
@@ -133,22 +133,22 @@ def _assembled(limbs: Words, negative: Mask, scale: int, mask: Mask) -> pa.Array
 
 
 def _texts(data: Bytes, starts: Positions, head: Words, mask: Mask | None) -> tuple[pa.StringArray, Mask]:
-    """numeric without modifier as text: the values of each display scale together."""
+    """Return numeric without modifier as text, converted per display scale, and which values were usual."""
     scales = np.unique(head[:, 3] if mask is None else head[mask, 3])
     shown, usual = pa.nulls(len(starts), pa.string()), np.zeros(len(starts), np.bool_)
     for scale in scales[scales <= _WIDE_DIGITS - 4][:16]:
         rows = np.flatnonzero(head[:, 3] == scale)
         present = None if mask is None else mask[rows]
-        done, good = _decimals(data, starts[rows], head[rows], int(scale), present)
-        chosen = np.zeros(len(starts), np.bool_)
-        chosen[rows[good]] = True
-        usual |= chosen
-        shown = pc.replace_with_mask(shown, pa.array(chosen), numeric.write_numeric(done.filter(pa.array(good))))
+        decimals, is_usual = _decimals(data, starts[rows], head[rows], int(scale), present)
+        converted = np.zeros(len(starts), np.bool_)
+        converted[rows[is_usual]] = True
+        usual |= converted
+        shown = pc.replace_with_mask(shown, pa.array(converted), numeric.write_numeric(decimals.filter(pa.array(is_usual))))
     return shown, usual
 
 
 def _value(raw: bytes, modifier: int) -> Decimal | str:
-    """One value, slowly."""
+    """Read one value, without the bulk path's limits."""
     digits, weight, sign, dscale = struct.unpack_from(">HhHH", raw)
     if sign in _SPECIAL:
         return numeric.special_value(_SPECIAL[sign], modifier)
@@ -164,9 +164,9 @@ def _value(raw: bytes, modifier: int) -> Decimal | str:
 
 
 def write(array: pa.Array) -> pa.LargeBinaryArray:
-    """numeric_send of decimals, or of text as it is stored."""
+    """Send decimals, or text as it is stored, as numeric_send."""
     if pa.types.is_string(array.type):
-        return pa.array([None if each is None else send(each) for each in array.to_pylist()], pa.large_binary())
+        return pa.array([None if text is None else send(text) for text in array.to_pylist()], pa.large_binary())
     mask = buffers.valid(array)
     scale = array.type.scale
     words = np.frombuffer(array.buffers()[1], np.uint64)[2 * array.offset : 2 * (array.offset + len(array))].reshape(-1, 2)
@@ -184,19 +184,19 @@ def write(array: pa.Array) -> pa.LargeBinaryArray:
         shift = np.uint64(32)
         limbs = np.array([low & half, low >> shift, high & half, high >> shift]).view(np.int64)
     digits = np.zeros((len(array), groups + 1), np.int64)
-    pad = 4 * below - scale  # the lowest group holds fewer digits of the value if the scale is no multiple of four
+    pad = 4 * below - scale  # the lowest group has fewer digits of the value if the scale is not a multiple of four
     digits[:, groups] = _divide(limbs, 10 ** (4 - pad)) * 10**pad if pad else _divide(limbs, _BASE)
-    for place in range(groups - 1, -1, -1):
-        digits[:, place] = _divide(limbs, _BASE)
+    for column in range(groups - 1, -1, -1):
+        digits[:, column] = _divide(limbs, _BASE)
     return _laid_out(digits, groups - below, negative, scale, mask)
 
 
 def _laid_out(digits: Words, top: int, negative: Mask, scale: int, mask: Mask | None) -> pa.LargeBinaryArray:
-    """Send forms of digit rows; column 0 counts 10000^top. Zero digits at both ends are left out."""
-    some = digits != 0
-    first = np.argmax(some, axis=1)
-    last = digits.shape[1] - 1 - np.argmax(some[:, ::-1], axis=1)
-    count = np.where(some.any(axis=1), last - first + 1, 0)
+    """Return the send format of digit rows. Column 0 counts 10000^top. Zero digits at both ends are omitted."""
+    nonzero = digits != 0
+    first = np.argmax(nonzero, axis=1)
+    last = digits.shape[1] - 1 - np.argmax(nonzero[:, ::-1], axis=1)
+    count = np.where(nonzero.any(axis=1), last - first + 1, 0)
     cells = np.empty((len(digits), 4 + digits.shape[1]), ">u2")
     cells[:, 0], cells[:, 2], cells[:, 3] = count, np.where(negative, _NEGATIVE, 0), scale
     cells[:, 1] = np.where(count > 0, top - first, 0).astype(np.uint16)
@@ -212,7 +212,7 @@ def _laid_out(digits: Words, top: int, negative: Mask, scale: int, mask: Mask | 
 
 
 def send(text: str) -> bytes:
-    """numeric_send of one value in normal text form."""
+    """Send one value in normal text form as numeric_send."""
     special = {name: code for code, name in _SPECIAL.items()}.get(text)
     if special is not None:
         return struct.pack(">HhHH", 0, 0, special, 0 if special == _NAN else 0x20)
@@ -220,7 +220,7 @@ def send(text: str) -> bytes:
     whole, _, fraction = text.lstrip("-").partition(".")
     whole = whole.zfill(-(-len(whole) // 4) * 4)
     padded = whole + fraction.ljust(-(-len(fraction) // 4) * 4, "0")
-    words = [int(padded[place : place + 4]) for place in range(0, len(padded), 4)]
+    words = [int(padded[start : start + 4]) for start in range(0, len(padded), 4)]
     weight = len(whole) // 4 - 1
     while words and words[0] == 0:
         words.pop(0)

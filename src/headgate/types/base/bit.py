@@ -1,4 +1,4 @@
-"""bit(n) and bit varying(n), stored as text: bit_in … varbit_send on whole columns. Described for all by `TYPES`."""
+"""bit(n) and bit varying(n), stored as text: bit_in … varbit_send on whole columns. `TYPES` describes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.types.base.base_type import BaseType, key_of_text, singly
 
 
 def read_bits(strings: pa.StringArray, oid: int, modifier: int) -> pa.StringArray:
-    """bit_in, varbit_in and the modifier."""
+    """Read bit strings as bit_in or varbit_in with the modifier."""
     usual = text_column.matches(strings, r"\A[01]*\z")
     limit = typmod.length(oid, modifier)
     if limit is not None:
@@ -24,7 +24,7 @@ def read_bits(strings: pa.StringArray, oid: int, modifier: int) -> pa.StringArra
 
 
 def bits_of(text: str, oid: int, modifier: int) -> str:
-    """bit_in, varbit_in: binary digits, or hexadecimal ones behind an X. 22P02, 22026, 22001."""
+    """Read one bit string as bit_in or varbit_in: binary digits, or hexadecimal ones after an X. Raise 22P02, 22026 or 22001."""
     digits = text
     if text[:1] in ("b", "B"):
         digits = text[1:]
@@ -53,7 +53,7 @@ def _receive(raw: bytes) -> str:
 
 def _send(text: str) -> bytes:
     padded = text.ljust((len(text) + 7) // 8 * 8, "0")
-    return struct.pack(">i", len(text)) + bytes(int(padded[place : place + 8], 2) for place in range(0, len(padded), 8))
+    return struct.pack(">i", len(text)) + bytes(int(padded[start : start + 8], 2) for start in range(0, len(padded), 8))
 
 
 def _bits(oid: int) -> BaseType:

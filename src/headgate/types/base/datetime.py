@@ -1,6 +1,6 @@
-"""date, timestamp, timestamptz, time, timetz and interval, described for all by `TYPES`: what they do is `types.datetime`'s.
+"""date, timestamp, timestamptz, time, timetz and interval. `TYPES` describes them, `types.datetime` implements them.
 
-Dates count days and timestamps microseconds, from 1970 in storage and from 2000 on the wire; the infinities are the ends of both.
+Dates count days and timestamps microseconds, since 1970 in storage and since 2000 on the wire. The infinities are the ends of both ranges.
 """
 
 from __future__ import annotations
@@ -90,43 +90,43 @@ def _send_timestamp(array: pa.TimestampArray, _encoding: Encoding) -> pa.LargeBi
 
 
 def _held(array: pa.Array, kind: pa.DataType) -> tuple[npt.NDArray[np.int64], buffers.Mask | None]:
-    """The numbers of a column, 0 for NULL, and which are none."""
+    """Return the numbers of a column, 0 for NULL, and the mask of values that are not NULL."""
     mask = buffers.valid(array)
     plain = array.cast(kind)
     return np.asarray((plain.fill_null(0) if mask is not None else plain).to_numpy(zero_copy_only=False)), mask
 
 
 def _key_of_moment(text: str) -> bytes:
-    """date, timestamp and timestamptz as microseconds; the infinities at the ends."""
+    """Return the key of a date, timestamp or timestamptz: its microseconds, with the infinities at the ends."""
     if text.endswith("infinity"):
         return whole_key(-(1 << 126) if text.startswith("-") else 1 << 126)
-    found = _MOMENT.match(text)
-    assert found is not None, "not a date in normal form"
-    year = 1 - int(found[1]) if found[9] else int(found[1])
-    micros = calendar.days_of(year, int(found[2]), int(found[3])) * calendar.DAY
-    if found[4]:
-        seconds = (int(found[4]) * 60 + int(found[5])) * 60 + int(found[6])
-        micros += seconds * 1_000_000 + int((found[7] or "0").ljust(6, "0"))
-    return whole_key(micros - _east(found[8]) * 1_000_000)
+    match = _MOMENT.match(text)
+    assert match is not None, "not a date in normal form"
+    year = 1 - int(match[1]) if match[9] else int(match[1])
+    micros = calendar.days_of(year, int(match[2]), int(match[3])) * calendar.DAY
+    if match[4]:
+        seconds = (int(match[4]) * 60 + int(match[5])) * 60 + int(match[6])
+        micros += seconds * 1_000_000 + int((match[7] or "0").ljust(6, "0"))
+    return whole_key(micros - _east(match[8]) * 1_000_000)
 
 
 def _east(offset: str | None) -> int:
-    """Seconds east of ``+05:30``, ``-04:56:02``."""
+    """Return the seconds east of ``+05:30``, ``-04:56:02``."""
     if not offset:
         return 0
-    hours, minutes, seconds = (int(each) for each in (offset[1:] + ":0:0").split(":")[:3])
+    hours, minutes, seconds = (int(part) for part in (offset[1:] + ":0:0").split(":")[:3])
     total = (hours * 60 + minutes) * 60 + seconds
     return -total if offset[0] == "-" else total
 
 
 def _key_of_timetz(text: str) -> bytes:
-    """timetz_cmp: by the instant, then by the zone, westward greater."""
+    """Return the key of a timetz (timetz_cmp): by the instant, then by the zone, westward greater."""
     micros, east = time_of_day.parts_of(text)
     return struct.pack(">QQ", micros - east * 1_000_000 + (1 << 62), -east + (1 << 62))
 
 
 def interval_key(text: str) -> bytes:
-    """interval_cmp: a month counts as 30 days, a day as 24 hours."""
+    """Return the key of an interval (interval_cmp): a month counts as 30 days, a day as 24 hours."""
     return whole_key(interval.interval_of(text).compared)
 
 

@@ -1,7 +1,7 @@
-"""point, lseg, line, box, path, polygon and circle, stored as text: point_in … circle_send on whole columns. Described by `TYPES`.
+"""point, lseg, line, box, path, polygon and circle, stored as text: point_in … circle_send on whole columns. `TYPES` describes them.
 
-The functions follow geo_ops.c. Shapes of a fixed number of coordinates that are in normal form are found by one regular expression;
-every other text is read by itself, each different one once. None of the types has an order, so none can be a key.
+The functions follow geo_ops.c. Shapes of a fixed number of coordinates in normal form are recognized by one regular expression. All other
+texts are read separately, each different one once. None of the types has an order, so none can be a key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EPSILON = 1e-06
 
 
 class _Reader:
-    """Reads one text. Every fault is 22P02 with the whole text."""
+    """A parser of one text. All errors are 22P02 with the whole text."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -43,44 +43,44 @@ class _Reader:
         self.at = 0
 
     def refuse(self) -> PostgresError:
-        """The error of a text that is no value of the type."""
+        """Return the error of an invalid text."""
         return text_column.invalid_syntax(self.name, self.text)
 
     def peek(self) -> str:
-        """The next character; empty at the end."""
+        """Return the next character; empty at the end."""
         return self.text[self.at : self.at + 1]
 
     def take(self, char: str) -> bool:
-        """Whether the character comes next, which is then taken."""
-        found = self.peek() == char
-        self.at += found
-        return found
+        """Consume the character if it is next, and return whether it was."""
+        is_next = self.peek() == char
+        self.at += is_next
+        return is_next
 
     def need(self, char: str) -> None:
-        """Takes the character."""
+        """Consume the character. Raise if it is not next."""
         if not self.take(char):
             raise self.refuse()
 
     def skip(self) -> None:
-        """Skips white space."""
+        """Skip white space."""
         while self.peek() and self.peek() in text_column.SPACE:
             self.at += 1
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raise if anything follows."""
         if self.at < len(self.text):
             raise self.refuse()
 
     def single(self) -> float:
-        """single_decode: a number with white space around it."""
-        found = _FLOAT.match(self.text, self.at)
-        if found is None:
+        """Read a number with white space around it (single_decode)."""
+        match = _FLOAT.match(self.text, self.at)
+        if match is None:
             raise self.refuse()
-        self.at = found.end()
-        return number.float_of(found[1], registry.FLOAT8)
+        self.at = match.end()
+        return number.float_of(match[1], registry.FLOAT8)
 
     def pair(self) -> Coordinates:
-        """pair_decode: two numbers, in parentheses or not."""
+        """Read two numbers, in parentheses or not (pair_decode)."""
         self.skip()
         enclosed = self.take("(")
         x = self.single()
@@ -92,7 +92,7 @@ class _Reader:
         return x, y
 
     def path(self, count: int, *, may_be_open: bool) -> tuple[Coordinates, bool]:
-        """path_decode: so many points, and whether they stand in brackets."""
+        """Read `count` points, and return whether they are in brackets (path_decode)."""
         self.skip()
         depth = 0
         is_open = self.take("[")
@@ -114,7 +114,7 @@ class _Reader:
         return tuple(points), is_open
 
     def _outer(self) -> int:
-        """Takes a parenthesis around all points, which is not that of the first one; how many there are."""
+        """Consume a parenthesis around all points, unless it belongs to the first one. Return 1 if there was one, else 0."""
         inner = self.at + 1
         while self.text[inner : inner + 1] and self.text[inner] in text_column.SPACE:
             inner += 1
@@ -124,7 +124,7 @@ class _Reader:
         return 0
 
     def points(self) -> int:
-        """pair_count: how many points there are by the number of commas."""
+        """Return the number of points, by the number of commas (pair_count)."""
         commas = self.text.count(",")
         if commas % 2 == 0:
             raise self.refuse()
@@ -133,27 +133,27 @@ class _Reader:
 
 def _read_point(text: str) -> Coordinates:
     reader = _Reader("point", text)
-    found = reader.pair()
+    point = reader.pair()
     reader.end()
-    return found
+    return point
 
 
 def _read_lseg(text: str) -> Coordinates:
     reader = _Reader("lseg", text)
-    found, _ = reader.path(2, may_be_open=True)
+    points, _ = reader.path(2, may_be_open=True)
     reader.end()
-    return found
+    return points
 
 
 def _read_box(text: str) -> Coordinates:
     reader = _Reader("box", text)
-    found, _ = reader.path(2, may_be_open=False)
+    corners, _ = reader.path(2, may_be_open=False)
     reader.end()
-    return _ordered(found)
+    return _ordered(corners)
 
 
 def _ordered(box: Coordinates) -> Coordinates:
-    """The corners of a box with the upper right one first; NaN counts as the greatest number."""
+    """Return the corners of a box with the upper right one first. NaN counts as the greatest number."""
     high_x, high_y, low_x, low_y = box
     if _less(high_x, low_x):
         high_x, low_x = low_x, high_x
@@ -193,7 +193,7 @@ def _checked_line(line: Coordinates, sqlstate: str) -> Coordinates:
 
 
 def _close(one: float, other: float) -> bool:
-    """FPeq."""
+    """Compare with tolerance, as FPeq."""
     return one == other or abs(one - other) <= _EPSILON
 
 
@@ -202,7 +202,7 @@ def _same(one: float, other: float) -> bool:
 
 
 def _line_through(x: float, y: float, other_x: float, other_y: float) -> Coordinates:
-    """line_construct: the line through two points."""
+    """Return the line through two points (line_construct)."""
     if _close(x, other_x):
         return -1.0, 0.0, x
     if _close(y, other_y):
@@ -220,32 +220,32 @@ def _line_through(x: float, y: float, other_x: float, other_y: float) -> Coordin
 
 
 def _bounded(value: float, *operands: float) -> float:
-    """The result of an operation; 22003 if it is infinite and no operand is."""
+    """Return the result of an operation. Raise 22003 if it is infinite and no operand is."""
     if math.isinf(value) and not any(map(math.isinf, operands)):
         raise PostgresError("22003", "value out of range: overflow")
     return value
 
 
 def _read_path(text: str) -> Coordinates:
-    """The points of a path, behind 1 for a closed one and 0 for an open one."""
+    """Return 1 for a closed path or 0 for an open one, then its points."""
     reader = _Reader("path", text)
     count = reader.points()
     reader.skip()
     enclosed = reader.peek() == "(" and text.rfind("(") == reader.at
     reader.at += enclosed
-    found, is_open = reader.path(count, may_be_open=True)
+    points, is_open = reader.path(count, may_be_open=True)
     if enclosed:
         reader.need(")")
         reader.skip()
     reader.end()
-    return (float(not is_open), *found)
+    return (float(not is_open), *points)
 
 
 def _read_polygon(text: str) -> Coordinates:
     reader = _Reader("polygon", text)
-    found, _ = reader.path(reader.points(), may_be_open=False)
+    points, _ = reader.path(reader.points(), may_be_open=False)
     reader.end()
-    return found
+    return points
 
 
 def _read_circle(text: str) -> Coordinates:
@@ -270,8 +270,8 @@ def _read_circle(text: str) -> Coordinates:
 
 
 def _points(values: Sequence[float], show: Show) -> str:
-    """path_encode without its delimiters."""
-    shown = [show(each) for each in values]
+    """Print points as path_encode, without delimiters."""
+    shown = [show(value) for value in values]
     return ",".join(f"({x},{y})" for x, y in zip(shown[::2], shown[1::2], strict=True))
 
 
@@ -325,7 +325,7 @@ def _send_path(values: Coordinates) -> bytes:
 
 
 def _show(extra_digits: int) -> Show:
-    """float8out."""
+    """Return a function that prints as float8out."""
     return lambda value: number.double_text(value, extra_digits)
 
 
@@ -339,38 +339,38 @@ class Shape:
     send: Callable[[Coordinates], bytes] = _send_floats
     pattern: str | None = None
     in_order: Callable[[Sequence[pa.Array]], pa.Array] | None = None
-    """Of normal texts, which have their coordinates in normal order."""
+    """Returns for which coordinates of normal texts the order of the coordinates is normal."""
 
     def normal(self, text: str) -> str:
-        """The normal form of one text."""
+        """Return one text in normal form."""
         return self.text(self.parse(text), _show(PLAIN.extra_float_digits))
 
     def read(self, strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> pa.StringArray:
-        """The input function on a column. 22P02, 22003."""
+        """Read a column as the input function. Raise 22P02 or 22003."""
         return text_column.read_normal(strings, self._usual(strings), self.normal)
 
     def _usual(self, strings: pa.StringArray) -> pa.BooleanArray:
         if self.pattern is None:
             return pa.array([False] * len(strings))
-        found = pc.extract_regex(strings, self.pattern)
-        usual = pc.is_valid(found)
+        fields = pc.extract_regex(strings, self.pattern)
+        usual = pc.is_valid(fields)
         coordinates = []
-        for place in range(found.type.num_fields):
-            shown = pc.struct_field(found, place)
+        for index in range(fields.type.num_fields):
+            shown = pc.struct_field(fields, index)
             coordinates.append(pc.cast(shown, pa.float64()))
-            written = number.write_float(coordinates[-1], registry.FLOAT8, PLAIN.extra_float_digits)
-            usual = pc.and_(usual, pc.fill_null(pc.equal(shown, written), False))
+            printed = number.write_float(coordinates[-1], registry.FLOAT8, PLAIN.extra_float_digits)
+            usual = pc.and_(usual, pc.fill_null(pc.equal(shown, printed), False))
         return usual if self.in_order is None else pc.and_(usual, pc.fill_null(self.in_order(coordinates), False))
 
     def write(self, values: pa.StringArray, settings: TextSettings) -> pa.StringArray:
-        """The output function, under settings that print floats in another way than values are stored."""
+        """Print as the output function, under settings that print floats differently from the stored text."""
         if settings.extra_float_digits > 0:
             return values
         shown = functools.cache(lambda text: self.text(self.parse(text), _show(settings.extra_float_digits)))
-        return pa.array([None if each is None else shown(each) for each in values.to_pylist()], pa.string())
+        return pa.array([None if text is None else shown(text) for text in values.to_pylist()], pa.string())
 
     def described(self) -> BaseType:
-        """The entry of `TYPES`."""
+        """Return the entry of `TYPES`."""
         show = _show(PLAIN.extra_float_digits)
         return BaseType(
             read=self.read,
@@ -383,9 +383,9 @@ class Shape:
 
 
 def _pattern(form: str) -> str:
-    r"""A normal form in which each N stands for a coordinate."""
-    places = iter(range(form.count("N")))
-    return r"\A" + re.sub("N", lambda _: f"(?P<n{next(places)}>{_NORMAL})", form) + r"\z"
+    r"""Return the pattern of a normal form in which each N is a coordinate."""
+    indexes = iter(range(form.count("N")))
+    return r"\A" + re.sub("N", lambda _: f"(?P<n{next(indexes)}>{_NORMAL})", form) + r"\z"
 
 
 def _corners_in_order(box: Sequence[pa.Array]) -> pa.Array:

@@ -1,7 +1,7 @@
-"""What is wrong with a JSON text, in PostgreSQL's words: DETAIL names the token, CONTEXT the line up to it (src/common/jsonapi.c).
+"""Errors in a JSON text, as PostgreSQL reports them: DETAIL names the token, CONTEXT the line up to it (src/common/jsonapi.c).
 
-Called by `json_text` for a text that Python's scanner has refused: `explained` reads it again as PostgreSQL does, token by token, with
-one token to look ahead, and stops where PostgreSQL stops.
+Called by `json_text` for a text that Python's scanner has rejected. `explained` parses it again as PostgreSQL does, token by token with one
+token of lookahead, and stops where PostgreSQL stops.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _WORD = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+|(?!\.))(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_\x80-\U0010ffff])")
 _SIMPLE = '"\\/bfnrt'
 _LONGEST = 50
-"""Bytes of a line that CONTEXT shows at most."""
+"""The maximum bytes of a line in CONTEXT."""
 _END = ""
 
 
 def explained(text: str, *, escapes: bool) -> PostgresError | None:
-    r"""The error of a text that is no JSON: 22P02, 22P05 for ``\u0000``. None if it is JSON.
+    r"""Return the error of a text that is not JSON: 22P02, or 22P05 for ``\u0000``. None if it is JSON.
 
-    `escapes`: they are read too, as jsonb does.
+    `escapes`: whether escapes are decoded, as for jsonb.
     """
     try:
         _Reader(text, escapes=escapes).document()
@@ -32,7 +32,7 @@ def explained(text: str, *, escapes: bool) -> PostgresError | None:
 
 
 class _Reader:
-    """`start` and `end` of the present token, whose `kind` is its first character (``"``, ``0`` number, ``w`` word, ``""`` the end)."""
+    """A parser. `start` and `end` enclose the current token. `kind` is its first character (``"``; ``0`` number; ``w`` word; empty: end)."""
 
     def __init__(self, text: str, *, escapes: bool) -> None:
         self.text = text
@@ -46,10 +46,10 @@ class _Reader:
         self._expect(_END, "end of input")
 
     def next(self) -> None:
-        """jsonapi.c, json_lex."""
-        found = re.compile(r"[ \t\n\r]*").match(self.text, self.end)
-        assert found is not None
-        self.start = found.end()
+        """Read the next token (jsonapi.c, json_lex)."""
+        spaces = re.compile(r"[ \t\n\r]*").match(self.text, self.end)
+        assert spaces is not None
+        self.start = spaces.end()
         first = self.text[self.start : self.start + 1]
         if first == "":
             self.end, self.kind = self.start, _END
@@ -67,14 +67,16 @@ class _Reader:
             self.kind = "w"
 
     def _number(self) -> None:
-        found = _NUMBER.match(self.text, self.start)
-        if found is None:
-            good = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?").match(self.text, self.start)
-            assert good is not None
-            rest = _WORD.match(self.text, good.end())
-            self.end = rest.end() if rest else good.end()
+        match = _NUMBER.match(self.text, self.start)
+        if match is None:
+            valid_part = re.compile(r"-?(?:0|[1-9][0-9]*)?(?:(?<=[0-9])\.[0-9]*)?(?:(?<=[0-9])[eE][+-]?[0-9]*)?").match(
+                self.text, self.start
+            )
+            assert valid_part is not None
+            rest = _WORD.match(self.text, valid_part.end())
+            self.end = rest.end() if rest else valid_part.end()
             self._invalid()
-        self.end, self.kind = found.end(), "0"
+        self.end, self.kind = match.end(), "0"
 
     def _string(self) -> None:
         self.end = self.start + 1
@@ -88,7 +90,7 @@ class _Reader:
         self._paired(high, None)
 
     def _paired(self, high: bool, value: int | None) -> bool:
-        r"""Whether a high surrogate waits for its low one, after a character (`value`: of ``\u``)."""
+        r"""Return whether a high surrogate waits for its low one after a character. `value` is that of a ``\u`` escape, else None."""
         if not self.escapes:
             return False
         if value is not None and 0xD800 <= value < 0xDC00:
@@ -99,14 +101,14 @@ class _Reader:
             self._raise("Unicode low surrogate must follow a high surrogate.")
         return False
 
-    def _at(self, place: int) -> str:
-        if place >= len(self.text):
-            self.end = place
+    def _at(self, index: int) -> str:
+        if index >= len(self.text):
+            self.end = index
             self._invalid()
-        return self.text[place]
+        return self.text[index]
 
     def _escape(self) -> int | None:
-        r"""Behind a backslash; what ``\u`` stands for."""
+        r"""Read an escape after its backslash. Return the code point of ``\u``, else None."""
         char = self._at(self.end)
         if char == "u":
             return self._code_point()
@@ -117,16 +119,16 @@ class _Reader:
         return None
 
     def _code_point(self) -> int:
-        for place in range(self.end + 1, self.end + 5):
-            if self._at(place) not in "0123456789abcdefABCDEF":
-                self.end = place + 1
+        for index in range(self.end + 1, self.end + 5):
+            if self._at(index) not in "0123456789abcdefABCDEF":
+                self.end = index + 1
                 self._raise('"\\u" must be followed by four hexadecimal digits.')
         value, self.end = int(self.text[self.end + 1 : self.end + 5], 16), self.end + 5
         if self.escapes and value == 0:
             self._raise("\\u0000 cannot be converted to text.", "22P05", "unsupported Unicode escape sequence")
         return value
 
-    def _value(self, wanted: str) -> None:
+    def _value(self, expected: str) -> None:
         if self.kind == "{":
             self._object()
         elif self.kind == "[":
@@ -134,7 +136,7 @@ class _Reader:
         elif self.kind in ('"', "0", "w"):
             self.next()
         else:
-            self._unexpected(wanted)
+            self._unexpected(expected)
 
     def _object(self) -> None:
         self.next()
@@ -161,16 +163,16 @@ class _Reader:
                 self._value("JSON value")
         self._expect("]", '"," or "]"')
 
-    def _expect(self, kind: str, wanted: str) -> None:
+    def _expect(self, kind: str, expected: str) -> None:
         if self.kind != kind:
-            self._unexpected(wanted)
+            self._unexpected(expected)
         if kind != _END:
             self.next()
 
-    def _unexpected(self, wanted: str) -> NoReturn:
+    def _unexpected(self, expected: str) -> NoReturn:
         if self.kind == _END:
             self._raise("The input string ended unexpectedly.")
-        self._raise(f'Expected {wanted}, but found "{self.text[self.start : self.end]}".')
+        self._raise(f'Expected {expected}, but found "{self.text[self.start : self.end]}".')
 
     def _invalid(self) -> NoReturn:
         self._raise(f'Token "{self.text[self.start : self.end]}" is invalid.')
@@ -179,7 +181,7 @@ class _Reader:
         raise PostgresError(sqlstate, message, detail=detail, context=self._context())
 
     def _context(self) -> str:
-        """jsonapi.c, report_json_context."""
+        """Return the CONTEXT of an error (jsonapi.c, report_json_context)."""
         line = self.text.count("\n", 0, self.start) + 1
         first = start = self.text.rfind("\n", 0, self.start) + 1
         while len(self.text[start : self.end].encode("utf-8", "surrogatepass")) >= _LONGEST:

@@ -1,8 +1,8 @@
-"""json (checked, kept as it is) and jsonb (PostgreSQL's normal form), stored as text: json_in … jsonb_send on whole columns.
+"""json (validated, stored unchanged) and jsonb (PostgreSQL's normal form), stored as text: json_in … jsonb_send on whole columns.
 
-Described for all by `TYPES`. jsonb's normal form: the last of equal keys, keys by length and then bytes, numbers as numeric prints them,
-one blank behind colon and comma. Texts that are in it are taken as they are (`normal_form`); for the others, Python's own JSON
-scanner reads the same grammar as PostgreSQL's except NaN and Infinity.
+`TYPES` describes them. jsonb's normal form: the last of equal keys, keys ordered by length and then bytes, numbers as numeric prints them,
+one blank after colon and comma. Texts in normal form are kept unchanged (`normal_form`). The others are read by Python's JSON scanner,
+which accepts PostgreSQL's grammar and also NaN and Infinity, which are rejected here.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from headgate.types.text_column import PLAIN, TextSettings
 
 _ESCAPE = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _AT_ONCE = 4096
-"""Items that are printed between two looks at a cancel."""
+"""The number of items that are printed between two checks for a cancel."""
 _SPECIAL = re.compile(r'["\\\x00-\x1f]')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_json(strings: pa.StringArray) -> pa.StringArray:
-    """json_in: 22P02 for what is no JSON."""
+    """Read json as json_in. Raise 22P02 if it is not JSON."""
     return _read(strings, checked)
 
 
 def read_jsonb(strings: pa.StringArray) -> pa.StringArray:
-    """jsonb_in: the normal form; numbers alone and true, false, null are normal already."""
+    """Read jsonb as jsonb_in into normal form. Single integers and true, false, null are already normal."""
     return _read(strings, normal)
 
 
@@ -53,17 +53,17 @@ def _read(strings: pa.StringArray, scalar: Callable[[str], str]) -> pa.StringArr
         if pc.all(plain, min_count=0).as_py()
         else pc.or_kleene(plain, pa.array(in_pieces(lambda piece: documents(piece, scalar), strings)))
     )
-    return text_column.read(strings, usual, lambda each: each, scalar)
+    return text_column.read(strings, usual, lambda texts: texts, scalar)
 
 
 def checked(text: str) -> str:
-    """One json text, as it is."""
+    """Validate one json text and return it unchanged."""
     load(text, escapes=False)
     return text
 
 
 def normal(text: str) -> str:
-    """One jsonb in normal form."""
+    """Return one jsonb in normal form."""
     value = load(text)
     try:
         return print_value(value)
@@ -76,21 +76,21 @@ def _refuse(_: str) -> NoReturn:
 
 
 class Number(str):
-    """A number of a JSON text, as it is written there."""
+    """A number of a JSON text, as written there."""
 
     __slots__ = ()
 
 
 def _number(text: str) -> Number:
-    """A number of a long text: Python's scanner holds the interpreter's lock, but while it calls a function of Python."""
+    """Return a number of a long text. Python's scanner holds the interpreter's lock except while it calls a Python function like this."""
     look()
     return Number(text)
 
 
 def load(text: str, *, escapes: bool = True) -> Any:
-    """The value of a JSON text: dict, list, str, `Number`, bool or None; the last of equal keys wins. 22P02.
+    """Return the value of a JSON text: dict, list, str, `Number`, bool or None. The last of equal keys wins. Raise 22P02.
 
-    `escapes`: whether an error in one is described as for jsonb, which reads them, or as for json.
+    `escapes`: whether an error in an escape is described as for jsonb, which decodes them, or as for json.
     """
     hook = Number if len(text) <= LONG else _number
     try:
@@ -102,14 +102,14 @@ def load(text: str, *, escapes: bool = True) -> Any:
 
 
 def print_value(value: object) -> str:
-    """jsonb_out of a value that `load` gave: keys in their order, numbers as numeric prints them."""
+    """Print a result of `load` as jsonb_out: keys in order, numbers as numeric prints them."""
     if isinstance(value, dict | list):
-        look()  # millions of them take a while
+        look()  # printing millions of them takes a while
     if isinstance(value, dict):
         pairs = sorted(
-            ((key.encode("utf-8", "surrogatepass"), key, each) for key, each in value.items()), key=lambda pair: (len(pair[0]), pair[0])
+            ((key.encode("utf-8", "surrogatepass"), key, item) for key, item in value.items()), key=lambda pair: (len(pair[0]), pair[0])
         )
-        return "{" + ", ".join(f"{quoted(key)}: {print_value(each)}" for _, key, each in pairs) + "}"
+        return "{" + ", ".join(f"{quoted(key)}: {print_value(item)}" for _, key, item in pairs) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_printed(value)) + "]"
     if isinstance(value, Number):
@@ -120,20 +120,20 @@ def print_value(value: object) -> str:
 
 
 def _printed(items: list[object]) -> Iterator[str]:
-    for place, item in enumerate(items):
-        if place % _AT_ONCE == _AT_ONCE - 1:
+    for index, item in enumerate(items):
+        if index % _AT_ONCE == _AT_ONCE - 1:
             look()
         yield print_value(item)
 
 
 def quoted(text: str) -> str:
-    """A string as jsonb and json print it. 22P05 and 22P02 for what no text can hold."""
+    """Print a string as json and jsonb do. Raise 22P05 or 22P02 for characters that text cannot contain."""
     if "\0" in text:
         raise PostgresError("22P05", "unsupported Unicode escape sequence", detail="\\u0000 cannot be converted to text.")
     if _SURROGATE.search(text):
         detail = "Unicode low surrogate must follow a high surrogate."
         raise PostgresError("22P02", "invalid input syntax for type json", detail=detail)
-    return '"' + _SPECIAL.sub(lambda found: _ESCAPE.get(found[0], f"\\u{ord(found[0]):04x}"), text) + '"'
+    return '"' + _SPECIAL.sub(lambda match: _ESCAPE.get(match[0], f"\\u{ord(match[0]):04x}"), text) + '"'
 
 
 def _read_json(strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> pa.StringArray:
@@ -145,16 +145,16 @@ def _read_jsonb(strings: pa.StringArray, _modifier: int, _settings: TextSettings
 
 
 def _receive_jsonb(wire: Wire, modifier: int) -> pa.StringArray:
-    """jsonb_recv: the version, which is 1, before the text."""
-    there = slice(None) if wire.mask is None else wire.mask
-    if (wire.sizes[there] < 1).any():
+    """Receive jsonb as jsonb_recv: a version byte, which is 1, then the text."""
+    present = slice(None) if wire.mask is None else wire.mask
+    if (wire.sizes[present] < 1).any():
         raise PostgresError("08P01", "insufficient data left in message")
-    versions = wire.data[wire.starts[there]]
+    versions = wire.data[wire.starts[present]]
     if (versions != 1).any():
         raise PostgresError("XX000", f"unsupported jsonb version number {int(versions[versions != 1][0])}")
-    version = (wire.sizes > 0).astype(np.int64)  # a NULL has none, and may be the end of the data
-    behind = dataclasses.replace(wire, starts=wire.starts + version, sizes=wire.sizes - version)
-    return _read_jsonb(behind.texts(), modifier, PLAIN)
+    version = (wire.sizes > 0).astype(np.int64)  # a NULL has no version byte, and may be at the end of the data
+    texts = dataclasses.replace(wire, starts=wire.starts + version, sizes=wire.sizes - version)
+    return _read_jsonb(texts.texts(), modifier, PLAIN)
 
 
 def _send_jsonb(values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
@@ -166,9 +166,10 @@ _NULL, _STRING, _NUMBER, _BOOL, _ARRAY, _OBJECT = b"\x00", b"\x01", b"\x02", b"\
 
 
 def document_key(text: str) -> bytes:
-    """compareJsonbContainers: object > array > boolean > number > string > null, the longer container first of all greater.
+    """Return the key of a document (compareJsonbContainers): object > array > boolean > number > string > null.
 
-    A scalar on its own is an array of one element that sorts before true arrays of one: so an empty array is less than it.
+    A longer container is greater. A single scalar is an array of one element that sorts before real arrays of one. So an empty array is
+    less than it.
     """
     value = load(text)
     if isinstance(value, dict | list):
@@ -178,7 +179,7 @@ def document_key(text: str) -> bytes:
 
 def _node(value: object) -> bytes:
     if isinstance(value, dict):
-        pairs = b"".join(ended(key_of_text(key)) + _node(each) for key, each in value.items())
+        pairs = b"".join(ended(key_of_text(key)) + _node(item) for key, item in value.items())
         return _OBJECT + struct.pack(">I", len(value)) + pairs
     if isinstance(value, list):
         return _ARRAY + struct.pack(">IB", len(value), 1) + b"".join(map(_node, value))

@@ -1,7 +1,7 @@
-"""jsonpath, stored as text in normal form: jsonpath_in … jsonpath_send on whole columns, after jsonpath_gram.y. Described by `TYPES`.
+"""jsonpath, stored as text in normal form: jsonpath_in … jsonpath_send on whole columns, as in jsonpath_gram.y. `TYPES` describes it.
 
-A path is a list of items, each of which is applied to what the one before it gives. Each different text is read by itself. What follows
-``like_regex`` is not compiled here.
+A path is a list of items, each of which is applied to the result of the previous one. Each different text is read separately. The pattern
+after ``like_regex`` is not compiled here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAX_DEPTH = 200
 
 @dataclass(frozen=True)
 class Item:
-    """One step of a path: its kind and what belongs to it, such as a key's name or the operands of an operator."""
+    """One step of a path: its kind and its value, such as a key's name or the operands of an operator."""
 
     kind: str
     value: Any = None
@@ -56,7 +56,7 @@ def _priority(path: Path) -> int:
 
 
 class _Parser:
-    """Reads one text. 42601."""
+    """A parser of one text. It raises 42601."""
 
     def __init__(self, text: str) -> None:
         self.tokens = list(_tokens(text))
@@ -64,7 +64,7 @@ class _Parser:
         self.filters = self.subscripts = self.depth = 0
 
     def read(self) -> tuple[bool, Path]:
-        """Whether the mode is strict, and the path."""
+        """Return whether the mode is strict, and the path."""
         strict = self.word() == "strict"
         self.at += self.word() in ("strict", "lax")
         path, _ = self.disjunction()
@@ -73,23 +73,23 @@ class _Parser:
         return strict, path
 
     def error(self) -> PostgresError:
-        """The error at the present token."""
+        """Return the error at the current token."""
         near = f'or near "{self.tokens[self.at][1]}"' if self.at < len(self.tokens) else "end"
         return PostgresError("42601", f"syntax error at {near} of jsonpath input")
 
     def peek(self, ahead: int = 0) -> tuple[str, str]:
-        """The kind and the text of a token."""
-        place = self.at + ahead
-        return self.tokens[place] if place < len(self.tokens) else ("", "")
+        """Return the kind and the text of a token."""
+        index = self.at + ahead
+        return self.tokens[index] if index < len(self.tokens) else ("", "")
 
     def word(self, ahead: int = 0) -> str:
-        """The keyword that comes next; true, false and null count in small letters only."""
+        """Return the next keyword in lower case, or an empty string. true, false and null are keywords only in lower case."""
         kind, text = self.peek(ahead)
         lowered = text.lower()
         return "" if kind != "word" else text if lowered in ("true", "false", "null") else lowered
 
     def sign(self, *signs: str) -> str:
-        """Takes one of the signs, if it comes next."""
+        """Consume and return the next token if it is one of the signs, else return an empty string."""
         kind, text = self.peek()
         if kind != "sign" or text not in signs:
             return ""
@@ -97,18 +97,18 @@ class _Parser:
         return text
 
     def need(self, sign: str) -> None:
-        """Takes the sign."""
+        """Consume the sign. Raise if it is not next."""
         if not self.sign(sign):
             raise self.error()
 
     def need_word(self, word: str) -> None:
-        """Takes the keyword."""
+        """Consume the keyword. Raise if it is not next."""
         if self.word() != word:
             raise self.error()
         self.at += 1
 
     def need_text(self) -> str:
-        """Takes a string."""
+        """Consume and return a string. Raise if it is not next."""
         kind, text = self.peek()
         if kind != "string":
             raise self.error()
@@ -116,13 +116,13 @@ class _Parser:
         return text
 
     def disjunction(self) -> tuple[Path, bool]:
-        """A predicate or an expression, and which of them it is."""
+        """Parse a predicate or an expression. Return it, and whether it is a predicate."""
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise PostgresError("54001", "stack depth limit exceeded")
-        found = self._joined("||", lambda: self._joined("&&", self.predicate))
+        result = self._joined("||", lambda: self._joined("&&", self.predicate))
         self.depth -= 1
-        return found
+        return result
 
     def _joined(self, sign: str, operand: Callable[[], tuple[Path, bool]]) -> tuple[Path, bool]:
         left, is_predicate = operand()
@@ -134,7 +134,7 @@ class _Parser:
         return left, is_predicate
 
     def predicate(self) -> tuple[Path, bool]:
-        """A comparison and its like, or an expression."""
+        """Parse a comparison or another predicate, or an expression."""
         if self.sign("!"):
             if self.word() != "exists" and self.peek() != ("sign", "("):
                 raise self.error()
@@ -163,15 +163,15 @@ class _Parser:
             return [Item("like_regex", (left, pattern, flags))], True
         return left, False
 
-    def expression(self, found: tuple[Path, bool]) -> Path:
-        """The expression; a predicate in its place is an error."""
-        path, is_predicate = found
+    def expression(self, operand: tuple[Path, bool]) -> Path:
+        """Return the expression. Raise if it is a predicate."""
+        path, is_predicate = operand
         if is_predicate:
             raise self.error()
         return path
 
     def sum(self) -> tuple[Path, bool]:
-        """Operands of + and -."""
+        """Parse operands of + and -."""
         return self._operated(("+", "-"), lambda: self._operated(("*", "/", "%"), self.unary))
 
     def _operated(self, signs: tuple[str, ...], operand: Callable[[], tuple[Path, bool]]) -> tuple[Path, bool]:
@@ -181,7 +181,7 @@ class _Parser:
         return left, is_predicate
 
     def unary(self) -> tuple[Path, bool]:
-        """A signed operand; a sign before a number becomes part of it."""
+        """Parse a signed operand. A sign before a number becomes part of it."""
         sign = self.sign("+", "-")
         if not sign:
             return self.delimited()
@@ -193,7 +193,7 @@ class _Parser:
         return [Item("unary", (sign, arg))], False
 
     def delimited(self) -> tuple[Path, bool]:
-        """Something in parentheses, EXISTS, or a path with what is applied to it."""
+        """Parse parentheses, EXISTS, or a path with its accessors."""
         if self.word() == "exists" and self.peek(1) == ("sign", "("):
             self.at += 2
             inner, is_predicate = self.disjunction()
@@ -211,7 +211,7 @@ class _Parser:
         return whole, is_predicate and len(whole) == len(inner)
 
     def primary(self) -> Item:
-        """What a path begins with."""
+        """Parse the first item of a path."""
         kind, text = self.peek()
         self.at += 1
         if kind == "number":
@@ -235,13 +235,13 @@ class _Parser:
         raise self.error()
 
     def accessors(self, path: Path) -> Path:
-        """The path with keys, subscripts, methods and filters behind it."""
-        made = [*path]
+        """Return the path with the keys, subscripts, methods and filters after it."""
+        items = [*path]
         while True:
             if self.sign("."):
-                made.append(self.member())
+                items.append(self.member())
             elif self.sign("["):
-                made.append(self.subscript())
+                items.append(self.subscript())
             elif self.sign("?"):
                 self.need("(")
                 self.filters += 1
@@ -250,12 +250,12 @@ class _Parser:
                 if not is_predicate:
                     raise self.error()
                 self.need(")")
-                made.append(Item("?", inner))
+                items.append(Item("?", inner))
             else:
-                return made
+                return items
 
     def member(self) -> Item:
-        """What stands behind a dot."""
+        """Parse the member after a dot."""
         if self.sign("*"):
             return Item(".*")
         if self.sign("**"):
@@ -278,7 +278,7 @@ class _Parser:
         return Item("key", text)
 
     def levels(self) -> str:
-        """The levels of ``**``, as they are printed."""
+        """Parse the levels of ``**`` and return them as printed."""
         if not self.sign("{"):
             return ""
         first = last = self.level()
@@ -291,7 +291,7 @@ class _Parser:
         return "{" + (first if first == last else f"{first} to {last}") + "}"
 
     def level(self) -> str:
-        """One level: a number or LAST."""
+        """Parse one level: a number or LAST."""
         kind, text = self.peek()
         self.at += 1
         if kind == "number" and text.isdigit():
@@ -302,36 +302,36 @@ class _Parser:
         raise self.error()
 
     def subscript(self) -> Item:
-        """What stands in brackets."""
+        """Parse subscripts in brackets."""
         if self.sign("*"):
             self.need("]")
             return Item("[*]")
         self.subscripts += 1
-        found: list[tuple[Path, Path | None]] = []
+        subscripts: list[tuple[Path, Path | None]] = []
         while True:
             low, high = self.expression(self.sum()), None
             if self.word() == "to":
                 self.at += 1
                 high = self.expression(self.sum())
-            found.append((low, high))
+            subscripts.append((low, high))
             if not self.sign(","):
                 break
         self.need("]")
         self.subscripts -= 1
-        return Item("[]", found)
+        return Item("[]", subscripts)
 
 
 def _tokens(text: str) -> Any:
-    at = 0
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise PostgresError("42601", f'syntax error at or near "{text[at]}" of jsonpath input')
-        if found["junk"]:
-            raise PostgresError("42601", f'trailing junk after numeric literal at or near "{found[0]}" of jsonpath input')
-        at = found.end()
-        kind = found.lastgroup or ""
-        shown = found[kind]
+    index = 0
+    while index < len(text):
+        match = _TOKEN.match(text, index)
+        if match is None:
+            raise PostgresError("42601", f'syntax error at or near "{text[index]}" of jsonpath input')
+        if match["junk"]:
+            raise PostgresError("42601", f'trailing junk after numeric literal at or near "{match[0]}" of jsonpath input')
+        index = match.end()
+        kind = match.lastgroup or ""
+        shown = match[kind]
         if kind == "variable":
             shown = _unescaped(shown[2:-1]) if shown[1] == '"' else shown[1:]
         elif kind == "string":
@@ -343,15 +343,15 @@ def _tokens(text: str) -> Any:
 
 
 def _unescaped(text: str) -> str:
-    """A string with its escapes read; a pair of surrogates is one character."""
+    """Decode the escapes of a string. A pair of surrogates is one character."""
 
-    def read(found: re.Match[str]) -> str:
-        short, long, byte, plain = found.groups()
+    def read(match: re.Match[str]) -> str:
+        short, long, byte, plain = match.groups()
         code = short or long or byte
         return _ESCAPED.get(plain, plain) if plain else chr(min(int(code, 16), 0x10FFFF))
 
-    made = _ESCAPE.sub(read, text)
-    return made.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") if "\\u" in text else made
+    decoded = _ESCAPE.sub(read, text)
+    return decoded.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass") if "\\u" in text else decoded
 
 
 def _checked_flags(flags: str) -> str:
@@ -365,7 +365,7 @@ def _checked_flags(flags: str) -> str:
 
 
 def normal(text: str) -> str:
-    """jsonpath_in and jsonpath_out of one text."""
+    """Read one text as jsonpath_in and print it as jsonpath_out."""
     if not text.strip(" \t\n\r\f"):
         raise text_column.invalid_syntax("jsonpath", text)
     strict, path = _Parser(text).read()
@@ -373,7 +373,7 @@ def normal(text: str) -> str:
 
 
 def _printed(path: Path, *, brackets: bool) -> str:
-    """printJsonPathItem: `brackets` whether an operator at the beginning stands in parentheses."""
+    """Print a path as printJsonPathItem. `brackets`: whether a leading operator is in parentheses."""
     first = _first(path[0], brackets=brackets, followed=len(path) > 1)
     return first + "".join(map(_step, path[1:]))
 
@@ -422,7 +422,7 @@ def _step(item: Item) -> str:
         case "?":
             return f"?({_printed(item.value, brackets=False)})"
         case "[]":
-            return "[" + ",".join(_index(*each) for each in item.value) + "]"
+            return "[" + ",".join(_index(*bounds) for bounds in item.value) + "]"
         case _:
             return item.kind
 

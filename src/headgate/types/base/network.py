@@ -1,7 +1,7 @@
 """inet, cidr, macaddr and macaddr8, stored as text: inet_in … macaddr8_send on whole columns.
 
-Described for all by `TYPES`. Texts in normal form are taken as they are (`normal_form`); the others are read one by one, each different
-text once. Addresses are printed by inet_ntop, of which PostgreSQL carries a copy.
+`TYPES` describes them. Texts in normal form are kept unchanged (`normal_form`). The others are read one by one, each different text once.
+inet_ntop prints addresses; PostgreSQL has a copy of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAC8 = re.compile(r"\s*([0-9a-f]{2})(?:([:.-]?)[0-9a-f]{2})*\s*\Z", re.IGNORECA
 
 
 def read_address(strings: pa.StringArray, oid: int) -> pa.StringArray:
-    """The input functions of inet, cidr, macaddr and macaddr8."""
+    """Read a column as the input function of inet, cidr, macaddr or macaddr8."""
     match oid:
         case registry.INET:
             return text_column.read_normal(strings, normal_form.inet(strings), lambda text: inet_of(text, is_cidr=False))
@@ -40,7 +40,7 @@ def read_address(strings: pa.StringArray, oid: int) -> pa.StringArray:
 
 
 def inet_of(text: str, *, is_cidr: bool) -> str:
-    """inet_in and cidr_in: ``10.0.0.1``, ``10/8``, ``::1/64``. 22P02."""
+    """Read one address as inet_in or cidr_in: ``10.0.0.1``, ``10/8``, ``::1/64``. Raise 22P02."""
     name = "cidr" if is_cidr else "inet"
     host, slash, bits_text = text.partition("/")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -53,7 +53,7 @@ def inet_of(text: str, *, is_cidr: bool) -> str:
 
 
 def print_inet(packed: bytes, bits: int, *, is_cidr: bool) -> str:
-    """inet_out, cidr_out."""
+    """Print an address as inet_out or cidr_out."""
     shown = socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)
     return f"{shown}/{bits}" if is_cidr or bits != len(packed) * 8 else shown
 
@@ -87,23 +87,23 @@ def _packed(host: str, bits_text: str | None, family: int, *, is_cidr: bool, err
 
 
 def macaddr_of(text: str) -> str:
-    """macaddr_in: seven spellings. 22P02."""
-    found = _MAC.match(text)
-    if not found:
+    """Read one address as macaddr_in, in one of seven formats. Raise 22P02."""
+    match = _MAC.match(text)
+    if not match:
         raise text_column.invalid_syntax("macaddr", text)
-    groups = [each for place, each in enumerate(found.groups()) if each and place not in (1, 10)]
-    digits = "".join(each.zfill(2) for each in groups).lower()
-    return ":".join(digits[place : place + 2] for place in range(0, 12, 2))
+    groups = [group for index, group in enumerate(match.groups()) if group and index not in (1, 10)]
+    digits = "".join(group.zfill(2) for group in groups).lower()
+    return ":".join(digits[start : start + 2] for start in range(0, 12, 2))
 
 
 def macaddr8_of(text: str) -> str:
-    """macaddr8_in: eight bytes, or six with ff:fe put in their middle. 22P02."""
+    """Read one address as macaddr8_in: eight bytes, or six with ff:fe inserted in the middle. Raise 22P02."""
     digits = re.sub(r"[:.\s-]", "", text).lower()
     if not _MAC8.match(text) or len(digits) not in (12, 16):
         raise text_column.invalid_syntax("macaddr8", text)
     if len(digits) == 12:
         digits = digits[:6] + "fffe" + digits[6:]
-    return ":".join(digits[place : place + 2] for place in range(0, 16, 2))
+    return ":".join(digits[start : start + 2] for start in range(0, 16, 2))
 
 
 def _receive_inet(raw: bytes) -> str:
@@ -133,14 +133,14 @@ def _send_macaddr(text: str) -> bytes:
 
 
 def address_key(text: str) -> bytes:
-    """network_cmp: family, the network's bits, the length of the mask, the whole address."""
+    """Return the key of an address (network_cmp): family, network bits, mask length, whole address."""
     host, _, length = text.partition("/")
-    six = ":" in host
-    packed = socket.inet_pton(socket.AF_INET6 if six else socket.AF_INET, host)
+    is_ipv6 = ":" in host
+    packed = socket.inet_pton(socket.AF_INET6 if is_ipv6 else socket.AF_INET, host)
     size = len(packed) * 8
     bits = int(length) if length else size
     network = int.from_bytes(packed, "big") >> size - bits << size - bits
-    return bytes([six]) + network.to_bytes(len(packed), "big") + bytes([bits]) + packed
+    return bytes([is_ipv6]) + network.to_bytes(len(packed), "big") + bytes([bits]) + packed
 
 
 def _address(

@@ -1,8 +1,8 @@
 """bool, int2, int4, int8, oid, xid, cid, xid8, float4 and float8: boolin … float8send on whole columns.
 
-Described for all by `TYPES`. Arrow's own casts read the usual values, being correctly rounded; what they take and PostgreSQL does not
-(``0x1f`` as an integer, ``1e400`` as infinity) is found afterwards. Output is the shortest decimal that reads back, in
-PostgreSQL's layout: an exponent below 1e-4 and from 1e15 (float8) or 1e6 (float4) on.
+`TYPES` describes them. Arrow's casts, which round correctly, read the usual values. Texts that they accept and PostgreSQL does not
+(``0x1f`` as an integer, ``1e400`` as infinity) are found afterwards. Output is the shortest decimal that reads back, in PostgreSQL's
+layout: with an exponent below 1e-4 and from 1e15 (float8) or 1e6 (float4) on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _INTEGER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)(.*)\Z", re.DOTALL)
 
 
 def read_bool(strings: pa.StringArray) -> pa.BooleanArray:
-    """boolin: t, true, yes, on, 1 and their unique prefixes, in any case, with white space around."""
+    """Read booleans as boolin: t, true, yes, on, 1 and their unique prefixes, in any case, with white space around."""
     short = pc.is_in(strings, value_set=pa.array(["t", "f", "true", "false", "1", "0"]))
     return text_column.read(strings, pc.if_else(pc.is_valid(strings), short, None), _bools, bool_of)
 
@@ -51,7 +51,7 @@ def _bools(strings: pa.StringArray) -> pa.BooleanArray:
 
 
 def bool_of(text: str) -> bool:
-    """One boolean; 22P02."""
+    """Read one boolean. Raise 22P02."""
     word = text.strip(text_column.SPACE).lower()
     if word and ("true".startswith(word) or "yes".startswith(word) or word in ("on", "1")):
         return True
@@ -61,22 +61,22 @@ def bool_of(text: str) -> bool:
 
 
 def write_bool(values: pa.BooleanArray) -> pa.StringArray:
-    """boolout: t or f."""
+    """Print booleans as boolout: t or f."""
     return pc.if_else(values, "t", "f")
 
 
 def read_integer(strings: pa.StringArray, oid: int) -> pa.Array:
-    """int2in, int4in, int8in: 22P02 for what is no integer, 22003 for what does not fit."""
+    """Read integers as int2in, int4in or int8in. Raise 22P02 if a text is not an integer, 22003 if it does not fit."""
     target, name, digits = _INTEGERS[oid]
-    done = text_column.attempt(strings, target)
-    if done is not None and not _has_hex(strings):
-        return done
+    result = text_column.attempt(strings, target)
+    if result is not None and not _has_hex(strings):
+        return result
     usual = text_column.matches(strings, rf"\A-?[0-9]{{1,{digits}}}\z")
-    return text_column.read(strings, usual, lambda each: pc.cast(each, target), lambda text: integer_of(text, name, target.bit_width))
+    return text_column.read(strings, usual, lambda texts: pc.cast(texts, target), lambda text: integer_of(text, name, target.bit_width))
 
 
 def _has_hex(strings: pa.StringArray) -> bool:
-    """Whether an x stands anywhere in the buffer: Arrow reads 0x1f, PostgreSQL 15 does not."""
+    """Return whether an x occurs anywhere in the buffer: Arrow reads 0x1f, PostgreSQL 15 does not."""
     data = strings.buffers()[2]
     if data is None:
         return False
@@ -85,36 +85,36 @@ def _has_hex(strings: pa.StringArray) -> bool:
 
 
 def integer_of(text: str, name: str, bits: int) -> int:
-    """One integer of a type of `bits` bits."""
-    found = _INTEGER.match(text)
-    if not found:
+    """Read one integer of a type of `bits` bits."""
+    match = _INTEGER.match(text)
+    if not match:
         raise text_column.invalid_syntax(name, text)
     limit = 1 << bits - 1
-    digits = found[1].lstrip("+-").lstrip("0")
-    value = int(found[1]) if len(digits) <= 20 else 1 << 80
+    digits = match[1].lstrip("+-").lstrip("0")
+    value = int(match[1]) if len(digits) <= 20 else 1 << 80
     if not -limit <= value < limit:
         raise PostgresError("22003", f'value "{text}" is out of range for type {name}')
-    if found[2].strip(text_column.SPACE):
+    if match[2].strip(text_column.SPACE):
         raise text_column.invalid_syntax(name, text)
     return value
 
 
 def read_oid(strings: pa.StringArray) -> pa.Int64Array:
-    """oidin: 32 bits without sign; a negative number wraps around, as strtoul makes it."""
+    """Read OIDs as oidin: 32 bits unsigned. A negative number wraps around, as in strtoul."""
     usual = text_column.matches(strings, r"\A[0-9]{1,9}\z")
-    return text_column.read(strings, usual, lambda each: pc.cast(each, pa.int64()), oid_of)
+    return text_column.read(strings, usual, lambda texts: pc.cast(texts, pa.int64()), oid_of)
 
 
 def oid_of(text: str) -> int:
-    """One oid."""
-    found = _INTEGER.match(text)
-    if not found:
+    """Read one OID."""
+    match = _INTEGER.match(text)
+    if not match:
         raise text_column.invalid_syntax("oid", text)
-    value = int(found[1]) if len(found[1]) <= 40 else 1 << 80
+    value = int(match[1]) if len(match[1]) <= 40 else 1 << 80
     beyond = PostgresError("22003", f'value "{text}" is out of range for type oid')
-    if abs(value) >= 1 << 64:  # strtoul fails before what follows is looked at
+    if abs(value) >= 1 << 64:  # strtoul fails before the rest of the text is checked
         raise beyond
-    if found[2].strip(text_column.SPACE):
+    if match[2].strip(text_column.SPACE):
         raise text_column.invalid_syntax("oid", text)
     if not -(1 << 31) <= value < 1 << 32:
         raise beyond
@@ -122,17 +122,17 @@ def oid_of(text: str) -> int:
 
 
 def read_unsigned(strings: pa.StringArray) -> pa.Int64Array:
-    """xidin, cidin: the last 32 bits of what strtoul takes, which is 0 for a text without a number."""
+    """Read values as xidin or cidin: the low 32 bits of strtoul's result, which is 0 for a text without a number."""
     usual = text_column.matches(strings, r"\A(0|[1-9][0-9]{0,8})\z")
-    return text_column.read(strings, usual, lambda each: pc.cast(each, pa.int64()), lambda text: unsigned_of(text) & 0xFFFFFFFF)
+    return text_column.read(strings, usual, lambda texts: pc.cast(texts, pa.int64()), lambda text: unsigned_of(text) & 0xFFFFFFFF)
 
 
 def unsigned_of(text: str) -> int:
-    """C's strtoul(text, NULL, 0): 64 bits; what follows the number does not matter, and a number that is too large is the largest."""
-    found = _UNSIGNED.match(text)
-    if found is None:
+    """Convert as C's strtoul(text, NULL, 0): 64 bits. Text after the number is ignored; a number that is too large is the maximum."""
+    match = _UNSIGNED.match(text)
+    if match is None:
         return 0
-    sign, hexadecimal, octal, plain = found.groups()
+    sign, hexadecimal, octal, plain = match.groups()
     value = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(plain[:40])
     if value >= 1 << 64:
         return (1 << 64) - 1
@@ -140,32 +140,32 @@ def unsigned_of(text: str) -> int:
 
 
 def read_xid8(strings: pa.StringArray) -> pa.StringArray:
-    """xid8in."""
+    """Read values as xid8in."""
     usual = text_column.matches(strings, r"\A(0|[1-9][0-9]{0,18})\z")
     return text_column.read_normal(strings, usual, lambda text: str(unsigned_of(text)))
 
 
 def read_float(strings: pa.StringArray, oid: int) -> pa.Array:
-    """float4in, float8in: what overflows or underflows to zero is 22003, never infinity or 0."""
+    """Read floats as float4in or float8in. A value that overflows, or underflows to zero, is 22003, never infinity or 0."""
     target, _ = _FLOATS[oid]
-    done = text_column.attempt(strings, target)
-    if done is None:
+    result = text_column.attempt(strings, target)
+    if result is None:
         usual = text_column.matches(strings, r"\A[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z")
     else:
         usual = pc.is_valid(strings)
-    suspect = pc.or_(pc.is_inf(done), pc.equal(done, pa.scalar(0, target))) if done is not None else usual
+    suspect = pc.or_(pc.is_inf(result), pc.equal(result, pa.scalar(0, target))) if result is not None else usual
     suspect = pc.and_(pc.fill_null(suspect, False), text_column.matches(strings, r"\A[^eE]*[1-9].*[eE][+-]?[0-9]{2}|[0-9]{37}"))
     usual = pc.and_not(usual, pc.fill_null(suspect, False))
-    return text_column.read(strings, usual, lambda each: pc.cast(each, target), lambda text: float_of(text, oid))
+    return text_column.read(strings, usual, lambda texts: pc.cast(texts, target), lambda text: float_of(text, oid))
 
 
 def float_of(text: str, oid: int) -> float:
-    """One float4 or float8."""
+    """Read one float4 or float8."""
     target, name = _FLOATS[oid]
-    found = _FLOAT.match(text)
-    if not found:
+    match = _FLOAT.match(text)
+    if not match:
         raise text_column.invalid_syntax(name, text)
-    number = found[1].lower()
+    number = match[1].lower()
     if "x" in number:
         value = float.fromhex(number)
     elif "n" in number:
@@ -173,38 +173,38 @@ def float_of(text: str, oid: int) -> float:
     else:
         value = float(number) if oid == registry.FLOAT8 else pc.cast(pa.array([number]), target)[0].as_py()
     if value in (float("inf"), float("-inf")) or (value == 0 and re.search("[1-9a-f]", re.split("[ep]", number.replace("0x", ""))[0])):
-        raise PostgresError("22003", f'"{found[1]}" is out of range for type {name}')
+        raise PostgresError("22003", f'"{match[1]}" is out of range for type {name}')
     return float(value)
 
 
 def write_integer(values: pa.Array) -> pa.StringArray:
-    """int2out … oidout."""
+    """Print integers as int2out … oidout."""
     return pc.cast(values, pa.string())
 
 
 def write_float(values: pa.Array, oid: int, extra_digits: int) -> pa.StringArray:
-    """float4out, float8out: the shortest exact text for `extra_digits` > 0, else rounded to 6 or 15 digits and fewer."""
+    """Print floats as float4out or float8out: the shortest exact text for `extra_digits` > 0, else rounded to at most 6 or 15 digits."""
     short = oid == registry.FLOAT4
     if extra_digits <= 0:
         return pa.array(
-            [None if each is None else _rounded_text(each, extra_digits, short=short) for each in values.to_pylist()], pa.string()
+            [None if value is None else _rounded_text(value, extra_digits, short=short) for value in values.to_pylist()], pa.string()
         )
     size = pc.abs(values)
     odd = pc.or_(pc.less(size, 1e-4), pc.invert(pc.less(size, 1e6 if short else 1e14)))
     odd = pc.and_(odd, pc.not_equal(values, pa.scalar(0, values.type)))
     shown = pc.cast(values, pa.string())
-    if not short:  # Arrow uses exponents from 1e10 on
+    if not short:  # Arrow prints exponents from 1e10 on
         large = pc.fill_null(pc.and_not(pc.greater_equal(size, 1e10), odd), False)
         whole = pc.and_(large, pc.equal(pc.trunc(values), values))
         if pc.any(whole, min_count=0).as_py():
             shown = pc.if_else(whole, pc.cast(pc.cast(pc.if_else(whole, values, 0.0), pa.int64()), pa.string()), shown)
         odd = pc.or_(odd, pc.and_not(large, whole))
-    return text_column.write(values, odd, shown, lambda each: shortest(each.as_py(), short=short))
+    return text_column.write(values, odd, shown, lambda value: shortest(value.as_py(), short=short))
 
 
 def double_text(value: float, extra_digits: int) -> str:
-    """float8out of one value."""
-    if extra_digits > 0 and 1e-4 <= abs(value) < 1e15:  # where Python's own text is PostgreSQL's, but for a fraction of nothing
+    """Print one value as float8out."""
+    if extra_digits > 0 and 1e-4 <= abs(value) < 1e15:  # here Python's text is PostgreSQL's, except for a fraction of .0
         return repr(value).removesuffix(".0")
     return shortest(value, short=False) if extra_digits > 0 else _rounded_text(value, extra_digits, short=False)
 
@@ -215,10 +215,10 @@ def _rounded_text(value: float, extra_digits: int, *, short: bool) -> str:
 
 
 def shortest(value: float, *, short: bool) -> str:
-    """The shortest decimal that reads back to `value`, as PostgreSQL prints it.
+    """Print the shortest decimal that reads back to `value`, as PostgreSQL does.
 
-    PostgreSQL's Ryu does not take a decimal that lies exactly between two floats (its readers need not round to even), which
-    Python and Arrow do take; such values exist from 2^53 (float4: 2^24) on only.
+    PostgreSQL's Ryu does not use a decimal that lies exactly between two floats, because readers need not round to even. Python and Arrow
+    do use it. Such values exist only from 2^53 (float4: 2^24) on.
     """
     if math.isnan(value):
         return "NaN"
@@ -236,14 +236,14 @@ def shortest(value: float, *, short: bool) -> str:
 
 
 def _inside(digits: str, value: np.floating, kind: type[np.floating]) -> str:
-    """Lengthens `digits` until they lie strictly nearer to `value` than to its neighbours."""
+    """Lengthen `digits` until they are strictly closer to `value` than to its neighbours."""
     exact = Decimal(float(value))
     length = len(digits.partition("e")[0].replace("-", "").replace(".", ""))
     while True:
         shown = Decimal(digits)
         with np.errstate(over="ignore"):
-            other = np.nextafter(value, kind("inf") if shown > exact else kind("-inf"))
-        if np.isinf(other) or shown == exact or abs(shown - exact) < abs(Decimal(float(other)) - shown):
+            neighbour = np.nextafter(value, kind("inf") if shown > exact else kind("-inf"))
+        if np.isinf(neighbour) or shown == exact or abs(shown - exact) < abs(Decimal(float(neighbour)) - shown):
             return digits
         digits = f"{exact:.{length}e}"
         length += 1
@@ -254,7 +254,7 @@ def _layout(text: str) -> str:
 
 
 def received(code: str, stored: pa.DataType) -> Receiver:
-    """The receive function of a type whose binary form is a number, by NumPy's name of it."""
+    """Return the receive function of a type whose binary form is a number, with NumPy's name of that form."""
     kind = np.dtype(code)
     plain = pa.uint8() if stored == pa.bool_() else stored
 
@@ -267,12 +267,12 @@ def received(code: str, stored: pa.DataType) -> Receiver:
 
 
 def numbers(values: npt.NDArray[np.generic], mask: buffers.Mask | None, kind: pa.DataType) -> pa.Array:
-    """An Arrow array over a NumPy array, NULL where `mask` is false."""
+    """Return an Arrow array over a NumPy array. Values are NULL where `mask` is false."""
     return pa.Array.from_buffers(kind, len(values), [buffers.validity(mask), pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def sent(code: str) -> Sender:
-    """The send function of a type whose binary form is a number."""
+    """Return the send function of a type whose binary form is a number."""
 
     def send(values: pa.Array, _encoding: Encoding) -> pa.LargeBinaryArray:
         mask = buffers.valid(values)
@@ -284,7 +284,7 @@ def sent(code: str) -> Sender:
 
 
 def bytes_of(values: npt.NDArray[np.generic], code: str) -> buffers.Bytes:
-    """Numbers in their binary form, one row each."""
+    """Return the binary form of numbers, one row each."""
     kind = np.dtype(code)
     return values.astype(kind).view(np.uint8).reshape(len(values), kind.itemsize)
 
@@ -294,7 +294,7 @@ def _integer_key(text: str) -> bytes:
 
 
 def double_key(value: float) -> bytes:
-    """-0 equals 0; NaN equals itself and is the greatest."""
+    """Return the key of a double. -0 equals 0; NaN equals itself and is the greatest."""
     if math.isnan(value):
         return b"\xff" * 8
     (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))
@@ -313,7 +313,7 @@ def _key_of_single(text: str) -> bytes:
 def _number(
     code: str, stored: pa.DataType, read: Reader, write: Writer, key: Key, hashing: Hashing | None, *, in_order: bool = True
 ) -> BaseType:
-    """A type whose binary form is a number."""
+    """Describe a type whose binary form is a number."""
     return BaseType(
         read=read,
         write=write,
@@ -333,7 +333,7 @@ def _integer(oid: int, code: str, hashing: Hashing) -> BaseType:
 
 
 def _unsigned(read: Reader, hashing: Hashing | None = None) -> BaseType:
-    """oid and its like. xid and cid have no order in PostgreSQL, but equality; rows with them are told apart by it."""
+    """Describe oid, xid or cid. xid and cid have no order in PostgreSQL, but equality, which distinguishes rows."""
     return _number(">u4", pa.int64(), read, _write_integer, _integer_key, hashing, in_order=hashing is not None)
 
 

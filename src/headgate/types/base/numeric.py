@@ -1,7 +1,7 @@
-"""numeric: numeric_in, numeric_out and numeric(p,s) on whole columns; its binary form is `binary_numeric`'s, which describes the type.
+"""numeric: numeric_in, numeric_out and numeric(p,s) on whole columns. `binary_numeric` has its binary form and describes the type.
 
-numeric(p,s) that fits decimal128 is stored as such; all other numeric as PostgreSQL's own text, which
-keeps each value's scale. Rounding is half away from zero, as PostgreSQL's.
+numeric(p,s) that fits into decimal128 is stored as such. All other numeric is stored as PostgreSQL's own text, which keeps each value's
+scale. Rounding is half away from zero, as in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_SCALE = 0x3FFF
 
 
 def read_numeric(strings: pa.StringArray, modifier: int) -> pa.Array:
-    """numeric_in: decimal128(p,s) where that is how the type is stored, else PostgreSQL's normal text."""
+    """Read numeric as numeric_in: decimal128(p,s) if the type is stored so, else PostgreSQL's normal text."""
     parts = typmod.decimal_parts(modifier)
     if parts is not None:
         return _read_decimal(strings, *parts)
@@ -38,11 +38,11 @@ def read_numeric(strings: pa.StringArray, modifier: int) -> pa.Array:
             text_column.matches(strings, r"\A-?(0|[1-9][0-9]{0,999})(\.[0-9]{1,1000})?\z"),
             pc.invert(text_column.matches(strings, r"\A-[0.]+\z")),
         )
-    return text_column.read(strings, usual, lambda each: each, lambda text: print_value(value_of(text, modifier)))
+    return text_column.read(strings, usual, lambda texts: texts, lambda text: print_value(value_of(text, modifier)))
 
 
 def read_as_text(strings: pa.StringArray, modifier: int) -> pa.StringArray:
-    """As `read_numeric`, but text whatever the modifier: for the elements of arrays, which may be NaN."""
+    """Read as `read_numeric`, but always as text: for array elements, which may be NaN."""
     if modifier < 0:
         return read_numeric(strings, -1)
     return pa.array([None if text is None else print_value(value_of(text, modifier)) for text in strings.to_pylist()], pa.string())
@@ -52,33 +52,33 @@ def _read_decimal(strings: pa.StringArray, precision: int, scale: int) -> pa.Arr
     target = pa.decimal128(precision, scale)
     whole = precision - scale
     front = f"[0-9]{{1,{whole}}}" if whole else "0"
-    # the cast alone is not enough: it lets what is too long for 128 bits overflow without an error
+    # the cast alone is not sufficient: values too long for 128 bits overflow without an error
     usual = text_column.matches(strings, rf"\A[+-]?{front}(\.[0-9]{{0,{scale}}})?\z")
     modifier = typmod.numeric(precision, scale)
 
     def rest(text: str) -> Decimal:
         return storable(value_of(text, modifier), precision, scale)
 
-    finest = 37 - whole  # one digit is left for the carry of rounding up
+    finest = 37 - whole  # one digit is reserved for the carry of rounding up
     wide = pa.decimal128(38, max(finest, 0))
     too_fine = pc.and_not(text_column.matches(strings, rf"\A[+-]?{front}\.[0-9]{{0,{finest}}}\z"), usual) if scale < finest else None
     if too_fine is None or not pc.any(too_fine, min_count=0).as_py():
-        return text_column.read(strings, usual, lambda each: pc.cast(each, target), rest)
+        return text_column.read(strings, usual, lambda texts: pc.cast(texts, target), rest)
     rounded = pc.round(
         pc.cast(pc.if_else(too_fine, strings, pa.scalar(None, pa.string())), wide), ndigits=scale, round_mode="half_towards_infinity"
     )
     fits = pc.less_equal(pc.abs(rounded), pa.scalar(EXACT.subtract(Decimal(10) ** whole, Decimal((0, (1,), -scale))), wide))
     too_fine = pc.and_(too_fine, pc.fill_null(fits, False))
 
-    def bulk(each: pa.StringArray) -> pa.Array:
-        exact = pc.cast(pc.if_else(too_fine, pa.scalar(None, pa.string()), each), target)
+    def bulk(texts: pa.StringArray) -> pa.Array:
+        exact = pc.cast(pc.if_else(too_fine, pa.scalar(None, pa.string()), texts), target)
         return pc.coalesce(exact, pc.cast(pc.if_else(too_fine, rounded, pa.scalar(None, wide)), target))
 
     return text_column.read(strings, pc.or_(usual, too_fine), bulk, rest)
 
 
 def storable(value: Decimal | str, precision: int, scale: int) -> Decimal:
-    """The value, unless it is NaN, which a decimal of Delta cannot be (the infinities fit no numeric(p,s) in PostgreSQL either)."""
+    """Return the value. Raise 0A000 for NaN, which Delta's decimal cannot hold. In PostgreSQL, too, no numeric(p,s) can hold infinity."""
     if isinstance(value, str):
         raise PostgresError(
             "0A000",
@@ -90,11 +90,11 @@ def storable(value: Decimal | str, precision: int, scale: int) -> Decimal:
 
 
 def value_of(text: str, modifier: int = -1) -> Decimal | str:
-    """One numeric after its modifier: a Decimal whose exponent is minus the display scale, or NaN, Infinity, -Infinity."""
-    found = _NUMBER.match(text)
-    if not found:
+    """Read one numeric with its modifier: a Decimal whose exponent is minus the display scale, or NaN, Infinity, -Infinity."""
+    match = _NUMBER.match(text)
+    if not match:
         raise text_column.invalid_syntax("numeric", text)
-    sign, whole, fraction, only_fraction, exponent, special_sign, special = found.groups()
+    sign, whole, fraction, only_fraction, exponent, special_sign, special = match.groups()
     if special:
         if special.lower() == "nan":
             if special_sign:
@@ -116,7 +116,7 @@ def value_of(text: str, modifier: int = -1) -> Decimal | str:
 
 
 def special_value(value: str, modifier: int) -> str:
-    """NaN and the infinities under a modifier: an infinity fits no numeric(p,s)."""
+    """Check NaN or an infinity with a modifier. Raise 22003 for an infinity in numeric(p,s)."""
     parts = typmod.numeric_parts(modifier)
     if parts and value != "NaN":
         raise _overflow(f"A field with precision {parts[0]}, scale {parts[1]} cannot hold an infinite value.")
@@ -124,7 +124,7 @@ def special_value(value: str, modifier: int) -> str:
 
 
 def apply(value: Decimal, modifier: int) -> Decimal:
-    """Rounds to the declared scale and checks the precision (apply_typmod); drops the sign of zero."""
+    """Round to the declared scale and check the precision (apply_typmod). The sign of zero is dropped."""
     parts = typmod.numeric_parts(modifier)
     if parts is None:
         return value or Decimal((0, (0,), min(int(value.as_tuple().exponent), 0)))
@@ -144,12 +144,12 @@ def _overflow(detail: str) -> PostgresError:
 
 
 def print_value(value: Decimal | str) -> str:
-    """numeric_out of a value that `value_of` gave."""
+    """Print a result of `value_of` as numeric_out."""
     return value if isinstance(value, str) else f"{value:f}"
 
 
 def write_numeric(values: pa.Array) -> pa.StringArray:
-    """numeric_out: text as it is stored, a decimal with its column's scale."""
+    """Print as numeric_out: text as stored, a decimal with its column's scale."""
     if pa.types.is_string(values.type):
         return values
     shown = pc.cast(values, pa.string())
@@ -157,11 +157,11 @@ def write_numeric(values: pa.Array) -> pa.StringArray:
         return shown
     # Arrow prints small values as 1E-7
     odd = pc.match_substring(shown, "E")
-    return text_column.write(values, odd, shown, lambda each: f"{each.as_py():f}")
+    return text_column.write(values, odd, shown, lambda value: f"{value.as_py():f}")
 
 
 def numeric_key(text: str) -> bytes:
-    """The key by which numbers order: -Infinity, negative, zero, positive, Infinity, NaN; equal for 1.0 and 1.00."""
+    """Return the key by which numbers order: -Infinity, negative, zero, positive, Infinity, NaN. 1.0 and 1.00 have equal keys."""
     value = Decimal(text)
     if value.is_nan():
         return b"\x09"
@@ -171,4 +171,4 @@ def numeric_key(text: str) -> bytes:
         return b"\x05"
     digits = "".join(map(str, value.as_tuple().digits)).rstrip("0").encode()
     body = struct.pack(">I", value.adjusted() + 0x40000000) + digits
-    return b"\x07" + body if value > 0 else b"\x03" + bytes(255 - each for each in body) + b"\xff"
+    return b"\x07" + body if value > 0 else b"\x03" + bytes(255 - byte for byte in body) + b"\xff"

@@ -1,7 +1,7 @@
-"""Range types, stored as text in UTC and ISO: range_in … range_send on whole columns. Described by `TYPES`, one entry a built-in range.
+"""Range types, stored as text in UTC and ISO: range_in … range_send on whole columns. `TYPES` describes the built-in ranges.
 
-A column of ranges is taken apart by one regular expression, and its bounds go through the subtype's own functions as two columns. Only
-texts of an unusual form (quotes with escapes, ``EMPTY``) are taken apart one by one. `multirange` uses the same columns of bounds.
+One regular expression splits a column of ranges. The bounds are converted by the subtype's own functions as two columns. Only texts of an
+unusual form (quotes with escapes, ``EMPTY``) are split one by one. `multirange` uses the same columns of bounds.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from headgate.types.text_column import PLAIN, TextSettings
 
 Flags = npt.NDArray[np.bool_]
 Step = Callable[[pa.Array, Flags], pa.Array]
-"""Adds one to the values at the places where the flag is true."""
+"""Increments the values for which the flag is true."""
 
 _USUAL = r'\A(?P<open>[\[(])(?P<lower>"[^"\\]+"|[^"\\,()\[\]]*),(?P<upper>"[^"\\]+"|[^"\\,()\[\]]*)(?P<close>[\])])\z'
 _QUOTED = r'\A\z|[\s,()\[\]"\\]'
-"""What makes range_out quote a bound."""
+"""Matches bounds that range_out quotes."""
 _EMPTY, _LOWER_INCLUSIVE, _UPPER_INCLUSIVE, _LOWER_INFINITE, _UPPER_INFINITE = 1, 2, 4, 8, 16
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """A column of ranges. The bounds are texts or values of the subtype; they are NULL where they are infinite, and in an empty range."""
+    """A column of ranges. The bounds are texts or values of the subtype; infinite bounds and those of empty ranges are NULL."""
 
     lower: pa.Array
     upper: pa.Array
@@ -43,7 +43,7 @@ class Bounds:
     upper_inclusive: Flags
     empty: Flags
     present: Flags
-    """False where the range itself is NULL."""
+    """False if the range itself is NULL."""
 
     @classmethod
     def of(cls, lower: pa.Array, upper: pa.Array, inclusive: Sequence[tuple[bool, bool]]) -> Bounds:
@@ -55,13 +55,13 @@ class Bounds:
 
 @dataclass(frozen=True)
 class RangeType:
-    """A range type: its name, its subtype, and how a value of a discrete subtype is increased."""
+    """A range type: its subtype, and how a value of a discrete subtype is incremented."""
 
     subtype: BaseType
     step: Step | None = None
 
     def read(self, strings: pa.StringArray, _modifier: int, settings: TextSettings) -> pa.StringArray:
-        """range_in. 22P02, 22000, and what the subtype's input function raises."""
+        """Read ranges as range_in. Raise 22P02, 22000 and the errors of the subtype's input function."""
         try:
             return self.printed(self.bounds(strings, settings), PLAIN)
         except PostgresError:
@@ -70,17 +70,17 @@ class RangeType:
             raise
 
     def bounds(self, strings: pa.StringArray, settings: TextSettings) -> Bounds:
-        """The ranges of a column of texts, in canonical form."""
+        """Return the ranges of a column of texts, in canonical form."""
         return self.normal(self.held(strings, settings))
 
     def held(self, strings: pa.StringArray, settings: TextSettings = PLAIN) -> Bounds:
-        """The ranges of a column of texts as they are: those of stored ranges are in canonical form."""
+        """Return the ranges of a column of texts unchanged. Those of stored ranges are in canonical form."""
         split = split_column(strings)
         lower, upper = (self.subtype.read(texts, -1, settings) for texts in (split.lower, split.upper))
         return replace(split, lower=lower, upper=upper)
 
     def normal(self, ranges: Bounds) -> Bounds:
-        """make_range: checks the order of the bounds, finds empty ranges, and gives those of a discrete subtype the form ``[a,b)``."""
+        """Check the order of the bounds, find empty ranges, and convert those of a discrete subtype to ``[a,b)`` (make_range)."""
         empty = ranges.empty | self._empty(ranges)
         lower, upper = ranges.lower, ranges.upper
         lower_inclusive = ranges.lower_inclusive & _valid(lower)
@@ -91,20 +91,20 @@ class RangeType:
             lower, upper = self.step(lower, raised_lower), self.step(upper, raised_upper)
             lower_inclusive, upper_inclusive = lower_inclusive | raised_lower, upper_inclusive & ~raised_upper
             empty = empty | self._empty(Bounds(lower, upper, lower_inclusive, upper_inclusive, empty, ranges.present))
-        made = Bounds(lower, upper, lower_inclusive, upper_inclusive, empty, ranges.present)
+        canonical = Bounds(lower, upper, lower_inclusive, upper_inclusive, empty, ranges.present)
         keep = pa.array(~empty)
         none = pa.scalar(None, lower.type)
-        return replace(made, lower=pc.if_else(keep, lower, none), upper=pc.if_else(keep, upper, none), empty=empty)
+        return replace(canonical, lower=pc.if_else(keep, lower, none), upper=pc.if_else(keep, upper, none), empty=empty)
 
     def _empty(self, ranges: Bounds) -> Flags:
-        """Which ranges have no value between their bounds; 22000 for bounds in the wrong order."""
-        one, other = (self.keys(each) for each in (ranges.lower, ranges.upper))
-        if pc.any(pc.greater(one, other), min_count=0).as_py():
+        """Return which ranges contain no value. Raise 22000 for bounds in the wrong order."""
+        lower, upper = (self.keys(bound) for bound in (ranges.lower, ranges.upper))
+        if pc.any(pc.greater(lower, upper), min_count=0).as_py():
             raise PostgresError("22000", "range lower bound must be less than or equal to range upper bound")
-        return _flags(pc.equal(one, other)) & ~(ranges.lower_inclusive & ranges.upper_inclusive)
+        return _flags(pc.equal(lower, upper)) & ~(ranges.lower_inclusive & ranges.upper_inclusive)
 
     def keys(self, values: pa.Array) -> pa.Array:
-        """Values of the subtype in a form that Arrow compares."""
+        """Return values of the subtype in a form that Arrow can compare."""
         if self.subtype.stored != pa.string():
             return values.cast(pa.int32() if values.type.bit_width == 32 else pa.int64())
         key = self.subtype.key
@@ -112,42 +112,42 @@ class RangeType:
         return pa.array([None if text is None else key(text) for text in values.to_pylist()], pa.binary())
 
     def printed(self, ranges: Bounds, settings: TextSettings) -> pa.StringArray:
-        """range_out."""
+        """Print ranges as range_out."""
         parts: list[pa.Array | pa.Scalar] = [pc.if_else(pa.array(ranges.lower_inclusive), "[", "(")]
-        for place, bound in enumerate((ranges.lower, ranges.upper)):
+        for side, bound in enumerate((ranges.lower, ranges.upper)):
             shown = self.subtype.write(bound, settings)
             marked = pc.if_else(text_column.matches(shown, _QUOTED), pc.binary_join_element_wise('"', shown, '"', ""), shown)
-            parts += [pc.fill_null(marked, ""), pa.scalar("," if place == 0 else "")]
+            parts += [pc.fill_null(marked, ""), pa.scalar("," if side == 0 else "")]
         parts.append(pc.if_else(pa.array(ranges.upper_inclusive), "]", ")"))
         whole = pc.binary_join_element_wise(*parts, pa.scalar(""))
         return pc.if_else(pa.array(ranges.present), pc.if_else(pa.array(ranges.empty), "empty", whole), pa.scalar(None, pa.string()))
 
     def write(self, values: pa.StringArray, settings: TextSettings) -> pa.StringArray:
-        """The texts of stored ranges under other settings."""
+        """Print stored ranges under other settings."""
         return self.printed(self.held(values), settings) if self.subtype.restyled(settings) else values
 
     def receive(self, wire: Wire, _modifier: int) -> pa.StringArray:
-        """range_recv."""
+        """Read ranges as range_recv."""
         return self.printed(self.received(wire), PLAIN)
 
     def received(self, wire: Wire) -> Bounds:
-        """The ranges of a column in binary form. 22P03."""
+        """Return the ranges of a column in binary form. Raise 22P03 or 08P01."""
         count = len(wire.starts)
         flags = np.full(count, _EMPTY, np.int64)
         starts, sizes = np.zeros((2, count), np.int64), np.full((2, count), -1, np.int64)
         data = wire.data.tobytes()
-        for place in range(count) if wire.mask is None else np.flatnonzero(wire.mask):
-            at, end = int(wire.starts[place]), int(wire.starts[place] + wire.sizes[place])
-            if at >= end:
+        for row in range(count) if wire.mask is None else np.flatnonzero(wire.mask):
+            offset, end = int(wire.starts[row]), int(wire.starts[row] + wire.sizes[row])
+            if offset >= end:
                 raise PostgresError("08P01", "no data left in message")
-            flags[place], at = data[at], at + 1
+            flags[row], offset = data[offset], offset + 1
             for side, absent in ((0, _EMPTY | _LOWER_INFINITE), (1, _EMPTY | _UPPER_INFINITE)):
-                if not flags[place] & absent:
-                    size = int.from_bytes(data[at : at + 4], "big") if at + 4 <= end else end
-                    starts[side, place], sizes[side, place], at = at + 4, size, at + 4 + size
-                    if at > end:
+                if not flags[row] & absent:
+                    size = int.from_bytes(data[offset : offset + 4], "big") if offset + 4 <= end else end
+                    starts[side, row], sizes[side, row], offset = offset + 4, size, offset + 4 + size
+                    if offset > end:
                         raise PostgresError("08P01", "insufficient data left in message")
-            if at != end:
+            if offset != end:
                 raise PostgresError("08P01", "invalid message format")
         present = np.ones(count, np.bool_) if wire.mask is None else wire.mask
         receive = self.subtype.receive
@@ -159,30 +159,30 @@ class RangeType:
         return self.normal(Bounds(lower, upper, lower_inclusive, upper_inclusive, (flags & _EMPTY != 0) & present, present))
 
     def send(self, values: pa.Array, encoding: Encoding) -> pa.LargeBinaryArray:
-        """range_send."""
+        """Send ranges as range_send."""
         ranges = self.held(values)
         send = self.subtype.send
         assert send is not None
-        lower, upper = (send(each, encoding).to_pylist() for each in (ranges.lower, ranges.upper))
+        lower, upper = (send(bound, encoding).to_pylist() for bound in (ranges.lower, ranges.upper))
         return pa.array(
-            [self._sent(ranges, place, lower[place], upper[place]) if ranges.present[place] else None for place in range(len(values))],
+            [self._sent(ranges, row, lower[row], upper[row]) if ranges.present[row] else None for row in range(len(values))],
             pa.large_binary(),
         )
 
     @staticmethod
-    def _sent(ranges: Bounds, place: int, lower: bytes | None, upper: bytes | None) -> bytes:
-        if ranges.empty[place]:
+    def _sent(ranges: Bounds, row: int, lower: bytes | None, upper: bytes | None) -> bytes:
+        if ranges.empty[row]:
             return bytes([_EMPTY])
-        flags = _LOWER_INFINITE if lower is None else _LOWER_INCLUSIVE if ranges.lower_inclusive[place] else 0
-        flags |= _UPPER_INFINITE if upper is None else _UPPER_INCLUSIVE if ranges.upper_inclusive[place] else 0
-        return bytes([flags]) + b"".join(struct.pack(">i", len(each)) + each for each in (lower, upper) if each is not None)
+        flags = _LOWER_INFINITE if lower is None else _LOWER_INCLUSIVE if ranges.lower_inclusive[row] else 0
+        flags |= _UPPER_INFINITE if upper is None else _UPPER_INCLUSIVE if ranges.upper_inclusive[row] else 0
+        return bytes([flags]) + b"".join(struct.pack(">i", len(bound)) + bound for bound in (lower, upper) if bound is not None)
 
     def key(self, text: str) -> bytes:
-        """range_cmp: an empty range first, then by the lower bound, then by the upper one."""
-        found = split(text)
-        if found is None:
+        """Return the key of a range (range_cmp): empty ranges first, then by the lower bound, then by the upper bound."""
+        parts = split(text)
+        if parts is None:
             return b"\x00"
-        opening, lower, upper, closing = found
+        opening, lower, upper, closing = parts
         key = self.subtype.key
         assert key is not None
         first = b"\x00" if lower is None else b"\x01" + ended(key(lower)) + bytes([opening == "("])
@@ -191,52 +191,52 @@ class RangeType:
 
 
 def split_column(strings: pa.StringArray) -> Bounds:
-    """range_parse on a column: the texts of the bounds. 22P02."""
+    """Split a column into the texts of the bounds (range_parse). Raise 22P02."""
     present = _valid(strings)
     empty = _flags(pc.equal(strings, "empty"))
-    found = pc.extract_regex(strings, _USUAL)
-    opening, lower, upper, closing = (pc.struct_field(found, name) for name in ("open", "lower", "upper", "close"))
-    usual = _valid(found)
-    lower, upper = (pc.if_else(pc.equal(each, ""), pa.scalar(None, pa.string()), pc.utf8_trim(each, '"')) for each in (lower, upper))
+    fields = pc.extract_regex(strings, _USUAL)
+    opening, lower, upper, closing = (pc.struct_field(fields, name) for name in ("open", "lower", "upper", "close"))
+    usual = _valid(fields)
+    lower, upper = (pc.if_else(pc.equal(bound, ""), pa.scalar(None, pa.string()), pc.utf8_trim(bound, '"')) for bound in (lower, upper))
     inclusive = [_flags(pc.equal(opening, "[")), _flags(pc.equal(closing, "]"))]
     odd = present & ~usual & ~empty
     if odd.any():
         parsed = [split(text) for text in strings.filter(pa.array(odd)).to_pylist()]
         mask = pa.array(odd)
-        lower = pc.replace_with_mask(lower, mask, pa.array([each and each[1] for each in parsed], pa.string()))
-        upper = pc.replace_with_mask(upper, mask, pa.array([each and each[2] for each in parsed], pa.string()))
-        inclusive[0][odd] = [each is not None and each[0] == "[" for each in parsed]
-        inclusive[1][odd] = [each is not None and each[3] == "]" for each in parsed]
-        empty[odd] = [each is None for each in parsed]
+        lower = pc.replace_with_mask(lower, mask, pa.array([parts and parts[1] for parts in parsed], pa.string()))
+        upper = pc.replace_with_mask(upper, mask, pa.array([parts and parts[2] for parts in parsed], pa.string()))
+        inclusive[0][odd] = [parts is not None and parts[0] == "[" for parts in parsed]
+        inclusive[1][odd] = [parts is not None and parts[3] == "]" for parts in parsed]
+        empty[odd] = [parts is None for parts in parsed]
     return Bounds(lower, upper, inclusive[0], inclusive[1], empty, present)
 
 
 def split(text: str) -> tuple[str, str | None, str | None, str] | None:
-    """range_parse: the opening bracket, both bounds (None: infinite) and the closing bracket; None for an empty range. 22P02."""
-    at = len(text) - len(text.lstrip(text_column.SPACE))
-    if text[at : at + 5].lower() == "empty":
-        if text[at + 5 :].strip(text_column.SPACE):
+    """Return opening bracket, bounds (None: infinite) and closing bracket, or None for an empty range (range_parse). Raise 22P02."""
+    index = len(text) - len(text.lstrip(text_column.SPACE))
+    if text[index : index + 5].lower() == "empty":
+        if text[index + 5 :].strip(text_column.SPACE):
             raise _malformed(text, 'Junk after "empty" key word.')
         return None
-    opening = text[at : at + 1]
+    opening = text[index : index + 1]
     if opening not in ("[", "("):
         raise _malformed(text, "Missing left parenthesis or bracket.")
-    lower, at = _bound(text, at + 1)
-    if text[at] != ",":
+    lower, index = _bound(text, index + 1)
+    if text[index] != ",":
         raise _malformed(text, "Missing comma after lower bound.")
-    upper, at = _bound(text, at + 1)
-    closing = text[at]
+    upper, index = _bound(text, index + 1)
+    closing = text[index]
     if closing == ",":
         raise _malformed(text, "Too many commas.")
-    if text[at + 1 :].strip(text_column.SPACE):
+    if text[index + 1 :].strip(text_column.SPACE):
         raise _malformed(text, "Junk after right parenthesis or bracket.")
     return opening, lower, upper, closing
 
 
-def _bound(text: str, at: int) -> tuple[str | None, int]:
-    """range_parse_bound: one bound and the place of what follows it."""
+def _bound(text: str, index: int) -> tuple[str | None, int]:
+    """Return one bound and the index after it (range_parse_bound)."""
     try:
-        return quoted_field.read(text, at, ",)]")
+        return quoted_field.read(text, index, ",)]")
     except ValueError:
         raise _malformed(text, "Unexpected end of input.") from None
 
@@ -246,7 +246,7 @@ def _malformed(text: str, detail: str) -> PostgresError:
 
 
 def _flags(values: pa.Array) -> Flags:
-    """A boolean column as flags; NULL is false."""
+    """Convert a boolean column to flags. NULL is false."""
     return np.array(pc.fill_null(values, False).to_numpy(zero_copy_only=False), np.bool_)
 
 
@@ -255,7 +255,7 @@ def _valid(values: pa.Array) -> Flags:
 
 
 def _finite(values: pa.Array) -> Flags:
-    """Which values are not infinite dates."""
+    """Return which values are not infinite dates."""
     if not pa.types.is_date(values.type):
         return np.ones(len(values), np.bool_)
     return _flags(pc.less(pc.abs(pc.cast(values, pa.int32())), calendar.INFINITE_DAY))

@@ -1,6 +1,6 @@
-"""text, varchar(n), char(n), name, "char", bytea, uuid and what is text to a node (refcursor): textin … uuid_send on whole columns.
+"""text, varchar(n), char(n), name, "char", bytea, uuid and types that a node handles as text (refcursor): textin … uuid_send on columns.
 
-Described for all by `TYPES`. Text is UTF-8 by Arrow's own rule for strings; PostgreSQL's lengths count code points, as Arrow's do.
+`TYPES` describes them. Text is UTF-8, as all strings of Arrow. Lengths count code points, in PostgreSQL as in Arrow.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _UUID = re.compile(r"\{?[0-9a-f]{4}(?:-?[0-9a-f]{4}){7}\}?\Z", re.IGNORECASE)
 _NAME_BYTES = 63
 HEX = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
 DIGIT = np.full(256, 255, np.uint8)
-for _place, _digit in enumerate(b"0123456789abcdef"):
-    DIGIT[_digit] = _place
-    DIGIT[ord(chr(_digit).upper())] = _place
+for _value, _digit in enumerate(b"0123456789abcdef"):
+    DIGIT[_digit] = _value
+    DIGIT[ord(chr(_digit).upper())] = _value
 
 
 def read_text(strings: pa.StringArray) -> pa.StringArray:
-    """textin: any text without the character 0."""
+    """Read text as textin. Raise 22021 if it contains the character 0."""
     data, _ = buffers.view(strings)
     if len(data) and not data.all():
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
@@ -45,13 +45,13 @@ def read_text(strings: pa.StringArray) -> pa.StringArray:
 
 
 def read_varchar(strings: pa.StringArray, modifier: int) -> pa.StringArray:
-    """varchar(n): blanks beyond n characters are cut, anything else beyond them is 22001."""
+    """Read varchar(n): blanks beyond n characters are removed, any other characters beyond them raise 22001."""
     limit = typmod.length(registry.VARCHAR, modifier)
     return read_text(strings) if limit is None else _cut(read_text(strings), limit, "character varying")
 
 
 def read_bpchar(strings: pa.StringArray, modifier: int) -> pa.StringArray:
-    """char(n): as varchar(n), then padded with blanks to n characters. bpchar without n keeps its text."""
+    """Read char(n): as varchar(n), then padded with blanks to n characters. bpchar without n keeps its text."""
     limit = typmod.length(registry.BPCHAR, modifier)
     return read_text(strings) if limit is None else pc.utf8_rpad(_cut(read_text(strings), limit, "character"), width=limit)
 
@@ -68,34 +68,34 @@ def _cut(strings: pa.StringArray, limit: int, name: str) -> pa.StringArray:
 
 
 def read_name(strings: pa.StringArray) -> pa.StringArray:
-    """namein: cut to 63 bytes, never inside a character."""
+    """Read names as namein: truncated to 63 bytes, but never inside a character."""
     read_text(strings)
     usual = pc.less_equal(pc.binary_length(strings), _NAME_BYTES)
-    return text_column.read(strings, usual, lambda each: each, lambda text: text.encode()[:_NAME_BYTES].decode(errors="ignore"))
+    return text_column.read(strings, usual, lambda texts: texts, lambda text: text.encode()[:_NAME_BYTES].decode(errors="ignore"))
 
 
 def read_char(strings: pa.StringArray) -> pa.StringArray:
-    r"""charin of "char", a type of one byte: the first byte, or ``\\ooo``; a byte above 127 is kept as charout prints it, ``\\377``."""
+    r"""Read "char" as charin: the first byte, or ``\\ooo``. A byte above 127 is stored as charout prints it, ``\\377``."""
     read_text(strings)
     usual = text_column.matches(strings, r"\A[\x00-\x7f]?\z")
-    return text_column.read(strings, usual, lambda each: each, char_of)
+    return text_column.read(strings, usual, lambda texts: texts, char_of)
 
 
 def char_of(text: str) -> str:
-    """One "char" in text form."""
+    """Return the text form of one "char"."""
     octal = re.fullmatch(r"\\([0-3][0-7][0-7])", text)
     byte = int(octal[1], 8) if octal else text.encode()[0]
     return f"\\{byte:03o}" if byte > 127 else chr(byte) if byte else ""
 
 
 def read_uuid(strings: pa.StringArray) -> pa.StringArray:
-    """uuid_in: also in capitals, in braces, with hyphens after any group of four digits."""
+    """Read UUIDs as uuid_in: also in upper case, in braces, with hyphens after any group of four digits."""
     usual = text_column.matches(strings, r"\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\z")
-    return text_column.read(strings, usual, lambda each: each, uuid_of)
+    return text_column.read(strings, usual, lambda texts: texts, uuid_of)
 
 
 def uuid_of(text: str) -> str:
-    """One uuid in its normal form."""
+    """Return one UUID in normal form."""
     if not _UUID.match(text) or (text[0] == "{") != (text[-1] == "}"):
         raise text_column.invalid_syntax("uuid", text)
     digits = text.strip("{}").replace("-", "").lower()
@@ -103,7 +103,7 @@ def uuid_of(text: str) -> str:
 
 
 def read_bytea(strings: pa.StringArray) -> pa.BinaryArray:
-    """byteain: the hex form in bulk, the escape form one by one."""
+    """Read bytea as byteain: the hex format in bulk, the escape format one by one."""
     usual = text_column.matches(strings, r"\A\\x([0-9a-fA-F]{2})*\z")
     return text_column.read(strings, usual, _from_hex, bytea_of)
 
@@ -122,57 +122,57 @@ def _from_hex(strings: pa.StringArray) -> pa.BinaryArray:
 
 
 def bytea_of(text: str) -> bytes:
-    """One bytea, hex (white space between the bytes is allowed) or escape."""
+    """Read one bytea in hex format (white space between the bytes is allowed) or escape format."""
     if text.startswith("\\x"):
         return _bytes_of_hex(text[2:])
-    source, place, out = text.encode(), 0, bytearray()
-    while place < len(source):
-        if source[place] != 0x5C:
-            out.append(source[place])
-            place += 1
-        elif source[place + 1 : place + 2] == b"\\":
+    source, index, out = text.encode(), 0, bytearray()
+    while index < len(source):
+        if source[index] != 0x5C:
+            out.append(source[index])
+            index += 1
+        elif source[index + 1 : index + 2] == b"\\":
             out.append(0x5C)
-            place += 2
-        elif re.match(rb"[0-3][0-7][0-7]", source[place + 1 : place + 4]):
-            out.append(int(source[place + 1 : place + 4], 8))
-            place += 4
+            index += 2
+        elif re.match(rb"[0-3][0-7][0-7]", source[index + 1 : index + 4]):
+            out.append(int(source[index + 1 : index + 4], 8))
+            index += 4
         else:
             raise PostgresError("22P02", "invalid input syntax for type bytea")
     return bytes(out)
 
 
 def _bytes_of_hex(text: str) -> bytes:
-    out, place = bytearray(), 0
-    while place < len(text):
-        if text[place] in " \n\t\r":
-            place += 1
+    out, index = bytearray(), 0
+    while index < len(text):
+        if text[index] in " \n\t\r":
+            index += 1
             continue
-        pair = text[place : place + 2]
+        pair = text[index : index + 2]
         for digit in pair:
             if digit not in "0123456789abcdefABCDEF":
                 raise PostgresError("22023", f'invalid hexadecimal digit: "{digit}"')
         if len(pair) < 2:
             raise PostgresError("22023", "invalid hexadecimal data: odd number of digits")
         out.append(int(pair, 16))
-        place += 2
+        index += 2
     return bytes(out)
 
 
 def write_bytea(values: pa.Array, form: str) -> pa.StringArray:
-    """byteaout in the form that bytea_output names: hex or escape."""
+    """Print bytea as byteaout in the format of bytea_output: hex or escape."""
     if form == "escape":
-        return pa.array([None if each is None else _escaped(each) for each in values.to_pylist()], pa.string())
+        return pa.array([None if value is None else _escaped(value) for value in values.to_pylist()], pa.string())
     data, offsets = buffers.packed(values)
     mask = buffers.valid(values)
     present = np.ones(len(values), np.int64) if mask is None else mask.astype(np.int64)
-    places = buffers.offsets_of((np.diff(offsets) + present) * 2)
-    shown = np.empty(int(places[-1]), np.uint8)
+    offsets_out = buffers.offsets_of((np.diff(offsets) + present) * 2)
+    shown = np.empty(int(offsets_out[-1]), np.uint8)
     digit = np.ones(len(shown), np.bool_)
-    starts = places[:-1] if mask is None else places[:-1][mask]
+    starts = offsets_out[:-1] if mask is None else offsets_out[:-1][mask]
     digit[starts] = digit[starts + 1] = False
     shown[starts], shown[starts + 1] = ord("\\"), ord("x")
     shown[digit] = HEX[data].view(np.uint8)
-    return buffers.strings(shown, places, mask, pa.string())
+    return buffers.strings(shown, offsets_out, mask, pa.string())
 
 
 def _escaped(value: bytes) -> str:
@@ -192,7 +192,7 @@ def _send_uuid(array: pa.StringArray) -> pa.LargeBinaryArray:
     mask = buffers.valid(array)
     data, offsets = buffers.packed(array)
     rows = data.reshape(-1, 36) if mask is None else buffers.rows_at(data, offsets[:-1][mask], 36)
-    digits = DIGIT[rows[:, [place for place in range(36) if place not in (8, 13, 18, 23)]]]
+    digits = DIGIT[rows[:, [index for index in range(36) if index not in (8, 13, 18, 23)]]]
     raw: buffers.Bytes = (digits[:, 0::2] << 4 | digits[:, 1::2]).astype(np.uint8)
     if mask is None:
         return fixed_rows(raw, None)
@@ -219,7 +219,7 @@ def _key_of_padded(text: str) -> bytes:
 
 
 def _text(read: Reader, key: Key | None = key_of_text, *, in_order: bool = True, one_text: bool = True, hashed: bool = True) -> BaseType:
-    """A type whose binary form is its text."""
+    """Describe a type whose binary form is its text."""
     return BaseType(
         read=read,
         receive=text_received(read),
@@ -240,7 +240,7 @@ def _as_char(strings: pa.StringArray, _modifier: int, _settings: text_column.Tex
 
 
 TEXT_LIKE = _text(_as_text, None, in_order=False, hashed=False)
-"""What a node knows of a type without a description: that it has a text."""
+"""The description of types without a description of their own: they have only a text."""
 TYPES = {
     registry.TEXT: _text(_as_text),
     registry.VARCHAR: _text(lambda strings, modifier, _settings: read_varchar(strings, modifier)),

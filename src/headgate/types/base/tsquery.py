@@ -1,9 +1,9 @@
-"""tsquery, stored as text: tsqueryin … tsquerysend on whole columns, as tsquery.c has them. Described by `TYPES`.
+"""tsquery, stored as text: tsqueryin … tsquerysend on whole columns, as in tsquery.c. `TYPES` describes it.
 
-A query is held as PostgreSQL holds it: its items from the outermost operator on, of two operands the right one first. Each different text
-is read by itself.
+A query is represented as in PostgreSQL: its items from the outermost operator on, of two operands the right one first. Each different text
+is read separately.
 
-Text does not show all of a query's structure: ``a & (b & c)`` is printed as ``'a' & 'b' & 'c'``, and is the latter here.
+The text does not show the complete structure of a query: ``a & (b & c)`` is printed as ``'a' & 'b' & 'c'``, and is the latter here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DISTANCE = re.compile(r"<(?:-|([0-9]+))>(?=.)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Operand:
-    """A word; `weight` has a bit for each of A (8) to D (1)."""
+    """A word. `weight` has a bit for each of A (8) to D (1)."""
 
     word: str
     weight: int = 0
@@ -42,7 +42,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Operator:
-    """NOT, AND, OR or PHRASE, of a distance."""
+    """NOT, AND, OR, or PHRASE with a distance."""
 
     kind: int
     distance: int = 0
@@ -52,7 +52,7 @@ Item = Operand | Operator
 
 
 class _Reader:
-    """parse_tsquery. 42601, 22023, 54000."""
+    """A parser of one query (parse_tsquery). It raises 42601, 22023 and 54000."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -64,7 +64,7 @@ class _Reader:
         self.bytes = 0
 
     def read(self) -> list[Item]:
-        """The items of the query."""
+        """Return the items of the query."""
         self._level(0)
         return self.items[::-1]
 
@@ -72,7 +72,7 @@ class _Reader:
         return PostgresError(sqlstate, f'{words}: "{self.text}"')
 
     def _level(self, depth: int) -> None:
-        """makepol: what stands within one pair of parentheses."""
+        """Parse the contents of one pair of parentheses (makepol)."""
         if depth > _MAX_DEPTH:
             raise PostgresError("54001", "stack depth limit exceeded")
         stack: list[Operator] = []
@@ -91,7 +91,7 @@ class _Reader:
         self._clean(stack, OR)
 
     def _clean(self, stack: list[Operator], kind: int) -> None:
-        """cleanOpStack: NOT associates to the right, the others to the left."""
+        """Move operators from the stack to the items (cleanOpStack). NOT associates to the right, the others to the left."""
         while stack:
             top = _PRIORITY[stack[-1].kind]
             if _PRIORITY[kind] > top or (kind == NOT and _PRIORITY[kind] >= top):
@@ -108,7 +108,7 @@ class _Reader:
         self.items.append(operand)
 
     def _token(self) -> Item | str:
-        """gettoken_query_standard: an operand, an operator, a parenthesis, or nothing at the end."""
+        """Return an operand, an operator, a parenthesis, or an empty string at the end (gettoken_query_standard)."""
         words = self.words
         while (char := self.text[words.at : words.at + 1]) and char in text_column.SPACE:
             words.at += 1
@@ -123,16 +123,16 @@ class _Reader:
             return Operator(NOT) if char == "!" else char
         if char == ":":
             raise self._error()
-        found = words.next()
-        if found is None:
+        token = words.next()
+        if token is None:
             if first:
                 return ""
             raise self._error("no operand in tsquery")
         self.first, self.needs_operand = False, False
-        return self._modified(found[0])
+        return self._modified(token[0])
 
     def _modified(self, word: str) -> Operand:
-        """get_modifiers: weights and an asterisk behind a colon."""
+        """Parse weights and an asterisk after a colon (get_modifiers)."""
         words, weight, prefix = self.words, 0, False
         if self.text[words.at : words.at + 1] == ":":
             words.at += 1
@@ -148,10 +148,10 @@ class _Reader:
             words.at += 1
             self.needs_operand = True
             return Operator(AND if char == "&" else OR)
-        if char == "<" and (found := _DISTANCE.match(self.text, words.at)) is not None:
-            words.at = found.end()
+        if char == "<" and (match := _DISTANCE.match(self.text, words.at)) is not None:
+            words.at = match.end()
             self.needs_operand = True
-            return Operator(PHRASE, _distance(found[1]))
+            return Operator(PHRASE, _distance(match[1]))
         if char == "<" and (digits := re.compile("<([0-9]+)").match(self.text, words.at)) is not None:
             _distance(digits[1])
         if char == ")":
@@ -173,17 +173,17 @@ def _distance(digits: str | None) -> int:
 
 
 def items_of(text: str) -> list[Item]:
-    """tsqueryin."""
+    """Return the items of a query (tsqueryin)."""
     return _Reader(text).read()
 
 
 def printed(items: Sequence[Item]) -> str:
-    """tsqueryout; ValueError for items that are no query."""
+    """Print items as tsqueryout. Raise ValueError if they are not a query."""
     if not items:
         return ""
-    left = iter(items)
-    shown = _infix(left, -1, right_of_phrase=False)
-    if next(left, None) is not None:
+    remaining = iter(items)
+    shown = _infix(remaining, -1, right_of_phrase=False)
+    if next(remaining, None) is not None:
         raise ValueError("items")
     return shown
 
@@ -213,21 +213,21 @@ def _read(strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> p
 
 def _receive(raw: bytes) -> str:
     (count,) = struct.unpack_from(">I", raw)
-    at, items = 4, list[Item]()
+    offset, items = 4, list[Item]()
     for _ in range(count):
-        if raw[at] == 1:
-            end = raw.index(b"\0", at + 3)
-            if raw[at + 1] > 15 or end - at - 3 > MAX_WORD:
+        if raw[offset] == 1:
+            end = raw.index(b"\0", offset + 3)
+            if raw[offset + 1] > 15 or end - offset - 3 > MAX_WORD:
                 raise ValueError("operand")
-            items.append(Operand(raw[at + 3 : end].decode(), raw[at + 1], raw[at + 2] != 0))
-            at = end + 1
-        elif raw[at] == 2 and raw[at + 1] in _PRIORITY:
-            phrase = raw[at + 1] == PHRASE
-            items.append(Operator(raw[at + 1], struct.unpack_from(">h", raw, at + 2)[0] if phrase else 0))
-            at += 4 if phrase else 2
+            items.append(Operand(raw[offset + 3 : end].decode(), raw[offset + 1], raw[offset + 2] != 0))
+            offset = end + 1
+        elif raw[offset] == 2 and raw[offset + 1] in _PRIORITY:
+            phrase = raw[offset + 1] == PHRASE
+            items.append(Operator(raw[offset + 1], struct.unpack_from(">h", raw, offset + 2)[0] if phrase else 0))
+            offset += 4 if phrase else 2
         else:
             raise ValueError("item")
-    if at != len(raw):
+    if offset != len(raw):
         raise ValueError("junk")
     return printed(items)
 
@@ -244,14 +244,14 @@ def _send(text: str) -> bytes:
 
 
 def key(text: str) -> bytes:
-    """CompareTSQ: by the number of items, the size, then from the outermost operator on; weights and prefixes do not count."""
+    """Return the key of a query (CompareTSQ): by number of items, size, then from the outermost operator on, without weights, prefixes."""
     items = items_of(text)
     size = sum(len(item.word.encode()) + 1 for item in items if isinstance(item, Operand))
     return struct.pack(">II", len(items), size) + (_node_key(iter(items)) if items else b"")
 
 
 def _node_key(items: Iterator[Item]) -> bytes:
-    """QTNodeCompare, in which what is greater sorts first."""
+    """Return the key of a node (QTNodeCompare), which inverts the order: the greater sorts first."""
     item = next(items)
     if isinstance(item, Operand):
         word = item.word.encode()
@@ -274,7 +274,7 @@ _TABLE = _crc_table()
 
 
 def _crc(word: bytes) -> int:
-    """COMP_LEGACY_CRC32, by which PostgreSQL orders words."""
+    """Return COMP_LEGACY_CRC32, by which PostgreSQL orders words."""
     crc = 0xFFFFFFFF
     for byte in word:
         crc = _TABLE[(crc >> 24 ^ byte) & 0xFF] ^ (crc << 8 & 0xFFFFFFFF)

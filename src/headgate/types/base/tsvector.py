@@ -1,6 +1,6 @@
-"""tsvector, stored as text: tsvectorin … tsvectorsend on whole columns, as tsvector.c has them. Described by `TYPES`.
+"""tsvector, stored as text: tsvectorin … tsvectorsend on whole columns, as in tsvector.c. `TYPES` describes it.
 
-Each different text is read by itself. `tsquery` takes its words apart with the same parser.
+Each different text is read separately. `tsquery` uses the same parser for its words.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from headgate.types.base.base_type import BaseType, ended, singly
 from headgate.types.text_column import TextSettings
 
 Position = tuple[int, int]
-"""Where a word stands, from 1, and its weight: 3 for A to 0 for D."""
+"""The position of a word, from 1, and its weight, from 3 for A to 0 for D."""
 Lexemes = list[tuple[bytes, list[Position]]]
 
 MAX_WORD = 2047
-"""Bytes from which on a word is too long."""
+"""The length in bytes from which a word is too long."""
 MAX_BYTES = (1 << 20) - 1
 _MAX_POSITION = 1 << 14
 _MAX_POSITIONS = 256
@@ -34,7 +34,7 @@ _DIGITS = re.compile("[0-9]+")
 
 @dataclass
 class WordReader:
-    """gettoken_tsvector: takes words off a text. `in_query`: operators end a word, and it has no positions."""
+    """A parser of the words of a text (gettoken_tsvector). `in_query`: operators end a word, and words have no positions."""
 
     text: str
     in_query: bool = False
@@ -48,7 +48,7 @@ class WordReader:
         return self.text[self.at : self.at + 1]
 
     def next(self) -> tuple[str, list[Position]] | None:
-        """The next word with its positions; None at the end. 42601."""
+        """Return the next word with its positions, or None at the end. Raise 42601."""
         while self._peek() and self._peek() in text_column.SPACE:
             self.at += 1
         char = self._peek()
@@ -71,25 +71,25 @@ class WordReader:
         return char
 
     def _character(self, char: str) -> str:
-        """Take `char`, or what a backslash protects."""
+        """Consume `char` or, if that is a backslash, the character after it, and return it."""
         if char == "\\":
             return self._escaped()
         self.at += 1
         return char
 
     def _plain(self) -> str:
-        made: list[str] = []
+        characters: list[str] = []
         while True:
             char = self._peek()
-            if not char or char in text_column.SPACE or (self.in_query and char in OPERATORS) or (made and char == ":"):
+            if not char or char in text_column.SPACE or (self.in_query and char in OPERATORS) or (characters and char == ":"):
                 break
-            made.append(self._character(char))
-        if not made:
+            characters.append(self._character(char))
+        if not characters:
             raise self._error()
-        return "".join(made)
+        return "".join(characters)
 
     def _quoted(self) -> str:
-        made: list[str] = []
+        characters: list[str] = []
         self.at += 1
         while True:
             char = self._peek()
@@ -99,39 +99,39 @@ class WordReader:
                 self.at += 1
                 if self._peek() != "'":
                     break
-            made.append(self._character(char))
-        if not made:
+            characters.append(self._character(char))
+        if not characters:
             raise self._error()
-        return "".join(made)
+        return "".join(characters)
 
     def _positions(self) -> list[Position]:
-        found: list[Position] = []
+        positions: list[Position] = []
         while True:
             digits = _DIGITS.match(self.text, self.at)
             if digits is None:
                 raise self._error()
-            place = _limited(digits[0])
-            if not place:
+            position = _limited(digits[0])
+            if not position:
                 raise self._error("wrong position info in {}")
-            found.append((place, 0))
+            positions.append((position, 0))
             self.at = digits.end()
             while True:
                 char = self._peek()
                 if not char or char in text_column.SPACE:
-                    return found
+                    return positions
                 self.at += 1
                 if char == ",":
                     break
                 if char.lower() in _WEIGHTS:
-                    if found[-1][1]:
+                    if positions[-1][1]:
                         raise self._error()
-                    found[-1] = (place, _WEIGHTS[char.lower()])
+                    positions[-1] = (position, _WEIGHTS[char.lower()])
                 elif char not in "0123456789":
                     raise self._error()
 
 
 def _limited(digits: str) -> int:
-    """LIMITPOS of atoi, with the overflow of C."""
+    """Convert digits as atoi with the overflow of C, limited as by LIMITPOS."""
     value = min(int(digits[:30]), (1 << 63) - 1) & 0xFFFFFFFF
     if value >= 1 << 31:
         value -= 1 << 32
@@ -139,9 +139,9 @@ def _limited(digits: str) -> int:
 
 
 def lexemes_of(text: str) -> Lexemes:
-    """tsvectorin: the words in order, each once. 42601, 54000."""
+    """Return the words of a text in order, each once (tsvectorin). Raise 42601 or 54000."""
     reader = WordReader(text)
-    found: dict[bytes, list[Position]] = {}
+    positions: dict[bytes, list[Position]] = {}
     total = 0
     while (token := reader.next()) is not None:
         word = token[0].encode()
@@ -150,30 +150,30 @@ def lexemes_of(text: str) -> Lexemes:
         if total > MAX_BYTES:
             raise PostgresError("54000", f"string is too long for tsvector ({total} bytes, max {MAX_BYTES} bytes)")
         total += len(word)
-        found.setdefault(word, []).extend(token[1])
-    made = [(word, _unique(found[word])) for word in sorted(found)]
-    if (size := _size(made)) > MAX_BYTES:
+        positions.setdefault(word, []).extend(token[1])
+    lexemes = [(word, _unique(positions[word])) for word in sorted(positions)]
+    if (size := _size(lexemes)) > MAX_BYTES:
         raise PostgresError("54000", f"string is too long for tsvector ({size} bytes, max {MAX_BYTES} bytes)")
-    return made
+    return lexemes
 
 
 def _unique(positions: Sequence[Position]) -> list[Position]:
-    """uniquePos: each position once with its greatest weight, 256 at most."""
+    """Return each position once with its greatest weight, at most 256 (uniquePos)."""
     if len(positions) <= 1:
         return list(positions)
-    made: list[Position] = []
-    for place, weight in sorted(positions):
-        if made and made[-1][0] == place:
-            made[-1] = place, max(weight, made[-1][1])
+    unique: list[Position] = []
+    for position, weight in sorted(positions):
+        if unique and unique[-1][0] == position:
+            unique[-1] = position, max(weight, unique[-1][1])
             continue
-        if len(made) >= _MAX_POSITIONS or (made and made[-1][0] == _MAX_POSITION - 1):
+        if len(unique) >= _MAX_POSITIONS or (unique and unique[-1][0] == _MAX_POSITION - 1):
             break
-        made.append((place, weight))
-    return made
+        unique.append((position, weight))
+    return unique
 
 
 def _size(lexemes: Lexemes) -> int:
-    """The bytes of the words and positions as PostgreSQL stores them."""
+    """Return the bytes of the words and positions as PostgreSQL stores them."""
     size = 0
     for word, positions in lexemes:
         size += len(word)
@@ -183,17 +183,17 @@ def _size(lexemes: Lexemes) -> int:
 
 
 def printed(lexemes: Lexemes) -> str:
-    """tsvectorout."""
+    """Print words as tsvectorout."""
     return " ".join(quoted(word.decode()) + _printed_positions(positions) for word, positions in lexemes)
 
 
 def quoted(word: str) -> str:
-    """A word as tsvectorout and tsqueryout print it."""
+    """Print a word as tsvectorout and tsqueryout."""
     return "'" + word.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _printed_positions(positions: Sequence[Position]) -> str:
-    return ":" + ",".join(f"{place}{('', 'C', 'B', 'A')[weight]}" for place, weight in positions) if positions else ""
+    return ":" + ",".join(f"{position}{('', 'C', 'B', 'A')[weight]}" for position, weight in positions) if positions else ""
 
 
 def _read(strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> pa.StringArray:
@@ -202,21 +202,26 @@ def _read(strings: pa.StringArray, _modifier: int, _settings: TextSettings) -> p
 
 def _receive(raw: bytes) -> str:
     (count,) = struct.unpack_from(">i", raw)
-    at, found = 4, dict[bytes, list[Position]]()
+    offset, lexemes = 4, dict[bytes, list[Position]]()
     for _ in range(count):
-        end = raw.index(b"\0", at)
-        word = raw[at:end]
-        (places,) = struct.unpack_from(">H", raw, end + 1)
-        held = struct.unpack_from(f">{places}H", raw, end + 3)
-        at = end + 3 + 2 * places
-        positions = [(each & (_MAX_POSITION - 1), each >> 14) for each in held]
+        end = raw.index(b"\0", offset)
+        word = raw[offset:end]
+        (count_of_positions,) = struct.unpack_from(">H", raw, end + 1)
+        packed = struct.unpack_from(f">{count_of_positions}H", raw, end + 3)
+        offset = end + 3 + 2 * count_of_positions
+        positions = [(value & (_MAX_POSITION - 1), value >> 14) for value in packed]
         word.decode()
-        if word in found or len(word) > MAX_WORD or places > _MAX_POSITIONS or any(a[0] >= b[0] for a, b in itertools.pairwise(positions)):
+        if (
+            word in lexemes
+            or len(word) > MAX_WORD
+            or count_of_positions > _MAX_POSITIONS
+            or any(a[0] >= b[0] for a, b in itertools.pairwise(positions))
+        ):
             raise ValueError("lexeme")
-        found[word] = positions
-    if at != len(raw):
+        lexemes[word] = positions
+    if offset != len(raw):
         raise ValueError("junk")
-    return printed(sorted(found.items()))
+    return printed(sorted(lexemes.items()))
 
 
 def _send(text: str) -> bytes:
@@ -224,20 +229,20 @@ def _send(text: str) -> bytes:
     out = [struct.pack(">i", len(lexemes))]
     for word, positions in lexemes:
         out.append(
-            word + b"\0" + struct.pack(f">H{len(positions)}H", len(positions), *(weight << 14 | place for place, weight in positions))
+            word + b"\0" + struct.pack(f">H{len(positions)}H", len(positions), *(weight << 14 | position for position, weight in positions))
         )
     return b"".join(out)
 
 
 def key(text: str) -> bytes:
-    """silly_cmp_tsvector: by the size, the number of words, then word by word, those with positions first."""
+    """Return the key of a text (silly_cmp_tsvector): by size, number of words, then word by word, those with positions first."""
     lexemes = lexemes_of(text)
     out = [struct.pack(">II", _size(lexemes) + 4 * len(lexemes), len(lexemes))]
     for word, positions in lexemes:
         out.append(bytes([not positions]) + ended(word))
         if positions:
             out.append(struct.pack(">H", 0xFFFF - len(positions)))
-            out += [struct.pack(">HB", 0xFFFF - place, 3 - weight) for place, weight in positions]
+            out += [struct.pack(">HB", 0xFFFF - position, 3 - weight) for position, weight in positions]
     return b"".join(out)
 
 

@@ -1,7 +1,7 @@
-"""xml, stored as text: xml_in … xml_send on whole columns, as xml.c has them with xmloption content. Described by `TYPES`.
+"""xml, stored as text: xml_in … xml_send on whole columns, as in xml.c with xmloption content. `TYPES` describes it.
 
-Python's own expat checks whether a text is well-formed, without namespaces, as PostgreSQL does by libxml2. Nothing outside of the text is
-read. What expat says stands in the DETAIL. Each different text is read by itself.
+Python's expat checks whether a text is well-formed, without namespaces, as PostgreSQL does with libxml2. Nothing outside the text is read.
+expat's message becomes the DETAIL. Each different text is read separately.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WRAP = "<x>", "</x>"
 
 
 def normal(text: str) -> str:
-    """xml_in and xml_out of one value: the text without an encoding, and without a declaration that says nothing. 2200N."""
+    """Read one value as xml_in and print it as xml_out: without an encoding and without a redundant declaration. Raise 2200N."""
     declaration = _DECLARATION.match(text)
     if declaration is None:
         if _DECLARED.match(text):
@@ -46,7 +46,7 @@ def normal(text: str) -> str:
 
 
 def _check(text: str) -> None:
-    """Refuses what is not well-formed: as a document if it has a DOCTYPE, else as the content of an element."""
+    """Raise 2200N unless the text is well-formed: as a document if it has a DOCTYPE, else as the content of an element."""
     try:
         if _BEFORE_DOCTYPE.match(text):
             expat.ParserCreate("UTF-8").Parse(text.encode(), True)

@@ -1,5 +1,5 @@
-"""Dates, times, intervals and time zones as text: PostgreSQL's input in all its forms, and its output styles (datetime.c).
+"""Dates, times, intervals and time zones as text: all forms of PostgreSQL's input, and its output styles (datetime.c).
 
-Called by `types.text` and `types.binary`. What must hold: what a text means depends on the session's zone and DateStyle only where
-PostgreSQL says so.
+Called by `types.text` and `types.binary`. Invariant: the meaning of a text depends on the session's time zone and DateStyle only if it does
+in PostgreSQL.
 """

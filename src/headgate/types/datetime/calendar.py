@@ -1,9 +1,9 @@
-"""The calendar of PostgreSQL: proleptic Gregorian days counted from 1970-01-01, with years before 1 (1 BC is year 0).
+"""PostgreSQL's calendar: proleptic Gregorian days since 1970-01-01, with years before 1 (1 BC is year 0).
 
 Used by `decoder`, `timestamp_input`, `timestamp` and `interval`. Days are those of Arrow's date32; PostgreSQL's own epoch is 2000-01-01.
 
-Infinite dates and timestamps are stored as the ends of the integers, which no finite one of PostgreSQL's calendar reaches: the same
-numbers that DuckDB reads as infinity and -infinity.
+Infinite dates and timestamps are stored as the largest and smallest integers, which no finite value of PostgreSQL's calendar reaches.
+DuckDB reads the same numbers as infinity and -infinity.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ EPOCH_DAYS = 10957
 """Days from 1970-01-01 to PostgreSQL's epoch."""
 EPOCH_MICROS = EPOCH_DAYS * 86_400_000_000
 DAY = 86_400_000_000
-"""Microseconds of a day."""
+"""Microseconds in a day."""
 INFINITE_DAY = (1 << 31) - 1
-"""The date32 that stands for infinity; its negative for -infinity."""
+"""The date32 for infinity; its negative is -infinity."""
 INFINITE_MICROS = (1 << 63) - 1
-"""The timestamp that stands for infinity; its negative for -infinity."""
+"""The timestamp for infinity; its negative is -infinity."""
 MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 JULIAN_EPOCH = 2440588
 """The Julian day of 1970-01-01."""
 
 
 def is_leap(year: int) -> bool:
-    """Whether February has 29 days."""
+    """Return whether February has 29 days."""
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
 def days_in_month(year: int, month: int) -> int:
-    """Days of a month, 1 to 12."""
+    """Return the number of days of a month, 1 to 12."""
     return 29 if month == 2 and is_leap(year) else MONTH_DAYS[month - 1]
 
 
 def days_of(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 (negative before).
+    """Return the days since 1970-01-01 (negative before).
 
     >>> days_of(2000, 1, 1)
     10957
@@ -46,7 +46,7 @@ def days_of(year: int, month: int, day: int) -> int:
 
 
 def date_of(days: int) -> tuple[int, int, int]:
-    """(year, month, day) of a day since 1970-01-01.
+    """Return (year, month, day) of a day since 1970-01-01.
 
     >>> date_of(-719528)
     (0, 1, 1)
@@ -62,5 +62,5 @@ def date_of(days: int) -> tuple[int, int, int]:
 
 
 def weekday_of(days: int) -> int:
-    """0 for Sunday to 6 for Saturday."""
+    """Return the weekday, from 0 for Sunday to 6 for Saturday."""
     return (days + 4) % 7

@@ -1,7 +1,7 @@
-"""The styles of DateStyle in which dates and timestamps are printed: EncodeDateOnly and EncodeDateTime (PostgreSQL's datetime.c).
+"""Prints dates and timestamps in the styles of DateStyle: EncodeDateOnly and EncodeDateTime (PostgreSQL's datetime.c).
 
-Called by `timestamp`. Columns are put together from their ISO text, which Arrow prints; a single value from its calendar fields. Years
-that four digits cannot hold (before 1, after 9999) come here one by one.
+Called by `timestamp`. Columns are built from their ISO text, which Arrow prints, single values from their calendar fields. Years that do
+not fit into four digits (before 1, after 9999) are printed one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.types.text_column import TextSettings
 _WEEKDAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _YEAR, _MONTH, _DAY = (0, 4), (5, 7), (8, 10)
-"""Where they stand in an ISO date."""
+"""Their start and end in an ISO date."""
 _DELIMITER = {"SQL": "/", "Postgres": "-", "German": "."}
 
 
@@ -25,7 +25,7 @@ def _day_first(session: TextSettings) -> bool:
 
 
 def dates(iso: pa.StringArray, session: TextSettings) -> pa.StringArray:
-    """Dates of four-digit years in the session's style, from their ISO text."""
+    """Print dates with four-digit years in the session's style, from their ISO text."""
     if session.date_style == "ISO":
         return iso
     year, month, day = (pc.utf8_slice_codeunits(iso, *part) for part in (_YEAR, _MONTH, _DAY))
@@ -34,7 +34,7 @@ def dates(iso: pa.StringArray, session: TextSettings) -> pa.StringArray:
 
 
 def timestamps(iso: pa.StringArray, micros: pa.Int64Array, session: TextSettings) -> tuple[pa.StringArray, ...]:
-    """Timestamps of four-digit years, from their ISO text and microseconds since 1970: the parts between which blanks belong."""
+    """Return the parts, to be joined by blanks, of timestamps with four-digit years, from their ISO text and microseconds since 1970."""
     if session.date_style == "ISO":
         return (iso,)
     clock = pc.utf8_slice_codeunits(iso, 11)
@@ -47,7 +47,7 @@ def timestamps(iso: pa.StringArray, micros: pa.Int64Array, session: TextSettings
 
 
 def print_date(days: int, session: TextSettings) -> str:
-    """One date that is not infinite: ``0044-03-15 BC``, ``15.03.0044 BC``, ``01-31-12345``."""
+    """Print one finite date: ``0044-03-15 BC``, ``15.03.0044 BC``, ``01-31-12345``."""
     year, month, day = calendar.date_of(days)
     shown = f"{year if year > 0 else 1 - year:04}"
     if session.date_style == "ISO":
@@ -59,7 +59,7 @@ def print_date(days: int, session: TextSettings) -> str:
 
 
 def print_timestamp(days: int, clock: str, zone: str, session: TextSettings) -> str:
-    """One local timestamp that is not infinite, of its day, time and zone as the style wants it: ``Tue Mar 15 12:00:00 0044 LMT BC``."""
+    """Print one finite local timestamp from its day, time and zone: ``Tue Mar 15 12:00:00 0044 LMT BC``."""
     date, _, era = print_date(days, session).partition(" ")
     if session.date_style == "Postgres":
         _, number, day = calendar.date_of(days)

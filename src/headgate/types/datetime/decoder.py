@@ -1,9 +1,9 @@
-"""What the fields of a date or time text mean: DecodeDateTime and DecodeTimeOnly (PostgreSQL's datetime.c).
+"""Interprets the fields of a date or time text: DecodeDateTime and DecodeTimeOnly (PostgreSQL's datetime.c).
 
-Called by `timestamp_input` for dates and timestamps and by `time_of_day` for times. `field.split` cuts the text into typed fields,
-`Decoder` gives each field its meaning from what is known already (the bits in `mask`) and, where numbers leave it open, from the order
-in the session's DateStyle; `Decoder._finish` checks the whole. Numbers are Python integers of any size; whether a type can hold the
-result is the caller's to check.
+Called by `timestamp_input` for dates and timestamps and by `time_of_day` for times. `field.split` splits the text into typed fields.
+`Decoder` determines the meaning of each field from what is known already (the bits in `mask`) and, for ambiguous numbers, from the order in
+the session's DateStyle. `Decoder._finish` validates the whole. Numbers are Python integers of any size; the caller checks whether the
+result fits into the type.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FIRST = {"MDY": MONTH, "DMY": DAY, "YMD": YEAR}
 
 @dataclass
 class Parts:
-    """What the fields said. `offset` is in seconds east, `named` a zone whose offset depends on the time."""
+    """The values of the fields. `offset` is in seconds east; `named` is a zone whose offset depends on the time."""
 
     mask: int = 0
     year: int = 0
@@ -64,7 +64,7 @@ class Parts:
 
 
 class Decoder:
-    """DecodeDateTime: one instance reads one text."""
+    """A decoder of one text (DecodeDateTime)."""
 
     def __init__(self, session: TextSettings) -> None:
         self.session = session
@@ -78,14 +78,14 @@ class Decoder:
         self.time_only = False
 
     def read(self, text: str, *, time_only: bool = False) -> Parts:
-        """Reads a whole text; Flawed."""
+        """Decode a whole text. Raise Flawed if it is invalid."""
         fields = split(text)
         if not fields:
             raise Flawed(Flaw.FORMAT)
         self.time_only = time_only
         self.plain_number = time_only and (len(fields) == 1 or fields[-1][0] not in (FieldKind.DATE, FieldKind.TIME))
-        for place, (kind, field) in enumerate(fields):
-            following = fields[place + 1][0] if place + 1 < len(fields) else None
+        for index, (kind, field) in enumerate(fields):
+            following = fields[index + 1][0] if index + 1 < len(fields) else None
             mask = self._field(kind, field, following, time_only=time_only)
             if mask & self.parts.mask:
                 raise Flawed(Flaw.FORMAT)
@@ -217,7 +217,7 @@ class Decoder:
                 return TIME | ZONE
             case "epoch" | "infinity" | "-infinity":
                 parts.special = field
-                return SPECIAL  # a date or time beside it is read and left alone
+                return SPECIAL  # a date or time beside it is parsed and ignored
             case _:
                 parts.named = time_zone.find_or_none(field)
                 if parts.named is None:
@@ -237,31 +237,31 @@ class Decoder:
         return DATE | TIME | ZONE
 
     def _date(self, field: str) -> int:
-        """DecodeDate: a date with delimiters."""
+        """Decode a date with delimiters (DecodeDate)."""
         pieces = re.findall(r"[0-9]+|[A-Za-z]+", field)
         if not field[-2:].strip("-/.+_:") or not 1 <= len(pieces) <= 25:
             raise Flawed(Flaw.FORMAT)
-        known, got, text_month = self.parts.mask, 0, False
-        for piece in [each for each in pieces if each[0].isalpha()]:
+        known, decoded, text_month = self.parts.mask, 0, False
+        for piece in [piece for piece in pieces if piece[0].isalpha()]:
             if piece in ("at", "on"):
                 continue
             if piece not in MONTH_NAMES or known & MONTH:
                 raise Flawed(Flaw.FORMAT)
             self.parts.month, text_month = MONTH_NAMES[piece], True
-            known, got = known | MONTH, got | MONTH
+            known, decoded = known | MONTH, decoded | MONTH
         self.text_month, outer = text_month, self.text_month
-        for piece in [each for each in pieces if each[0].isdigit()]:
+        for piece in [piece for piece in pieces if piece[0].isdigit()]:
             mask = self._number(piece, known)
             if mask & known:
                 raise Flawed(Flaw.FORMAT)
-            known, got = known | mask, got | mask
+            known, decoded = known | mask, decoded | mask
         self.text_month = outer
         if known & ~(YEARDAY | ZONE) != DATE:
             raise Flawed(Flaw.FORMAT)
-        return got
+        return decoded
 
     def _number(self, field: str, known: int) -> int:
-        """DecodeNumber: year, month or day, by what is known and by the number of digits."""
+        """Decode a year, month or day, by what is known and by the number of digits (DecodeNumber)."""
         parts = self.parts
         whole, dot, fraction = field.partition(".")
         if not whole:
@@ -300,7 +300,7 @@ class Decoder:
         return mask
 
     def _run_together(self, field: str, known: int) -> int:
-        """DecodeNumberField: 19990108, 990108, 040506.789, 0405."""
+        """Decode digits without delimiters (DecodeNumberField): 19990108, 990108, 040506.789, 0405."""
         parts = self.parts
         digits, dot, fraction = field.partition(".")
         if dot:
@@ -315,13 +315,13 @@ class Decoder:
         raise Flawed(Flaw.FORMAT)
 
     def _time(self, field: str) -> int:
-        """DecodeTime: hh:mm, hh:mm:ss, hh:mm:ss.ffffff; mm:ss.ffffff too."""
+        """Decode hh:mm, hh:mm:ss or hh:mm:ss.ffffff, and also mm:ss.ffffff (DecodeTime)."""
         parts = self.parts
-        found = re.fullmatch(r"([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field)
-        if not found:
+        match = re.fullmatch(r"([0-9]+):([0-9]*)(?::([0-9]*))?(?:\.([0-9]*))?", field)
+        if not match:
             raise Flawed(Flaw.FORMAT)
-        hour, minute, second, micro = small(found[1]), small(found[2] or "0"), small(found[3] or "0"), micros_of(found[4] or "0")
-        if found[3] is None and found[4] is not None:
+        hour, minute, second, micro = small(match[1]), small(match[2] or "0"), small(match[3] or "0"), micros_of(match[4] or "0")
+        if match[3] is None and match[4] is not None:
             hour, minute, second = 0, hour, minute
         if minute > 59 or second > 60:
             raise Flawed(Flaw.RANGE)
@@ -331,7 +331,7 @@ class Decoder:
         return TIME
 
     def _finish(self, *, time_only: bool) -> None:
-        """ValidateDate, AM and PM, and whether enough is known."""
+        """Validate the date (ValidateDate), apply AM and PM, and check that the fields are sufficient."""
         parts = self.parts
         if parts.mask & YEAR and not parts.julian:
             if self.before_christ:
@@ -355,7 +355,7 @@ class Decoder:
             parts.hour = 0
         elif self.meridiem == "pm" and parts.hour != 12:
             parts.hour += 12
-        # DecodeDateTime looks at hh:mm alone: 2020-01-01 3000 is six o'clock of the next day
+        # DecodeDateTime does not validate hhmm: 2020-01-01 3000 is six o'clock of the next day
         if time_only and (parts.hour > 24 or parts.minute > 59 or parts.second > 60 or parts.clock > calendar.DAY):
             raise Flawed(Flaw.RANGE)
         if not parts.mask & TIME if time_only else parts.mask & DATE != DATE:

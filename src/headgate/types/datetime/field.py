@@ -1,7 +1,7 @@
-"""The fields of a date, time or interval text: ParseDateTime and the small decoders that all its callers share (datetime.c).
+"""Splits a date, time or interval text into fields: ParseDateTime, and the small decoders shared by its callers (datetime.c).
 
-Called by `decoder` and `interval`. `split` cuts a text into fields by their look alone; what a field means is the caller's
-to say. Everything wrong is a `Flawed`, which `timestamp_input`, `time_of_day` and `interval` turn into PostgreSQL's error for their type.
+Called by `decoder` and `interval`. `split` classifies fields only by their characters; the caller interprets them. All errors are `Flawed`,
+which `timestamp_input`, `time_of_day` and `interval` convert to PostgreSQL's error for their type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headgate.errors import PostgresError
 
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december")
 MONTH_NAMES = (
-    {name[:3]: place + 1 for place, name in enumerate(_MONTHS)} | {name: place + 1 for place, name in enumerate(_MONTHS)} | {"sept": 9}
+    {name[:3]: index + 1 for index, name in enumerate(_MONTHS)} | {name: index + 1 for index, name in enumerate(_MONTHS)} | {"sept": 9}
 )
 WEEKDAY_NAMES = {
     "sun", "sunday", "mon", "monday", "tue", "tues", "tuesday", "wed", "weds", "wednesday", "thu", "thur", "thurs", "thursday",
@@ -37,7 +37,7 @@ _WORDS = {
 
 
 class Flaw(enum.Enum):
-    """What is wrong with a date or time (DTERR_…)."""
+    """The error in a date or time (DTERR_…)."""
 
     FORMAT = enum.auto()
     RANGE = enum.auto()
@@ -47,7 +47,7 @@ class Flaw(enum.Enum):
 
 
 class Flawed(Exception):
-    """Raised inside the decoder; `error` makes it PostgreSQL's error."""
+    """An error inside the decoder. `error` converts it to PostgreSQL's error."""
 
     def __init__(self, flaw: Flaw, word: str = "") -> None:
         super().__init__(flaw)
@@ -55,7 +55,7 @@ class Flawed(Exception):
         self.word = word
 
     def error(self, type_name: str, text: str) -> PostgresError:
-        """DateTimeParseError."""
+        """Return PostgreSQL's error (DateTimeParseError)."""
         match self.flaw:
             case Flaw.FORMAT:
                 return PostgresError("22007", f'invalid input syntax for type {type_name}: "{text}"')
@@ -71,7 +71,7 @@ class Flawed(Exception):
 
 
 class FieldKind(enum.Enum):
-    """What a field looks like (DTK_NUMBER, …)."""
+    """The syntactic kind of a field (DTK_NUMBER, …)."""
 
     NUMBER = enum.auto()
     STRING = enum.auto()
@@ -94,15 +94,15 @@ _NAME = re.compile(r"[A-Za-z0-9+\-/_.:]*")
 
 
 def split(text: str) -> list[tuple[FieldKind, str]]:
-    """ParseDateTime: the text's fields in order, words in lower case."""
+    """Return the text's fields in order, words in lower case (ParseDateTime)."""
     fields: list[tuple[FieldKind, str]] = []
-    place = 0
-    while place < len(text):
-        found = _FIELD.match(text, place)
-        if not found or len(fields) >= 25:
+    position = 0
+    while position < len(text):
+        token = _FIELD.match(text, position)
+        if not token or len(fields) >= 25:
             raise Flawed(Flaw.FORMAT)
-        part, place = found[0], found.end()
-        match found.lastgroup if found["date"] is None else "date":
+        part, position = token[0], token.end()
+        match token.lastgroup if token["date"] is None else "date":
             case "time":
                 fields.append((FieldKind.TIME, part))
             case "date":
@@ -111,10 +111,10 @@ def split(text: str) -> list[tuple[FieldKind, str]]:
             case "number":
                 fields.append((FieldKind.NUMBER, part))
             case "word":
-                rest = text[place : place + 1]
+                rest = text[position : position + 1]
                 if (rest and rest in "-/.") or ((rest == "+" or rest.isdigit()) and part.lower() not in _WORDS):
-                    more = _NAME.match(text, place)
-                    part, place = part + (more[0] if more else ""), more.end() if more else place
+                    more = _NAME.match(text, position)
+                    part, position = part + (more[0] if more else ""), more.end() if more else position
                     fields.append((FieldKind.DATE, part.lower()))
                 else:
                     fields.append((FieldKind.STRING, part.lower()))
@@ -128,7 +128,7 @@ def split(text: str) -> list[tuple[FieldKind, str]]:
 
 
 def small(digits: str) -> int:
-    """A field's number; one beyond 32 bits is out of range."""
+    """Return a field's number. Raise Flawed if it exceeds 32 bits."""
     if not digits:
         raise Flawed(Flaw.FORMAT)
     if len(digits.lstrip("0")) > 10 or int(digits) > 0x7FFFFFFF:
@@ -137,21 +137,21 @@ def small(digits: str) -> int:
 
 
 def micros_of(fraction: str) -> int:
-    """Microseconds of the digits behind the point, rounded as PostgreSQL rounds them: in binary floating point."""
+    """Return the microseconds of the digits after the point, rounded in binary floating point as in PostgreSQL."""
     return round(float("0." + (fraction or "0")) * 1e6)
 
 
 def displacement(field: str) -> int:
-    """DecodeTimezone: ``+2``, ``-03``, ``+0530``, ``+05:30``, ``+05:30:15`` in seconds east."""
-    found = re.fullmatch(r"([+-])([0-9]+)(?::([0-9]*)(?::([0-9]*))?)?(.*)", field, re.DOTALL)
-    if not found:
+    """Return the seconds east of ``+2``, ``-03``, ``+0530``, ``+05:30`` or ``+05:30:15`` (DecodeTimezone)."""
+    match = re.fullmatch(r"([+-])([0-9]+)(?::([0-9]*)(?::([0-9]*))?)?(.*)", field, re.DOTALL)
+    if not match:
         raise Flawed(Flaw.FORMAT)
-    hours, minutes, seconds = small(found[2]), int(found[3] or 0), int(found[4] or 0)
-    if found[3] is None and not found[5] and len(field) > 3:
+    hours, minutes, seconds = small(match[2]), int(match[3] or 0), int(match[4] or 0)
+    if match[3] is None and not match[5] and len(field) > 3:
         hours, minutes = divmod(hours, 100)
     if hours > 15 or minutes > 59 or seconds > 59:
         raise Flawed(Flaw.DISPLACEMENT)
-    if found[5]:
+    if match[5]:
         raise Flawed(Flaw.FORMAT)
     value = (hours * 60 + minutes) * 60 + seconds
-    return -value if found[1] == "-" else value
+    return -value if match[1] == "-" else value

@@ -1,7 +1,7 @@
 """Interval, which is stored as text in IntervalStyle postgres: interval_in, interval_out in that style, interval(p), the binary form.
 
-Described as types by `base.datetime`. A port of DecodeInterval, DecodeISO8601Interval and EncodeInterval (datetime.c); the other styles
-are printed by `interval_style`.
+`base.datetime` describes the type. A port of DecodeInterval, DecodeISO8601Interval and EncodeInterval (datetime.c). `interval_style` prints
+the other styles.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ISO = re.compile(
 
 @dataclass
 class Interval:
-    """Months, days and microseconds, each with its own sign. `years`: how much of the months was given as years, while it is read."""
+    """Months, days and microseconds, each with its own sign. `years`, only used while reading: the part of the months given as years."""
 
     months: int = 0
     days: int = 0
@@ -57,7 +57,7 @@ class Interval:
     years: int = dataclasses.field(default=0, compare=False, repr=False)
 
     def add(self, unit: str, value: int, fraction: float) -> None:
-        """Adds `value` and a fraction of one unit; fractions go down as PostgreSQL lets them: years to months, months to days."""
+        """Add `value` and a fraction of one unit. As in PostgreSQL, fractions carry down: years to months, months to days."""
         if unit in _MICROS:
             self.micros += value * _MICROS[unit] + round(fraction * _MICROS[unit])
         elif unit in ("day", "week"):
@@ -77,15 +77,15 @@ class Interval:
 
     @property
     def compared(self) -> int:
-        """The microseconds by which intervals compare (interval_cmp): a month counts as 30 days, a day as 24 hours."""
+        """The microseconds by which intervals are compared (interval_cmp): a month counts as 30 days, a day as 24 hours."""
         return (self.months * 30 + self.days) * _DAY + self.micros
 
     def negated(self) -> Interval:
-        """All three signs turned."""
+        """Return the interval with all signs inverted."""
         return Interval(-self.months, -self.days, -self.micros, -self.years)
 
     def print(self) -> str:
-        """EncodeInterval, style postgres: ``1 year 2 mons -3 days +04:05:06.7``."""
+        """Print in style postgres (EncodeInterval): ``1 year 2 mons -3 days +04:05:06.7``."""
         years, months = divmod(abs(self.months), 12)
         sign = -1 if self.months < 0 else 1
         words: list[str] = []
@@ -103,31 +103,31 @@ class Interval:
 
 
 def read_interval(strings: pa.StringArray, modifier: int, style: str = "postgres") -> pa.StringArray:
-    """interval_in and the modifier: PostgreSQL's normal text. 22007, 22008, 22015."""
+    """Read intervals as interval_in with the modifier into normal text. Raise 22007, 22008 or 22015."""
     if style == "sql_standard" or typmod.interval_fields(modifier) or typmod.fraction_digits(registry.INTERVAL, modifier) is not None:
         usual = pa.scalar(False)
     else:
         usual = normal_form.interval(strings)
-    return text_column.read(strings, usual, lambda each: each, lambda text: interval_of(text, modifier, style).print())
+    return text_column.read(strings, usual, lambda texts: texts, lambda text: interval_of(text, modifier, style).print())
 
 
 def interval_of(text: str, modifier: int = -1, style: str = "postgres") -> Interval:
-    """One interval under its modifier. Of the styles, sql_standard alone reads in its own way: one sign may stand for all fields."""
+    """Read one interval with its modifier. Only the style sql_standard is read differently: one sign may apply to all fields."""
     try:
-        found = _decode(text, _RIGHTMOST.get(typmod.interval_fields(modifier) or "", "second"), style)
+        decoded = _decode(text, _RIGHTMOST.get(typmod.interval_fields(modifier) or "", "second"), style)
     except Flawed as flawed:
         try:
-            found = _iso(text)
+            decoded = _iso(text)
         except Flawed:
             if flawed.flaw is Flaw.RANGE:
                 raise PostgresError("22015", f'interval field value out of range: "{text}"') from None
             raise flawed.error("interval", text) from None
-    parts = (found.years, found.months - 12 * found.years, found.days)
-    if not (all(_fits(each, 31) for each in parts) and _fits(found.micros, 63)):
+    parts = (decoded.years, decoded.months - 12 * decoded.years, decoded.days)
+    if not (all(_fits(part, 31) for part in parts) and _fits(decoded.micros, 63)):
         raise PostgresError("22015", f'interval field value out of range: "{text}"')
-    if not _fits(found.months, 31):  # years and months are one number from here on
+    if not _fits(decoded.months, 31):  # years and months are one number from here on
         raise PostgresError("22008", "interval out of range")
-    return adjusted(found, modifier)
+    return adjusted(decoded, modifier)
 
 
 _NORMAL = re.compile(
@@ -136,11 +136,11 @@ _NORMAL = re.compile(
 
 
 def normal(text: str) -> Interval:
-    """The interval of its normal text, as it is stored: quicker than `interval_of`."""
-    found = _NORMAL.fullmatch(text)
-    if found is None:
+    """Parse the normal text of a stored interval. It is faster than `interval_of`."""
+    match = _NORMAL.fullmatch(text)
+    if match is None:
         return interval_of(text)
-    years, months, days, sign, hours, minutes, seconds, fraction = found.groups()
+    years, months, days, sign, hours, minutes, seconds, fraction = match.groups()
     micros = 0
     if hours is not None:
         micros = (int(hours) * 3600 + int(minutes) * 60 + int(seconds)) * _SECOND + (int(fraction.ljust(6, "0")) if fraction else 0)
@@ -152,8 +152,8 @@ def _fits(value: int, bits: int) -> bool:
 
 
 def _decode(text: str, rightmost: str, style: str) -> Interval:
-    """DecodeInterval: fields from right to left, so that a unit is known before its number."""
-    found, unit, seen, before = Interval(), "", set[str](), False
+    """Decode fields from right to left, so that a unit is known before its number (DecodeInterval)."""
+    decoded, unit, seen, is_negated = Interval(), "", set[str](), False
     fields = split(text)
     signs = [field[0] for _, field in fields if field[0] in "+-"]
     all_negative = style == "sql_standard" and signs == ["-"] and fields[0][1][0] == "-"
@@ -166,12 +166,12 @@ def _decode(text: str, rightmost: str, style: str) -> Interval:
         if clock:
             micros = _clock_micros(clock[2], clock[3], clock[4], clock[5], rightmost)
             _mark(seen, {"hour", "minute", *_SECONDS})
-            found.micros += -micros if clock[1] == "-" or all_negative else micros
+            decoded.micros += -micros if clock[1] == "-" or all_negative else micros
             unit = "day"
         elif kind in (FieldKind.NUMBER, FieldKind.DATE, FieldKind.ZONE):
-            unit = _add_number(found, field, unit or rightmost, seen, all_negative=all_negative)
+            unit = _add_number(decoded, field, unit or rightmost, seen, all_negative=all_negative)
         elif field == "ago":
-            before = True
+            is_negated = True
         elif field in ("at", "on"):
             continue
         elif field[:10] in _UNIT:
@@ -180,7 +180,7 @@ def _decode(text: str, rightmost: str, style: str) -> Interval:
             raise Flawed(Flaw.FORMAT)
     if not seen:
         raise Flawed(Flaw.FORMAT)
-    return found.negated() if before else found
+    return decoded.negated() if is_negated else decoded
 
 
 def _clock_micros(hours: str, minutes: str, seconds: str | None, fraction: str | None, rightmost: str) -> int:
@@ -192,8 +192,8 @@ def _clock_micros(hours: str, minutes: str, seconds: str | None, fraction: str |
     return hour * _HOUR + minute * _MINUTE + second * _SECOND + micros_of(fraction or "0")
 
 
-def _add_number(found: Interval, field: str, unit: str, seen: set[str], *, all_negative: bool) -> str:
-    """Adds a number; the unit of a number before it that has none of its own."""
+def _add_number(decoded: Interval, field: str, unit: str, seen: set[str], *, all_negative: bool) -> str:
+    """Add a number. Return the unit of the number before it if that has no unit of its own."""
     years = re.fullmatch(r"([+-]?)([0-9]+)-([0-9]+)", field)
     if years:
         if int(years[3]) >= 12:
@@ -209,68 +209,68 @@ def _add_number(found: Interval, field: str, unit: str, seen: set[str], *, all_n
     if value and abs(value) >= 1 << 63:
         raise Flawed(Flaw.RANGE)
     _mark(seen, _SECONDS if key == "second" and fraction else {key})
-    found.add(unit, value, fraction)
+    decoded.add(unit, value, fraction)
     return "day" if unit == "hour" else unit
 
 
 def _mark(seen: set[str], units: AbstractSet[str]) -> None:
-    """Notes that units have been given; none may be given twice."""
+    """Mark units as used. Raise if one of them already is."""
     if seen & units:
         raise Flawed(Flaw.FORMAT)
     seen |= units
 
 
 def _iso(text: str) -> Interval:
-    """DecodeISO8601Interval, the form with designators: P1Y2M3DT4H5M6S."""
-    parsed = _ISO.match(text)
-    if not parsed or text == "P":
+    """Decode the format with designators, P1Y2M3DT4H5M6S (DecodeISO8601Interval)."""
+    match = _ISO.match(text)
+    if not match or text == "P":
         raise Flawed(Flaw.FORMAT)
-    found = Interval()
-    for value, unit in zip(parsed.groups(), ("year", "month", "week", "day", "hour", "minute", "second"), strict=True):
+    decoded = Interval()
+    for value, unit in zip(match.groups(), ("year", "month", "week", "day", "hour", "minute", "second"), strict=True):
         if value is None:
             continue
         sign = -1 if value.startswith("-") else 1
         whole, _, fraction = value.lstrip("-").partition(".")
         if "." in fraction:
             raise Flawed(Flaw.FORMAT)
-        found.add(unit, sign * int(whole or 0), sign * float("0." + (fraction or "0")))
-    return found
+        decoded.add(unit, sign * int(whole or 0), sign * float("0." + (fraction or "0")))
+    return decoded
 
 
 def _toward_zero(value: int, unit: int) -> int:
     return value // unit * unit if value >= 0 else -(-value // unit * unit)
 
 
-def adjusted(found: Interval, modifier: int) -> Interval:
-    """AdjustIntervalForTypmod: drops the fields below the declared ones, rounds the seconds; changes `found`."""
+def adjusted(decoded: Interval, modifier: int) -> Interval:
+    """Drop the fields below the declared ones and round the seconds (AdjustIntervalForTypmod). `decoded` may be changed."""
     match typmod.interval_fields(modifier):
         case "year":
-            return Interval(_toward_zero(found.months, 12))
+            return Interval(_toward_zero(decoded.months, 12))
         case "month" | "year to month":
-            return Interval(found.months)
+            return Interval(decoded.months)
         case "day":
-            return Interval(found.months, found.days)
+            return Interval(decoded.months, decoded.days)
         case "hour" | "day to hour":
-            found.micros = _toward_zero(found.micros, _HOUR)
+            decoded.micros = _toward_zero(decoded.micros, _HOUR)
         case "minute" | "hour to minute" | "day to minute":
-            found.micros = _toward_zero(found.micros, _MINUTE)
+            decoded.micros = _toward_zero(decoded.micros, _MINUTE)
         case _:
             pass
     digits = typmod.fraction_digits(registry.INTERVAL, modifier)
     if digits is not None and digits < 6:
         unit = 10 ** (6 - digits)
-        half = unit // 2 if found.micros >= 0 else -(unit // 2)
-        found.micros = _toward_zero((found.micros + half + (1 << 63)) % (1 << 64) - (1 << 63), unit)  # 64 bits wrap, as in PostgreSQL
-    return found
+        half = unit // 2 if decoded.micros >= 0 else -(unit // 2)
+        decoded.micros = _toward_zero((decoded.micros + half + (1 << 63)) % (1 << 64) - (1 << 63), unit)  # 64 bits wrap, as in PostgreSQL
+    return decoded
 
 
 def receive(raw: bytes) -> str:
-    """interval_recv: microseconds, days, months."""
+    """Read the format of interval_recv: microseconds, days, months."""
     micros, days, months = struct.unpack(">qii", raw)
     return Interval(months, days, micros).print()
 
 
 def send(text: str) -> bytes:
-    """interval_send of the normal form."""
-    found = interval_of(text)
-    return struct.pack(">qii", found.micros, found.days, found.months)
+    """Convert normal text to the format of interval_send."""
+    decoded = interval_of(text)
+    return struct.pack(">qii", decoded.micros, decoded.days, decoded.months)

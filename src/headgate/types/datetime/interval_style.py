@@ -1,4 +1,4 @@
-"""IntervalStyle: interval_out in the styles that are not postgres, in which intervals are stored (EncodeInterval, datetime.c).
+"""IntervalStyle: interval_out in the styles other than postgres, in which intervals are stored (EncodeInterval, datetime.c).
 
 Called by `text`.
 """
@@ -13,7 +13,7 @@ _SECOND = 1_000_000
 
 
 def write_interval(stored: pa.StringArray, style: str) -> pa.StringArray:
-    """interval_out of a stored column, each different interval once."""
+    """Print a stored column as interval_out, each different interval once."""
     if style == "postgres":
         return stored
     write = {"postgres_verbose": _verbose, "sql_standard": _sql_standard, "iso_8601": _iso}[style]
@@ -22,7 +22,7 @@ def write_interval(stored: pa.StringArray, style: str) -> pa.StringArray:
 
 
 def _clock(micros: int) -> tuple[int, int, int, int]:
-    """Hours, minutes, seconds and microseconds, all with the sign of the whole."""
+    """Return hours, minutes, seconds and microseconds, all with the sign of the whole."""
     sign, size = (-1 if micros < 0 else 1), abs(micros)
     seconds, fraction = divmod(size, _SECOND)
     return sign * (seconds // 3600), sign * (seconds // 60 % 60), sign * (seconds % 60), sign * fraction
@@ -34,14 +34,14 @@ def _years(months: int) -> tuple[int, int]:
 
 
 def _seconds(seconds: int, fraction: int, width: int) -> str:
-    """AppendSeconds: without sign, without trailing zeros in the fraction."""
+    """Print seconds without sign and without trailing zeros in the fraction (AppendSeconds)."""
     return f"{abs(seconds):0{width}}" + (f".{abs(fraction):06}".rstrip("0") if fraction else "")
 
 
-def _verbose(found: Interval) -> str:
-    """``@ 1 year 2 mons -3 days 4 hours 5 mins 6.7 secs``; the first sign turns all others and says ago."""
-    hours, minutes, seconds, fraction = _clock(found.micros)
-    parts = zip((*_years(found.months), found.days, hours, minutes), ("year", "mon", "day", "hour", "min"), strict=True)
+def _verbose(interval: Interval) -> str:
+    """Print ``@ 1 year 2 mons -3 days 4 hours 5 mins 6.7 secs``. A negative first field inverts all signs and adds "ago"."""
+    hours, minutes, seconds, fraction = _clock(interval.micros)
+    parts = zip((*_years(interval.months), interval.days, hours, minutes), ("year", "mon", "day", "hour", "min"), strict=True)
     words = [(value, str(abs(value)), unit) for value, unit in parts if value]
     if seconds or fraction:
         words.append((seconds or fraction, _seconds(seconds, fraction, 1), "sec"))
@@ -53,34 +53,34 @@ def _verbose(found: Interval) -> str:
 
 
 def _plural(unit: str, value: int, size: str, *, ago: bool) -> str:
-    """No s behind 1, nor behind one second of either sign; another unit's -1 has one."""
+    """Return no s after 1, nor after one second of either sign. A -1 of another unit has one."""
     return "" if size == "1" and (unit == "sec" or (value < 0) == ago) else "s"
 
 
-def _sql_standard(found: Interval) -> str:
-    """``1-2``, ``-3 4:05:06``, and with all signs where SQL has no such interval: ``+1-2 -3 +4:05:06``."""
-    (years, months), (hours, minutes, seconds, fraction) = _years(found.months), _clock(found.micros)
-    values = (found.months, found.days, found.micros)
+def _sql_standard(interval: Interval) -> str:
+    """Print ``1-2`` or ``-3 4:05:06``, and with all signs if SQL has no such interval: ``+1-2 -3 +4:05:06``."""
+    (years, months), (hours, minutes, seconds, fraction) = _years(interval.months), _clock(interval.micros)
+    values = (interval.months, interval.days, interval.micros)
     if not any(values):
         return "0"
     clock = f"{abs(hours)}:{abs(minutes):02}:{_seconds(seconds, fraction, 2)}"
     negative = min(values) < 0
-    if (negative and max(values) > 0) or (found.months and (found.days or found.micros)):
+    if (negative and max(values) > 0) or (interval.months and (interval.days or interval.micros)):
         signs = ["-" if value < 0 else "+" for value in values]
-        return f"{signs[0]}{abs(years)}-{abs(months)} {signs[1]}{abs(found.days)} {signs[2]}{clock}"
+        return f"{signs[0]}{abs(years)}-{abs(months)} {signs[1]}{abs(interval.days)} {signs[2]}{clock}"
     sign = "-" if negative else ""
-    if found.months:
+    if interval.months:
         return f"{sign}{abs(years)}-{abs(months)}"
-    return f"{sign}{abs(found.days)} {clock}" if found.days else sign + clock
+    return f"{sign}{abs(interval.days)} {clock}" if interval.days else sign + clock
 
 
-def _iso(found: Interval) -> str:
-    """``P1Y2M-3DT4H5M6.7S``."""
-    if found == Interval():
+def _iso(interval: Interval) -> str:
+    """Print ``P1Y2M-3DT4H5M6.7S``."""
+    if interval == Interval():
         return "PT0S"
-    hours, minutes, seconds, fraction = _clock(found.micros)
-    date = "".join(f"{value}{unit}" for value, unit in zip((*_years(found.months), found.days), "YMD", strict=True) if value)
+    hours, minutes, seconds, fraction = _clock(interval.micros)
+    date = "".join(f"{value}{unit}" for value, unit in zip((*_years(interval.months), interval.days), "YMD", strict=True) if value)
     clock = "".join(f"{value}{unit}" for value, unit in ((hours, "H"), (minutes, "M")) if value)
     if seconds or fraction:
-        clock += f"{'-' if found.micros < 0 else ''}{_seconds(seconds, fraction, 1)}S"
+        clock += f"{'-' if interval.micros < 0 else ''}{_seconds(seconds, fraction, 1)}S"
     return f"P{date}{'T' + clock if clock else ''}"

@@ -1,6 +1,6 @@
 """Text forms of time and timetz, which are stored as text: time_in, timetz_in and their modifiers; their binary forms.
 
-Described as types by `base.datetime`. What is already in normal form is kept in bulk; the rest is read by `decoder`.
+`base.datetime` describes the types. Texts in normal form are kept in bulk, the others are read by `decoder`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORM = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?(?:([+-]
 
 
 def read_time(strings: pa.StringArray, oid: int, modifier: int, session: TextSettings) -> pa.StringArray:
-    """time_in, timetz_in (by `oid`): PostgreSQL's normal text. 22007, 22008, 22009."""
+    """Read times as time_in or timetz_in (by `oid`) into normal text. Raise 22007, 22008 or 22009."""
     zoned = r"[+-](0[0-9]|1[0-5])(:[0-5][0-9])?" if oid == registry.TIMETZ else ""
     usual = text_column.matches(strings, _NORMAL + zoned + r"\z")
     digits = typmod.fraction_digits(oid, modifier)
@@ -32,11 +32,11 @@ def read_time(strings: pa.StringArray, oid: int, modifier: int, session: TextSet
         usual = pc.or_(usual, text_column.matches(strings, _NORMAL + r"\+00\z"))
     if digits is not None and digits < 6:
         usual = pc.and_not(usual, pc.match_substring(strings, "."))
-    return text_column.read(strings, usual, lambda each: each, lambda text: time_of(text, oid, modifier, session))
+    return text_column.read(strings, usual, lambda texts: texts, lambda text: time_of(text, oid, modifier, session))
 
 
 def time_of(text: str, oid: int, modifier: int, session: TextSettings) -> str:
-    """One time in normal form."""
+    """Return one time in normal form."""
     name = "time with time zone" if oid == registry.TIMETZ else "time"
     try:
         parts = decoder.Decoder(session).read(text, time_only=True)
@@ -74,7 +74,7 @@ def _offset(parts: decoder.Parts, session: TextSettings) -> int:
 
 
 def receive_time(raw: bytes) -> str:
-    """time_recv: microseconds since midnight."""
+    """Read the format of time_recv: microseconds since midnight."""
     (micros,) = struct.unpack(">q", raw)
     if not 0 <= micros <= calendar.DAY:
         raise ValueError("time")
@@ -82,7 +82,7 @@ def receive_time(raw: bytes) -> str:
 
 
 def receive_timetz(raw: bytes) -> str:
-    """timetz_recv: microseconds since midnight, seconds west."""
+    """Read the format of timetz_recv: microseconds since midnight, seconds west."""
     micros, west = struct.unpack(">qi", raw)
     if not 0 <= micros <= calendar.DAY or abs(west) >= 16 * 3600:
         raise ValueError("timetz")
@@ -90,21 +90,21 @@ def receive_timetz(raw: bytes) -> str:
 
 
 def parts_of(text: str) -> tuple[int, int]:
-    """Microseconds since midnight and seconds east of UTC of a time or timetz in normal form."""
-    found = _FORM.match(text)
-    if not found:
+    """Return microseconds since midnight and seconds east of UTC of a time or timetz in normal form."""
+    match = _FORM.match(text)
+    if not match:
         raise text_column.invalid_syntax("time", text, "22007")
-    seconds = (int(found[1]) * 60 + int(found[2])) * 60 + int(found[3])
-    east = (int(found[6] or 0) * 60 + int(found[7] or 0)) * 60 + int(found[8] or 0)
-    return seconds * 1_000_000 + int((found[4] or "0").ljust(6, "0")), -east if found[5] == "-" else east
+    seconds = (int(match[1]) * 60 + int(match[2])) * 60 + int(match[3])
+    east = (int(match[6] or 0) * 60 + int(match[7] or 0)) * 60 + int(match[8] or 0)
+    return seconds * 1_000_000 + int((match[4] or "0").ljust(6, "0")), -east if match[5] == "-" else east
 
 
 def send_time(text: str) -> bytes:
-    """time_send of the normal form."""
+    """Convert normal text to the format of time_send."""
     return struct.pack(">q", parts_of(text)[0])
 
 
 def send_timetz(text: str) -> bytes:
-    """timetz_send of the normal form."""
+    """Convert normal text to the format of timetz_send."""
     micros, east = parts_of(text)
     return struct.pack(">qi", micros, -east)

@@ -1,8 +1,8 @@
-"""Time zones: the offset from UTC of many instants at once, by the same tz database that PostgreSQL reads.
+"""Time zones: the offsets from UTC of many instants at once, from the same tz database as PostgreSQL's.
 
-Used by `timestamp`, `timestamp_input` and `decoder` for timestamptz, whose text depends on the session's TimeZone. A zone is three NumPy
-arrays: the instants where its offset changes, from the tz file and, behind the file's last one, from its rule for the
-years up to 2500; from there on the calendar repeats every 400 years. One that POSIX describes repeats in both directions.
+Used by `timestamp`, `timestamp_input` and `decoder` for timestamptz, whose text depends on the session's TimeZone. A zone consists of NumPy
+arrays: the instants at which its offset changes, from the tz file and, after the file's last one, from its rule for the years up to 2500.
+After that the calendar repeats every 400 years. A zone in POSIX format repeats in both directions.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from headgate.settings.check import zone_names
 Seconds = npt.NDArray[np.int64]
 
 _CYCLE = 146097 * 86400
-"""Seconds in 400 years: the Gregorian calendar, weekdays included, repeats after them."""
+"""The seconds in 400 years, after which the Gregorian calendar repeats, including weekdays."""
 _REPEATS = 15_000_000_000
-"""An instant (in the year 2445) from which on only the file's rule holds."""
+"""An instant (in the year 2445) from which only the file's rule applies."""
 _BEGINS = -5_000_000_000
-"""An instant (in the year 1811) before which POSIX's rules hold as they do behind it."""
+"""An instant (in the year 1811) before which POSIX's rules apply as after it."""
 _POSIX_YEARS = range(1770, 2501)
 
 
 @dataclass(frozen=True, eq=False)
 class Zone:
-    """One time zone. `instants` (Unix seconds, ascending) are its changes; between them hold `offsets` (seconds east).
+    """One time zone. `instants` (Unix seconds, ascending) are its changes, between which `offsets` (seconds east) apply.
 
-    ``offsets[0]`` holds before ``instants[0]``, ``offsets[i + 1]`` from ``instants[i]`` on; `abbreviations` are what each is called.
-    `endless`: the changes have no first one.
+    ``offsets[0]`` applies before ``instants[0]``, ``offsets[i + 1]`` from ``instants[i]`` on. `abbreviations` are their names.
+    `endless`: there is no first change.
     """
 
     name: str
@@ -49,61 +49,61 @@ class Zone:
     endless: bool = False
 
     def at(self, instants: Seconds) -> Seconds:
-        """The offset in force at each instant."""
+        """Return the offset in force at each instant."""
         if len(self.offsets) == 1:
             return np.full(len(instants), self.offsets[0], np.int64)
         return self.offsets[self.places(instants)]
 
     def places(self, instants: Seconds) -> Seconds:
-        """Where in `offsets` and `abbreviations` stands what is in force at each instant."""
+        """Return the index in `offsets` and `abbreviations` for each instant."""
         return np.searchsorted(self.instants, self._folded(instants), "right")
 
     def _folded(self, seconds: Seconds) -> Seconds:
-        """Times among the changes that are known, by whole cycles of the calendar."""
-        found = np.where(seconds >= _REPEATS, seconds - ((seconds - _REPEATS) // _CYCLE + 1) * _CYCLE, seconds)
+        """Map times into the range of the known changes, by whole cycles of the calendar."""
+        folded = np.where(seconds >= _REPEATS, seconds - ((seconds - _REPEATS) // _CYCLE + 1) * _CYCLE, seconds)
         if not self.endless:
-            return found
-        return np.where(found < _BEGINS, found + ((_BEGINS - found - 1) // _CYCLE + 1) * _CYCLE, found)
+            return folded
+        return np.where(folded < _BEGINS, folded + ((_BEGINS - folded - 1) // _CYCLE + 1) * _CYCLE, folded)
 
     def of_local(self, local: Seconds) -> Seconds:
-        """The offset that belongs to each local time (DetermineTimeZoneOffset): in a gap and in an overlap, standard time.
+        """Return the offset of each local time (DetermineTimeZoneOffset): standard time in gaps and overlaps.
 
-        In a gap (spring) the offset before it, in an overlap (autumn) the offset after it.
+        In a gap (spring) that is the offset before it, in an overlap (autumn) the offset after it.
         """
         if len(self.offsets) == 1:
             return np.full(len(local), self.offsets[0], np.int64)
         local = self._folded(local)
-        place = np.searchsorted(self.instants, local - 86400, "right")
-        last = place >= len(self.instants)
-        place = np.minimum(place, len(self.instants) - 1)
-        before, after, boundary = self.offsets[place], self.offsets[place + 1], self.instants[place]
+        index = np.searchsorted(self.instants, local - 86400, "right")
+        is_last = index >= len(self.instants)
+        index = np.minimum(index, len(self.instants) - 1)
+        before, after, boundary = self.offsets[index], self.offsets[index + 1], self.instants[index]
         early, late = local - before, local - after
         use_before = (early < boundary) & (late < boundary)
         use_after = (early >= boundary) & (late >= boundary)
         chosen = np.where(use_before, before, np.where(use_after, after, np.where(early > late, before, after)))
-        return np.where(last, self.offsets[-1], chosen)
+        return np.where(is_last, self.offsets[-1], chosen)
 
 
 @dataclass(frozen=True, eq=False)
 class Abbreviation(Zone):
-    """An abbreviation whose offset has changed in its zone: what it meant last by then, else first (pg_interpret_timezone_abbrev).
+    """An abbreviation whose offset has changed in its zone: its last meaning by then, else its first (pg_interpret_timezone_abbrev).
 
-    Where the zone itself does not know it (since 2017 the tz database has numbers instead of most), the zone's own offset.
+    If the zone's data do not contain it (since 2017 the tz database has numbers instead of most), it means the zone's own offset.
     """
 
     called: str = ""
 
     def at(self, instants: Seconds) -> Seconds:
-        """The offset that is meant at each instant."""
+        """Return the abbreviation's offset at each instant."""
         return self._meant(instants, super().at(instants))
 
     def of_local(self, local: Seconds) -> Seconds:
-        """The offset that is meant at each local time."""
+        """Return the abbreviation's offset at each local time."""
         own = super().of_local(local)
         return self._meant(local - own, own)
 
     def _meant(self, instants: Seconds, own: Seconds) -> Seconds:
-        named = np.array([place for place, name in enumerate(self.abbreviations[1:]) if name == self.called], np.int64)
+        named = np.array([index for index, name in enumerate(self.abbreviations[1:]) if name == self.called], np.int64)
         if not len(named):
             return own
         latest = np.searchsorted(named, np.searchsorted(self.instants, instants, "right")) - 1
@@ -112,9 +112,9 @@ class Abbreviation(Zone):
 
 @functools.lru_cache(maxsize=1024)
 def find(name: str) -> Zone:
-    """The zone that SET TimeZone would take: a name of the tz database in any case, or what POSIX describes.
+    """Return the zone for a value of SET TimeZone: a name of the tz database in any case, or a POSIX specification.
 
-    22023 for anything else; 0A000 for a zone with leap seconds, in which PostgreSQL computes but which no setting may name.
+    Raise 22023 for anything else, or 0A000 for a zone with leap seconds. PostgreSQL computes with those, but no setting may name one.
     """
     if name.upper() in ("UTC", "GMT", "Z", "ZULU"):
         return fixed(0, "UTC", "GMT" if name.upper() == "GMT" else "UTC")
@@ -131,7 +131,7 @@ def find(name: str) -> Zone:
 
 
 def find_or_none(name: str) -> Zone | None:
-    """As `find`, None for what is no zone: for words in a timestamp."""
+    """Return the zone as `find`, or None if there is none: for words in a timestamp."""
     try:
         return find(name)
     except PostgresError as error:
@@ -141,16 +141,16 @@ def find_or_none(name: str) -> Zone | None:
 
 
 def fixed(seconds: int, name: str, abbreviation: str | None = None) -> Zone:
-    """A zone with one offset, in seconds east; called by its name where nothing else is given."""
+    """Return a zone with one offset, in seconds east. The default abbreviation is its name."""
     return Zone(name, np.zeros(0, np.int64), np.array([seconds], np.int64), (abbreviation or name,))
 
 
 def abbreviation(word: str) -> Zone | None:
-    """What a lower-case word means in PostgreSQL's default set (timezone_abbreviations); None for one that is not there."""
-    found = _abbreviations().get(word)
-    if found is None:
+    """Return the meaning of a lower-case word in PostgreSQL's default set (timezone_abbreviations), or None."""
+    entry = _abbreviations().get(word)
+    if entry is None:
         return None
-    seconds, name = found
+    seconds, name = entry
     if not name:
         return fixed(seconds, word, word.upper())
     own = find(name)
@@ -159,7 +159,7 @@ def abbreviation(word: str) -> Zone | None:
 
 @functools.cache
 def _abbreviations() -> dict[str, tuple[int, str]]:
-    """Seconds east, or the zone that says how many at a moment, by lower-case abbreviation."""
+    """Return seconds east, or the zone that determines them, by lower-case abbreviation."""
     text = resources.files("headgate.types").joinpath("timezone_abbrev.csv").read_text(encoding="utf-8")
     return {row["abbrev"].lower(): (int(row["seconds"]), row["zone"]) for row in csv.DictReader(text.splitlines())}
 
@@ -184,7 +184,7 @@ def _file(key: str) -> bytes:
 
 
 def _read(key: str) -> Zone:
-    """Reads the 64-bit block of a TZif file (RFC 8536) and extends it by its rule."""
+    """Read the 64-bit block of a TZif file (RFC 8536) and extend it by its rule."""
     data = _file(key)
     counts = struct.unpack_from(">6l", data, 20)
     start = 44 + counts[3] * 5 + counts[4] * 6 + counts[5] + counts[2] * 8 + counts[1] + counts[0]
@@ -192,18 +192,18 @@ def _read(key: str) -> Zone:
     start += 44
     instants = np.frombuffer(data, ">i8", times, start).astype(np.int64)
     chosen = np.frombuffer(data, np.uint8, times, start + times * 8)
-    types = [struct.unpack_from(">lbb", data, start + times * 9 + place * 6) for place in range(kinds)]
+    types = [struct.unpack_from(">lbb", data, start + times * 9 + index * 6) for index in range(kinds)]
     named = data[start + times * 9 + kinds * 6 :]
-    names = [named[each[2] : named.index(b"\0", each[2])].decode() for each in types]
-    east = np.array([each[0] for each in types], np.int64)
+    names = [named[kind[2] : named.index(b"\0", kind[2])].decode() for kind in types]
+    east = np.array([kind[0] for kind in types], np.int64)
     offsets = np.concatenate([east[:1], east[chosen]])
     more_instants, more_offsets, more_names = _ruled(zoneinfo.ZoneInfo(key), int(instants[-1]) if times else 0, int(offsets[-1]))
-    abbreviations = (names[0], *(names[each] for each in chosen.tolist()), *more_names)
+    abbreviations = (names[0], *(names[index] for index in chosen.tolist()), *more_names)
     return Zone(key, np.concatenate([instants, more_instants]), np.concatenate([offsets, more_offsets]), abbreviations)
 
 
 def _ruled(zone: zoneinfo.ZoneInfo, after: int, offset: int) -> tuple[Seconds, Seconds, list[str]]:
-    """Changes after the file's last one, up to 2500: probed month by month, then by halving."""
+    """Return the changes after the file's last one up to 2500. They are probed in steps of 28 days, then found by bisection."""
     instants: list[int] = []
     offsets: list[int] = []
     names: list[str] = []
@@ -213,8 +213,8 @@ def _ruled(zone: zoneinfo.ZoneInfo, after: int, offset: int) -> tuple[Seconds, S
         return (epoch + timedelta(seconds=instant)).astimezone(zone)
 
     def probe(instant: int) -> int:
-        found = local(instant).utcoffset()
-        return 0 if found is None else int(found.total_seconds())
+        delta = local(instant).utcoffset()
+        return 0 if delta is None else int(delta.total_seconds())
 
     step, end = 28 * 86400, 16_725_225_600
     if all(probe(after + 1 + step * month) == offset for month in range(26)):

@@ -1,9 +1,9 @@
 """Text forms of date, timestamp and timestamptz on whole columns.
 
-Called by `text`. The ISO forms that every client sends are read by Arrow; all others, odd years among them, go to the scalar
-`timestamp_input`; what Arrow reads means the same in every order of DateStyle. Years that Arrow cannot print (before 1, after 9999) are
-printed one by one, and what Arrow prints is ISO, of which `date_style` makes the other styles. Stored are days and microseconds
-since 1970, timestamptz in UTC.
+Called by `text`. Arrow reads the ISO forms that all clients send. All other texts, including unusual years, are read by `timestamp_input`.
+The texts that Arrow reads mean the same in every order of DateStyle. Arrow prints ISO, from which `date_style` builds the other styles.
+Years that Arrow cannot print (before 1, after 9999) are printed one by one. The stored form is days and microseconds since 1970,
+timestamptz in UTC.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _FIRST, _END = _FIRST_DAY * calendar.DAY, _END_DAY * calendar.DAY
 
 
 def read_date(strings: pa.StringArray, session: TextSettings) -> pa.Date32Array:
-    """date_in."""
-    done = text_column.attempt(strings, pa.date32())
-    if done is not None and len(done) and not pc.any(pc.less(pc.cast(done, pa.int32()), _FIRST_DAY), min_count=0).as_py():
-        return done
+    """Read dates as date_in."""
+    dates = text_column.attempt(strings, pa.date32())
+    if dates is not None and len(dates) and not pc.any(pc.less(pc.cast(dates, pa.int32()), _FIRST_DAY), min_count=0).as_py():
+        return dates
     usual = pc.and_not(text_column.matches(strings, rf"\A{_DATE}\z"), pc.starts_with(strings, "0000"))
 
-    def bulk(each: pa.StringArray) -> pa.Array:
-        return pc.cast(_cast(each, pa.date32(), lambda text: timestamp_input.date_of(text, session)), pa.int32())
+    def bulk(texts: pa.StringArray) -> pa.Array:
+        return pc.cast(_cast(texts, pa.date32(), lambda text: timestamp_input.date_of(text, session)), pa.int32())
 
     return pc.cast(text_column.read(strings, usual, bulk, lambda text: timestamp_input.date_of(text, session)), pa.date32())
 
 
 def read_timestamp(strings: pa.StringArray, modifier: int, session: TextSettings) -> pa.TimestampArray:
-    """timestamp_in; a zone in the text is ignored, as PostgreSQL does."""
+    """Read timestamps as timestamp_in. As in PostgreSQL, a zone in the text is ignored."""
     target = pa.timestamp("us")
 
     def scalar(text: str) -> int:
         return timestamp_input.timestamp_of(text, session)
 
     usual = pc.and_not(text_column.matches(strings, rf"\A{_DATE}[ T]{_CLOCK}\z"), pc.starts_with(strings, "0000"))
-    micros = text_column.read(strings, usual, lambda each: pc.cast(_cast(each, target, scalar), pa.int64()), scalar)
+    micros = text_column.read(strings, usual, lambda texts: pc.cast(_cast(texts, target, scalar), pa.int64()), scalar)
     return pc.cast(rounded(micros, registry.TIMESTAMP, modifier), target)
 
 
 def read_timestamptz(strings: pa.StringArray, modifier: int, session: TextSettings) -> pa.TimestampArray:
-    """timestamptz_in; without a zone in the text the time is local to the session's TimeZone."""
+    """Read timestamps as timestamptz_in. Without a zone in the text the time is local to the session's TimeZone."""
     target = pa.timestamp("us", tz="UTC")
 
     def scalar(text: str) -> int:
@@ -63,37 +63,37 @@ def read_timestamptz(strings: pa.StringArray, modifier: int, session: TextSettin
     zoned = pc.and_not(text_column.matches(strings, rf"\A{_DATE}[ T]{_CLOCK}{_OFFSET}\z"), odd_year)
     local = pc.and_not(text_column.matches(strings, rf"\A{_DATE}[ T]{_CLOCK}\z"), odd_year)
 
-    def bulk(each: pa.StringArray) -> pa.Array:
+    def bulk(texts: pa.StringArray) -> pa.Array:
         nothing = pa.scalar(None, pa.string())
-        done = pc.cast(_cast(pc.if_else(zoned, each, nothing), target, scalar), pa.int64())
+        instants = pc.cast(_cast(pc.if_else(zoned, texts, nothing), target, scalar), pa.int64())
         if not pc.any(local, min_count=0).as_py():
-            return done
-        naive = _cast(pc.if_else(local, each, nothing), pa.timestamp("us"), scalar)
-        return pc.coalesce(done, _to_utc(pc.cast(naive, pa.int64()), time_zone.find(session.timezone)))
+            return instants
+        naive = _cast(pc.if_else(local, texts, nothing), pa.timestamp("us"), scalar)
+        return pc.coalesce(instants, _to_utc(pc.cast(naive, pa.int64()), time_zone.find(session.timezone)))
 
     micros = text_column.read(strings, pc.or_(zoned, local), bulk, scalar)
     return pc.cast(rounded(micros, registry.TIMESTAMPTZ, modifier), target)
 
 
 def _cast(strings: pa.StringArray, target: pa.DataType, scalar: timestamp_input.Reader) -> pa.Array:
-    """Arrow's cast of values of the usual shape. It fails on 31 February alone; then the scalar reader says what is wrong."""
-    done = text_column.attempt(strings, target)
-    if done is None:
+    """Cast values of the usual shape with Arrow. That fails only for dates such as 31 February, whose error the scalar reader raises."""
+    result = text_column.attempt(strings, target)
+    if result is None:
         for text in strings.drop_null().to_pylist():
             scalar(text)
         raise AssertionError("a value of the usual shape is no date for Arrow and is one for moment_input")
-    return done
+    return result
 
 
 def _to_utc(local: pa.Int64Array, own: time_zone.Zone) -> pa.Int64Array:
-    """Local microseconds to UTC; NULL stays NULL."""
+    """Convert local microseconds to UTC. NULL stays NULL."""
     values = np.asarray(pc.fill_null(local, 0).to_numpy(zero_copy_only=False), np.int64)
     shifted = values - own.of_local(values // 1_000_000) * 1_000_000
     return pc.if_else(pc.is_valid(local), pa.array(shifted), pa.scalar(None, pa.int64()))
 
 
 def rounded(micros: pa.Int64Array, oid: int, modifier: int) -> pa.Int64Array:
-    """Rounds to the declared digits (AdjustTimestampForTypmod): half away from 2000-01-01."""
+    """Round to the declared digits, half away from 2000-01-01 (AdjustTimestampForTypmod)."""
     digits = typmod.fraction_digits(oid, modifier)
     if digits is None or digits >= 6:
         return micros
@@ -108,7 +108,7 @@ def rounded(micros: pa.Int64Array, oid: int, modifier: int) -> pa.Int64Array:
 
 
 def write_date(values: pa.Date32Array, session: TextSettings = PLAIN) -> pa.StringArray:
-    """date_out."""
+    """Print dates as date_out."""
     days = pc.cast(values, pa.int32())
     odd = pc.or_(pc.less(days, _FIRST_DAY), pc.greater_equal(days, _END_DAY))
     shown = pc.cast(pc.if_else(odd, pa.scalar(0, pa.date32()), values), pa.string())
@@ -116,13 +116,13 @@ def write_date(values: pa.Date32Array, session: TextSettings = PLAIN) -> pa.Stri
 
 
 def write_timestamp(values: pa.TimestampArray, session: TextSettings = PLAIN) -> pa.StringArray:
-    """timestamp_out."""
+    """Print timestamps as timestamp_out."""
     micros = pc.cast(values, pa.int64())
     return _write_local(micros, pa.scalar(""), session)
 
 
 def write_timestamptz(values: pa.TimestampArray, session: TextSettings) -> pa.StringArray:
-    """timestamptz_out: the local time of the session's TimeZone with its offset, in styles other than ISO with its abbreviation."""
+    """Print the session's local time with its offset, or in styles other than ISO with the zone's abbreviation (timestamptz_out)."""
     micros = pc.cast(values, pa.int64())
     own = time_zone.find(session.timezone)
     instants = np.asarray(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), np.int64)
@@ -137,11 +137,11 @@ def write_timestamptz(values: pa.TimestampArray, session: TextSettings) -> pa.St
 
 
 def _suffix(kinds: npt.NDArray[np.int64], show: Callable[[int], str]) -> pa.StringArray | pa.StringScalar:
-    """What `show` makes of each number; a scalar where all are the same."""
+    """Print each number with `show`. Return a scalar if all are equal."""
     if (kinds == kinds[:1]).all():
         return pa.scalar(show(int(kinds[0])) if len(kinds) else "")
     different, places = np.unique(kinds, return_inverse=True)
-    return pa.array([show(int(each)) for each in different]).take(pa.array(places))
+    return pa.array([show(int(kind)) for kind in different]).take(pa.array(places))
 
 
 def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar, session: TextSettings) -> pa.StringArray:
@@ -157,19 +157,19 @@ def _write_local(micros: pa.Int64Array, suffix: pa.StringArray | pa.StringScalar
         return shown
     ends = suffix if isinstance(suffix, pa.Array) else pa.nulls(len(micros), pa.string()).fill_null(suffix)
     pairs = zip(micros.filter(odd).to_pylist(), ends.filter(odd).to_pylist(), strict=True)
-    made = pa.array([print_timestamp(*pair, session) for pair in pairs], pa.string())
-    return pc.replace_with_mask(shown, pc.fill_null(odd, False), made)
+    printed = pa.array([print_timestamp(*pair, session) for pair in pairs], pa.string())
+    return pc.replace_with_mask(shown, pc.fill_null(odd, False), printed)
 
 
 def print_date(days: int, session: TextSettings = PLAIN) -> str:
-    """One date: ``0044-03-15 BC``, ``12345-01-01``, ``infinity``."""
+    """Print one date: ``0044-03-15 BC``, ``12345-01-01``, ``infinity``."""
     if abs(days) == calendar.INFINITE_DAY:
         return "infinity" if days > 0 else "-infinity"
     return date_style.print_date(days, session)
 
 
 def print_timestamp(micros: int, suffix: str = "", session: TextSettings = PLAIN) -> str:
-    """One local timestamp with the text of its zone: ``0044-03-15 12:00:00.5+00 BC``, ``infinity``."""
+    """Print one local timestamp with the text of its zone: ``0044-03-15 12:00:00.5+00 BC``, ``infinity``."""
     if abs(micros) == calendar.INFINITE_MICROS:
         return "infinity" if micros > 0 else "-infinity"
     days, rest = divmod(micros, calendar.DAY)
@@ -177,14 +177,14 @@ def print_timestamp(micros: int, suffix: str = "", session: TextSettings = PLAIN
 
 
 def print_clock(micros: int) -> str:
-    """The time of day, without trailing zeros in the fraction."""
+    """Print the time of day, without trailing zeros in the fraction."""
     seconds, fraction = divmod(micros, 1_000_000)
     text = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return text + (f".{fraction:06}".rstrip("0") if fraction else "")
 
 
 def print_offset(seconds: int) -> str:
-    """The offset as timestamptz prints it: ``+00``, ``-03:30``, ``-04:56:02``."""
+    """Print an offset as in timestamptz: ``+00``, ``-03:30``, ``-04:56:02``."""
     minutes, rest = divmod(abs(seconds), 60)
     text = f"{'-' if seconds < 0 else '+'}{minutes // 60:02}"
     return text + (f":{minutes % 60:02}" if minutes % 60 or rest else "") + (f":{rest:02}" if rest else "")

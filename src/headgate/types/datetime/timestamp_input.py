@@ -1,10 +1,10 @@
-"""The input functions of date, timestamp and timestamptz for one value, in every form that PostgreSQL takes.
+"""The input functions of date, timestamp and timestamptz for one value, for all forms that PostgreSQL accepts.
 
-Called by `timestamp` for what is not plain ISO. `decoder` reads the text; here its parts become days and microseconds since
-1970-01-01, in Python integers of any size until the range check.
+Called by `timestamp` for texts that are not plain ISO. `decoder` parses the text. This module converts its parts to days and microseconds
+since 1970-01-01, in Python integers of any size until the range check.
 
-Infinity and -infinity are the ends of the integers (`calendar`). Refused with 0A000, because the stored type has no such value:
-timestamps after 294247-01-10 (int64 microseconds since 1970; PostgreSQL, which counts from 2000, goes on to 294276).
+Infinity and -infinity are the largest and smallest integers (`calendar`). Timestamps after 294247-01-10 are rejected with 0A000, because
+the stored type cannot hold them (int64 microseconds since 1970; PostgreSQL, which counts from 2000, continues to 294276).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ END_DAYS = 2147483494 - calendar.JULIAN_EPOCH
 
 
 def date_of(text: str, session: TextSettings) -> int:
-    """date_in: days since 1970-01-01."""
+    """Return days since 1970-01-01 (date_in)."""
     parts = _read(text, "date", session)
     if parts.special:
         return _special(parts.special, calendar.INFINITE_DAY)
@@ -39,7 +39,7 @@ def date_of(text: str, session: TextSettings) -> int:
 
 
 def timestamp_of(text: str, session: TextSettings) -> int:
-    """timestamp_in: microseconds since 1970-01-01 without zone."""
+    """Return microseconds since 1970-01-01 without zone (timestamp_in)."""
     parts = _read(text, "timestamp", session)
     if parts.special:
         return _special(parts.special, calendar.INFINITE_MICROS)
@@ -47,7 +47,7 @@ def timestamp_of(text: str, session: TextSettings) -> int:
 
 
 def timestamptz_of(text: str, session: TextSettings) -> int:
-    """timestamptz_in: microseconds since 1970-01-01 in UTC."""
+    """Return microseconds since 1970-01-01 in UTC (timestamptz_in)."""
     parts = _read(text, "timestamp with time zone", session)
     if parts.special:
         return _special(parts.special, calendar.INFINITE_MICROS)
@@ -75,7 +75,7 @@ def _stored(micros: int, text: str) -> int:
 
 
 def not_storable(text: str) -> PostgresError:
-    """0A000 for the last 29 years of PostgreSQL's calendar."""
+    """Return 0A000 for the last 29 years of PostgreSQL's calendar."""
     detail = "The last timestamp of a stored column is 294247-01-10 04:00:54.775806."
     return PostgresError("0A000", f'cannot store timestamp "{text}"', detail=detail)
 
