@@ -1,1 +1,1 @@
-"""What a node publishes: slots, snapshots, what a slot sends of each change, and the stream itself."""
+"""The publisher of a node: slots, snapshots, the published form of each change, and the stream of a slot."""

@@ -1,25 +1,26 @@
-"""What an alteration of publications means for the rows that a subscriber has: the difference, sent as a transaction at its commit.
+"""Reconciles subscribers after an alteration of publications: the rows that differ are sent as a transaction at its commit.
 
-A publication with ``reconcile = true`` (a node alone has it) is followed: where its filters, tables, column lists or options change, each
-stream that carries it sends the rows that cross the gate with the change. For each table, over all publications of the stream ORed as
-for a first copy (`Published.copied`):
+A publication with ``reconcile = true`` (only a node has it) is followed: if its filters, tables, column lists or options change, each
+stream that includes it sends the rows that the change adds or removes. For each table, over all publications of the stream ORed as for an
+initial copy (`Published.copied`):
 
-    let through before   now   the columns have grown   the row is sent as
-    no                   no    -                        nothing
-    no                   yes   -                        INSERT
-    yes                  no    -                        DELETE, by the replica identity
-    yes                  yes   no                       nothing
-    yes                  yes   yes                      UPDATE
+    passed before   passes now   the columns have grown   the row is sent as
+    no              no           -                        nothing
+    no              yes          -                        INSERT
+    yes             no           -                        DELETE, by the replica identity
+    yes             yes          no                       nothing
+    yes             yes          yes                      UPDATE
 
-and where the table is sent under another name than before (publish_via_partition_root) every row as DELETE under the one, as INSERT under
-the other. The rows are those of the table at the entry's LSN, so that a stream that reads the entry later, or again, sends the same.
+If the table is now sent under another name (publish_via_partition_root), each row is sent as DELETE under the old name and as INSERT under
+the new one. The rows are those of the table at the entry's LSN. So a stream that reads the entry later, or again, sends the same.
 
-What must hold: no transaction has written to a table between the two definitions of what is sent of it. ALTER PUBLICATION takes the write
-locks of the tables (`commands.publication.reconciliation`), so whoever writes them commits before it, judged by what was, or begins after
-it; the writes of the altering transaction itself are judged by what was (`judged`), and the difference is that of the rows that they left.
+Invariant: no transaction has written to a table between the two definitions of what is sent of it. ALTER PUBLICATION acquires the write
+locks of the tables (`commands.publication.reconciliation`). So a transaction that writes them commits before it, and is judged by the old
+definition, or begins after it. The writes of the altering transaction itself are judged by the old definition (`judged`), and the
+difference is that of the resulting rows.
 
-`PublicationAlteration` is made by `stream` for an entry of the log; `crossings` and `check` are what ALTER PUBLICATION asks. Traced: entry
-0/900 is ALTER PUBLICATION p SET TABLE t WHERE (a > 5), which was a > 7; t holds 6, 7, 8. Rows 6 and 7 are sent: B R I(6) I(7) C at 0/900.
+`stream` creates a `PublicationAlteration` for an entry of the log. ALTER PUBLICATION calls `crossings` and `check`. Traced: entry 0/900 is
+ALTER PUBLICATION p SET TABLE t WHERE (a > 5), which was a > 7; t holds 6, 7, 8. Rows 6 and 7 are sent: B R I(6) I(7) C at 0/900.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.publisher")
 
 PIECE_ROWS = 131_072
-"""Rows that are judged at once."""
+"""The number of rows that are judged at once."""
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """How a table's rows were sent before, and how they are now; None: not at all."""
+    """A table with its plans before and after an alteration; None: not published."""
 
     relation: Relation
     before: Published | None
@@ -65,12 +66,12 @@ class Crossing:
 
     @property
     def renamed(self) -> bool:
-        """Whether the rows are sent as those of another table than before."""
+        """Whether the rows are now sent as those of another table."""
         return self.before is not None and self.now is not None and self.before.target.oid != self.now.target.oid
 
     @property
     def widened(self) -> bool:
-        """Whether columns are sent that were not."""
+        """Whether additional columns are sent."""
         return self.before is not None and self.now is not None and not set(self.now.columns) <= set(self.before.columns)
 
     @property
@@ -82,135 +83,135 @@ class Crossing:
 
 
 def crossings(state: PublishedState, before: Sequence[Publication], now: Sequence[Publication]) -> Iterator[Crossing]:
-    """The tables whose rows may cross the gate where the publications `before` become `now`; the other catalogs are `state`.
+    """Yield the tables whose published rows may differ if the publications `before` become `now`. The other catalogs are in `state`.
 
-    Not a table for which the publications disagree (0A000 in a stream): it is logged.
+    A table for which the publications disagree (0A000 in a stream) is logged and skipped.
     """
     for relation in state.relations.values():
         if relation.kind != RelationKind.TABLE or relation.persistence != "p":
             continue
         try:
-            one, other = _sent(state, before, relation), _sent(state, now, relation)
+            old_plan, new_plan = _sent(state, before, relation), _sent(state, now, relation)
         except PostgresError as error:
             _log.warning('table "%s.%s" is not reconciled: %s', relation.schema, relation.name, error.message)
             continue
-        crossing = Crossing(relation, one, other)
+        crossing = Crossing(relation, old_plan, new_plan)
         if crossing.differs:
             yield crossing
 
 
 def _sent(state: PublishedState, publications: Sequence[Publication], relation: Relation) -> Published | None:
-    found = published(state, publications, relation.oid)
-    return found if found is not None and found.actions else None
+    plan = published(state, publications, relation.oid)
+    return plan if plan is not None and plan.actions else None
 
 
 @dataclass(frozen=True)
 class PublicationAlteration:
-    """What one entry of the log did to the publications of a stream. `before`: those that are not followed are as they are now."""
+    """The changes of a stream's publications by one log entry. In `before`, publications without reconcile are as they are now."""
 
     state: PublishedState
     before: tuple[Publication, ...]
     now: tuple[Publication, ...]
 
     def judged(self, state: PublishedState) -> PublishedState:
-        """The state by which the entry's own writes are judged: with the publications of before."""
-        return replace(state, publications=state.publications | {each.name: each for each in self.before})
+        """Return the state by which the entry's own writes are judged: with the publications before it."""
+        return replace(state, publications=state.publications | {publication.name: publication for publication in self.before})
 
     def crossings(self, existed: PublishedState) -> list[Crossing]:
-        """The tables whose rows may cross; not those that the entry made (`existed`: the state before it), which no subscriber has."""
-        return [each for each in crossings(self.state, self.before, self.now) if each.relation.oid in existed.relations]
+        """Return the tables whose published rows may differ. Tables created by the entry (not in `existed`) are on no subscriber yet."""
+        return [crossing for crossing in crossings(self.state, self.before, self.now) if crossing.relation.oid in existed.relations]
 
 
 def alteration(before: PublishedState, now: PublishedState, names: Sequence[str]) -> PublicationAlteration | None:
-    """What is to be followed of the change of publications of these names; None if nothing is."""
+    """Return the alteration of the named publications that must be reconciled, or None."""
     if any(name not in before.publications or name not in now.publications for name in names):
         return None
-    found = named(now, names)
-    past = [then if (then := before.publications[each.name]).reconcile and each.reconcile else each for each in found]
-    return None if past == found else PublicationAlteration(now, tuple(past), tuple(found))
+    current = named(now, names)
+    past = [old if (old := before.publications[new.name]).reconcile and new.reconcile else new for new in current]
+    return None if past == current else PublicationAlteration(now, tuple(past), tuple(current))
 
 
 def changes(engine: Engine, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[tuple[Published, DecodedChanges]]:
-    """What is sent of a table, piece by piece: as what, and the rows; every change has the LSN `lsn`. The rows are those as of `end`.
+    """Yield the plan and the changes to send for a table, piece by piece. All changes have the LSN `lsn`; the rows are those as of `end`.
 
-    Raises what a filter raises for a row.
+    Raise the errors of a filter.
     """
     if crossing.before is not None and crossing.now is not None and crossing.renamed:
-        for each, operation in ((crossing.before, DELETE), (crossing.now, INSERT)):
+        for plan, operation in ((crossing.before, DELETE), (crossing.now, INSERT)):
             for rows in _rows(engine, crossing.relation, lsn, end):
-                yield from _some(each, rows, np.where(_through(engine, rows, each), operation, 0).astype(np.uint8))
+                yield from _some(plan, rows, np.where(_through(engine, rows, plan), operation, 0).astype(np.uint8))
         return
     plan = crossing.now or crossing.before
     assert plan is not None
-    kept = UPDATE if crossing.widened else 0
-    every, few = _names(crossing)
-    wanted = few
+    unchanged = UPDATE if crossing.widened else 0
+    all_names, some_names = _names(crossing)
+    names = some_names
     for group in _groups(engine, crossing.relation, end):
-        deferred, grows = [], False
-        for rows in _pieces(group.pieces(wanted), lsn):
-            one, other = _through(engine, rows, crossing.before), _through(engine, rows, crossing.now)
-            letters = np.where(one, np.where(other, kept, DELETE), np.where(other, INSERT, 0)).astype(np.uint8)
+        deferred, sends_new = [], False
+        for rows in _pieces(group.pieces(names), lsn):
+            passed, passes = _through(engine, rows, crossing.before), _through(engine, rows, crossing.now)
+            letters = np.where(passed, np.where(passes, unchanged, DELETE), np.where(passes, INSERT, 0)).astype(np.uint8)
             with_new = (letters == INSERT) | (letters == UPDATE)
-            grows |= bool(with_new.any())
-            if wanted != every:
+            sends_new |= bool(with_new.any())
+            if names != all_names:
                 deferred.append(np.where(with_new, letters, 0).astype(np.uint8))
                 letters[with_new] = 0
             yield from _some(plan, rows, letters)
-        if grows and deferred:
-            for rows, letters in zip(_pieces(group.pieces(every), lsn), deferred, strict=True):
+        if sends_new and deferred:
+            for rows, letters in zip(_pieces(group.pieces(all_names), lsn), deferred, strict=True):
                 yield from _some(plan, rows, letters)
-        wanted = every if grows else few  # what comes of one group is likely to come of the next, which is read once then
+        names = all_names if sends_new else some_names  # the next group, likely to be similar, is then read only once
 
 
 def _names(crossing: Crossing) -> tuple[list[str], list[str]]:
-    """The columns of the table, and those that tell which rows cross and name the rows that are deleted.
+    """Return the names of all columns, and of those that determine which rows differ and identify deleted rows.
 
-    Most changes of a filter are of few rows: of the others only these are read.
+    Most changes of a filter affect few rows. Of the other rows only the latter columns are read.
     """
-    every = [column.name for column in crossing.relation.columns]
+    all_names = [column.name for column in crossing.relation.columns]
     identity = identity_columns(crossing.relation)
     if crossing.before is None or identity is None:
-        return every, every
-    told = {column.name for each in (crossing.before, crossing.now) if each is not None for column in gate.filter_columns(each)}
-    told |= {column.name for column in crossing.relation.columns if column.attnum in identity}
-    return every, [name for name in every if name in told]
+        return all_names, all_names
+    needed = {column.name for plan in (crossing.before, crossing.now) if plan is not None for column in gate.filter_columns(plan)}
+    needed |= {column.name for column in crossing.relation.columns if column.attnum in identity}
+    return all_names, [name for name in all_names if name in needed]
 
 
 def check(engine: Engine, plan: Published, rows: Iterable[pa.RecordBatch]) -> None:
-    """Raises what the filters raise for one of the rows."""
+    """Raise the errors that the filters raise for one of the rows."""
     for piece in _pieces(rows, INVALID):
         _through(engine, piece, plan)
 
 
 def _through(engine: Engine, rows: DecodedChanges, plan: Published | None) -> gate.Mask:
-    """Which rows a first copy would have."""
+    """Return which rows an initial copy would contain."""
     if plan is None:
         return np.zeros(len(rows), np.bool_)
     inserted = {PublishedAction.INSERT: plan.copied} if plan.copied else {}
-    asked = replace(plan, actions=frozenset({PublishedAction.INSERT}), filters=inserted)
-    return np.asarray(gate.verdicts(engine, rows, asked) != 0)
+    copy_plan = replace(plan, actions=frozenset({PublishedAction.INSERT}), filters=inserted)
+    return np.asarray(gate.verdicts(engine, rows, copy_plan) != 0)
 
 
 def _some(plan: Published, rows: DecodedChanges, letters: gate.Letters) -> Iterator[tuple[Published, DecodedChanges]]:
-    """Those of the rows that have a letter, as these operations."""
+    """Yield the rows that have a letter, as these operations."""
     if identity_columns(plan.relation) == frozenset():
         letters[letters != INSERT] = 0
     places = np.flatnonzero(letters)
     if not len(places):
         return
-    found = letters[places]
-    chosen = rows.take(places, found)
-    table = chosen.table
+    operations = letters[places]
+    sent = rows.take(places, operations)
+    table = sent.table
     for side, without in (("old", INSERT), ("new", DELETE)):
-        values = rows.new.take(pa.array(places, mask=found == without))
-        if side == "new" and (found == DELETE).all():  # of which not all columns may have been read
+        values = rows.new.take(pa.array(places, mask=operations == without))
+        if side == "new" and (operations == DELETE).all():  # not all columns may have been read
             values = pa.nulls(len(places), pa.struct(list(arrow_row(plan.relation))))
         table = table.set_column(table.schema.get_field_index(side), side, values)
-    yield plan, DecodedChanges(table, chosen.lsn)
+    yield plan, DecodedChanges(table, sent.lsn)
 
 
 def _groups(engine: Engine, relation: Relation, end: Lsn) -> Iterator[RowGroup]:
-    """The rows of a table as of an LSN."""
+    """Yield the row groups of a table as of an LSN."""
     key = (relation.database, relation.oid)
     state = engine.state_at(key, end)
     if state is not None and relation.columns:
@@ -218,21 +219,21 @@ def _groups(engine: Engine, relation: Relation, end: Lsn) -> Iterator[RowGroup]:
 
 
 def _rows(engine: Engine, relation: Relation, lsn: Lsn, end: Lsn) -> Iterator[DecodedChanges]:
-    """The same, as inserted ones."""
+    """Yield the rows of a table as of an LSN as inserted ones."""
     names = [column.name for column in relation.columns]
     for group in _groups(engine, relation, end):
         yield from _pieces(group.pieces(names), lsn)
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], lsn: Lsn) -> Iterator[DecodedChanges]:
-    """Rows as inserted ones, in pieces that are judged at once."""
+    """Yield rows as inserted ones, in pieces that are judged at once."""
     gathered: list[pa.RecordBatch] = []
     for batch in batches:
         gathered.append(batch)
-        if sum(each.num_rows for each in gathered) >= PIECE_ROWS:
+        if sum(part.num_rows for part in gathered) >= PIECE_ROWS:
             yield _inserted(gathered, lsn)
             gathered = []
-    if any(each.num_rows for each in gathered):
+    if any(part.num_rows for part in gathered):
         yield _inserted(gathered, lsn)
 
 

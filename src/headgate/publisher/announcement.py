@@ -1,7 +1,7 @@
-"""Relation and Type messages: what a client must know before the first change of a relation (manual, 55.5.2, 55.9).
+"""Relation and Type messages, which a client needs before the first change of a relation (manual, 55.5.2, 55.9).
 
-`Announcer` remembers what has been announced on one connection and forgets it where PostgreSQL's invalidations would: any
-change of a publication forgets all, a changed definition its relation, TRUNCATE its relation before and after. Called by `stream`.
+`Announcer` records what has been announced on one connection. It drops entries when PostgreSQL's invalidations would: all at any change of
+a publication, a relation at a change of its definition, and a relation before and after its TRUNCATE. Called by `stream`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
 
 FIRST_USER_TYPE = 10000
-"""Types with smaller oids are known everywhere (FirstGenbkiObjectId)."""
+"""Types with smaller OIDs are known to all clients (FirstGenbkiObjectId)."""
 
 
 class Announcer:
-    """What one connection has announced."""
+    """The relations that one connection has announced."""
 
     def __init__(self, catalog: Catalog, database: int, encoding: Encoding = UTF8) -> None:
         self._catalog = catalog
@@ -35,32 +35,32 @@ class Announcer:
         self._state: PublishedState | None = None
 
     def move(self, state: PublishedState) -> None:
-        """The following changes are judged by `state`: forgets what is no longer true."""
-        before, self._state = self._state, state
-        if before is None or before is state:
+        """Judge the following changes by `state`, and drop announcements that are no longer valid."""
+        previous, self._state = self._state, state
+        if previous is None or previous is state:
             return
-        if before.publications != state.publications:
+        if previous.publications != state.publications:
             self._known.clear()
             return
         for oid in list(self._known):
             parents = [oid, *state.ancestors(oid)]
-            if any(before.relations.get(each) != state.relations.get(each) for each in parents):
+            if any(previous.relations.get(parent) != state.relations.get(parent) for parent in parents):
                 self._known.discard(oid)
 
     def knows(self, relation: int) -> bool:
-        """Whether the relation has been announced."""
+        """Return whether the relation has been announced."""
         return relation in self._known
 
     def forget(self, relation: int) -> None:
-        """The relation must be announced again."""
+        """Require a new announcement of the relation."""
         self._known.discard(relation)
 
     def forget_all(self) -> None:
-        """Every relation must be announced again."""
+        """Require new announcements of all relations."""
         self._known.clear()
 
     def announce(self, plan: Published, send_time: int) -> bytes:
-        """The frames that announce the relation (and the one it is sent as, first)."""
+        """Return the frames that announce the relation (and first the one as which it is sent)."""
         self._known.add(plan.relation.oid)
         relations = [plan.relation] if plan.target.oid == plan.relation.oid else [plan.target, plan.relation]
         return b"".join(self._relation(relation, plan, send_time) for relation in relations)
@@ -79,23 +79,23 @@ class Announcer:
 
     def _type(self, oid: int, send_time: int) -> bytes:
         with contextlib.closing(self._catalog.cursor()) as cursor:
-            found = self._named(cursor, oid)
-        return frame(m.Type(oid, *found), 0, send_time, self._encoding)
+            name = self._named(cursor, oid)
+        return frame(m.Type(oid, *name), 0, send_time, self._encoding)
 
     def _named(self, cursor: Cursor, oid: int) -> tuple[str, str]:
-        """Schema ('' for pg_catalog) and name; of a domain those of its base type."""
+        """Return schema ('' for pg_catalog) and name of a type; for a domain those of its base type."""
         sql = (
             "SELECT t.typtype, t.typbasetype, n.nspname, t.typname FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace"
             " AND n.dbid IN (0, ?) WHERE t.oid = ? AND t.dbid IN (0, ?)"
         )
-        found = one(cursor, sql, [self._database, oid, self._database])
-        if found is None:
+        row = one(cursor, sql, [self._database, oid, self._database])
+        if row is None:
             return "", "unknown"
-        if found[0] == "d":
-            return self._named(cursor, int(found[1]))
-        return ("" if found[2] == "pg_catalog" else str(found[2])), str(found[3])
+        if row[0] == "d":
+            return self._named(cursor, int(row[1]))
+        return ("" if row[2] == "pg_catalog" else str(row[2])), str(row[3])
 
 
 def frame(message: m.Message, lsn: int, send_time: int, encoding: Encoding = UTF8) -> bytes:
-    """One message as a whole CopyData of XLogData."""
+    """Return one message as a complete CopyData of XLogData."""
     return write.copy_data(write.write_frame(m.XLogData(lsn, lsn, send_time, write.write(message, encoding))))

@@ -1,12 +1,12 @@
-"""The published changes of one table between two LSNs, as Arrow: what `headgate.changes` and `headgate.change_ranges` read.
+"""The published changes of one table between two LSNs, as Arrow, for `headgate.changes` and `headgate.change_ranges`.
 
-A `ChangeRange` belongs to no slot: any number of readers can read any part of the log that is still kept, again and again, with the same
-rows each time. Changes are read by `change_reader` and judged by the gate, as for a stream. A transaction belongs to the range if its
-commit LSN is in (start, end]. Without a start, the range is the table itself as of `end`, as a first copy has it (operation R).
+A `ChangeRange` belongs to no slot: any number of readers can read any retained part of the log repeatedly, and get the same rows each time.
+`change_reader` reads the changes and the gate judges them, as for a stream. A transaction belongs to the range if its commit LSN is in
+(start, end]. Without a start, the range is the table itself as of `end`, as in an initial copy (operation R).
 
-What must hold: while a range is read, the log from its start on is held (`Snapshots.holding`), and each part of the log is checked after it
-was read to be still kept. A missing part is an error (55000), never a gap. All rows of a range have one definition: a change of the
-published columns inside of it is an error, which names the LSN at which the range must be cut.
+Invariants: while a range is read, the log from its start on is retained (`Snapshots.holding`). After each part of the log was read, it is
+checked that the part is still retained. A missing part is an error (55000), never a gap. All rows of a range have one definition: a change
+of the published columns within it is an error that names the LSN at which the range must be split.
 
 Memory: the changes of `RUN` rows, or of one piece of a large write (`feed.pieces`).
 """
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
     from headgate.storage.engine import Engine
 
 ENTRIES = 1000
-"""Transactions read from the log at once."""
+"""The number of transactions read from the log at once."""
 RUN = 32_768
-"""Changes of small writes that are read and judged together; a write with more is read by itself."""
+"""The number of changes of small writes that are read and judged together. A write with more is read separately."""
 LAST = 2**31 - 1
-"""Behind every change of a transaction."""
+"""A sequence number after all changes of a transaction."""
 
 Definition = tuple[tuple[str, int, int], ...]
-"""Name, type and type modifier of each published column."""
+"""The name, type and type modifier of each published column."""
 
 HEAD = (
     ("_op", pa.string()),
@@ -62,14 +62,14 @@ HEAD = (
     ("_commit_time", pa.timestamp("us", "UTC")),
     ("_origin", pa.string()),
 )
-"""The columns that stand before the table's own."""
+"""The columns before the table's own."""
 OLD = "_old"
-"""The column behind them: the old row, as much as the replica identity gives."""
+"""The column after them: the old row, as far as the replica identity provides it."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A part of a range that ends with a transaction. `altered`: its columns are not those before it."""
+    """A part of a range that ends with a transaction. `altered`: its columns differ from those before it."""
 
     start: Lsn
     end: Lsn
@@ -79,7 +79,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class _Write:
-    """A write of the table or of a partition of it, and how its changes are sent."""
+    """A write of the table or one of its partitions, and how its changes are sent."""
 
     entry: LogEntry
     write: TableWrite
@@ -88,7 +88,7 @@ class _Write:
 
 @dataclass(frozen=True)
 class _Part:
-    """An entry of the log: its writes that the range has, and the rows that an ALTER PUBLICATION makes cross the gate."""
+    """A log entry: its writes in the range, and the rows that an ALTER PUBLICATION adds to or removes from the published ones."""
 
     entry: LogEntry
     writes: tuple[_Write, ...]
@@ -96,14 +96,14 @@ class _Part:
 
     @property
     def plans(self) -> Iterator[Published]:
-        """How its changes are sent, each way at least once."""
-        yield from (each.plan for each in self.writes)
+        """Yield the plans by which its changes are sent, each at least once."""
+        yield from (write.plan for write in self.writes)
         for crossing in self.crossings:
             yield from (plan for plan in (crossing.before, crossing.now) if plan is not None)
 
 
 class ChangeRange:
-    """See the module. `relation`: the table as the publication sends it; `check` is called between batches."""
+    """The changes of a range of LSNs. `relation`: the table as the publication sends it. `check` is called between batches."""
 
     def __init__(
         self,
@@ -125,22 +125,22 @@ class ChangeRange:
         self.check_kept(self.end if self.start is None else self.start)
 
     def check_kept(self, position: Lsn) -> None:
-        """Raise 55000 unless the log from a position on is still kept."""
-        kept = self._engine.log.oldest_kept()
-        if position < kept:
+        """Raise 55000 unless the log from a position on is still retained."""
+        oldest = self._engine.log.oldest_kept()
+        if position < oldest:
             raise PostgresError(
                 "55000",
                 f"the log from LSN {position} on is no longer kept",
-                detail=f"The oldest LSN that is kept is {kept}.",
+                detail=f"The oldest LSN that is kept is {oldest}.",
                 hint="A replication slot keeps the log from its position on.",
             )
 
     # ---- the definition ---------------------------------------------------------------------------------------
     @functools.cached_property
     def columns(self) -> tuple[Column, ...]:
-        """Return the published columns: those of the first change in the range, or as of its end if there is none.
+        """The published columns: those of the first change in the range, or as of its end if there is none.
 
-        Raises 42704 if the publication does not exist there, or does not publish the table.
+        Raises 42704 if the publication does not exist there or does not publish the table.
         """
         if self.start is not None:
             for part in self._parts():
@@ -151,10 +151,10 @@ class ChangeRange:
     def _plan_at_end(self) -> Published:
         return self._required(self._state(self.end))
 
-    def _state(self, at: Lsn) -> PublishedState:
+    def _state(self, lsn: Lsn) -> PublishedState:
         cursor = self._catalog.cursor()
         try:
-            return history.at(cursor, self._relation.database, int(at), LAST)
+            return history.at(cursor, self._relation.database, int(lsn), LAST)
         finally:
             cursor.close()
 
@@ -174,67 +174,67 @@ class ChangeRange:
         """Yield the entries of the range that change published rows of the table, in log order."""
         assert self.start is not None
         judgement = Judgement(self._catalog, self._relation.database, INVALID)
-        at = self.start
+        position = self.start
         try:
             while True:
                 self._check()
-                entries = self._engine.log.entries(Lsn(at + 1), self._relation.database, ENTRIES)
-                self.check_kept(at)
-                more = len(entries) == ENTRIES
+                entries = self._engine.log.entries(Lsn(position + 1), self._relation.database, ENTRIES)
+                self.check_kept(position)
+                has_more = len(entries) == ENTRIES
                 entries = [entry for entry in entries if entry.commit_lsn <= self.end]
                 if not entries:
                     return
-                at = entries[-1].commit_lsn
+                position = entries[-1].commit_lsn
                 yield from self._concerned(judgement, [entry for entry in entries if framing.has_changes(entry, _WANTED)])
-                if not more:
+                if not has_more:
                     return
         finally:
             judgement.close()
 
     def _concerned(self, judgement: Judgement, entries: Sequence[LogEntry]) -> Iterator[_Part]:
         altered = self._alterations(judgement, entries)
-        found: dict[Lsn, list[_Write]] = {}
+        writes: dict[Lsn, list[_Write]] = {}
         plans: dict[tuple[int, int], Published | None] = {}
-        kept: list[PublishedState] = []  # what the keys of `plans` are the ids of
+        states: list[PublishedState] = []  # keeps the states alive whose ids are keys of `plans`
         for entry, write, current in judgement.states(entries):
             state = current
             if write.kind == "message" or self._relation.oid not in (write.relation, *state.ancestors(write.relation)):
                 continue
             if entry.commit_lsn in altered:
                 state = altered[entry.commit_lsn][0].judged(state)
-            kept.append(state)
+            states.append(state)
             key = id(state), write.relation
             if key not in plans:
                 plans[key] = self._plan(state, write.relation)
             plan = plans[key]
             if plan is not None and (write.kind != "truncate" or truncated(plan)):
-                found.setdefault(entry.commit_lsn, []).append(_Write(entry, write, plan))
+                writes.setdefault(entry.commit_lsn, []).append(_Write(entry, write, plan))
         for entry in entries:
             crossed = altered[entry.commit_lsn][1] if entry.commit_lsn in altered else ()
-            if entry.commit_lsn in found or crossed:
-                yield _Part(entry, tuple(found.get(entry.commit_lsn, ())), tuple(crossed))
+            if entry.commit_lsn in writes or crossed:
+                yield _Part(entry, tuple(writes.get(entry.commit_lsn, ())), tuple(crossed))
 
     def _plan(self, state: PublishedState, oid: int) -> Published | None:
-        """How changes of a relation are sent; None if not as those of the table."""
+        """Return how changes of a relation are sent, or None if they are not sent as those of the table."""
         plan = published(state, named(state, [self._publication]), oid)
         return plan if plan is not None and plan.actions and plan.target.oid == self._relation.oid else None
 
     def _alterations(self, judgement: Judgement, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublicationAlteration, list[Crossing]]]:
-        found = {}
+        alterations = {}
         for lsn, (before, after) in judgement.following(entries).items():
             altered = alteration.alteration(before, after, [self._publication])
             if altered is not None:
-                found[lsn] = altered, [each for each in altered.crossings(before) if self._crosses(each)]
-        return found
+                alterations[lsn] = altered, [crossing for crossing in altered.crossings(before) if self._crosses(crossing)]
+        return alterations
 
     def _crosses(self, crossing: Crossing) -> bool:
         plans = [plan for plan in (crossing.before, crossing.now) if plan is not None]
         return any(plan.target.oid == self._relation.oid for plan in plans)
 
     def cuts(self, most: int) -> Iterator[Cut]:
-        """Cut the range at transactions into parts of about `most` changes, told by the log alone, and where the columns change.
+        """Split the range at transactions into parts of about `most` changes, using only the log, and where the columns change.
 
-        The last part reaches the end of the range. Changes are counted as they were written, also those that the filter will leave out.
+        The last part extends to the end of the range. All written changes count, including those that the filter will drop.
         """
         assert self.start is not None
         start, last, count, altered = self.start, self.start, 0, False
@@ -243,29 +243,29 @@ class ChangeRange:
         except PostgresError:
             columns = None  # the table was not published there
         for part in self._parts():
-            found = [definition(plan.sent_columns) for plan in part.plans]
-            changed = columns is not None and found[0] != columns
-            size = sum(each.write.changes for each in part.writes) or 1
+            definitions = [definition(plan.sent_columns) for plan in part.plans]
+            changed = columns is not None and definitions[0] != columns
+            size = sum(write.write.changes for write in part.writes) or 1
             if last > start and (changed or (count and count + size > most)):
                 yield Cut(start, last, count, altered)
                 start, count, altered = last, 0, False
             altered |= changed
-            columns, last, count = found[-1], part.entry.end_lsn, count + size
+            columns, last, count = definitions[-1], part.entry.end_lsn, count + size
         if self.end > start:
             yield Cut(start, self.end, count, altered)
 
     # ---- the rows ---------------------------------------------------------------------------------------------
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the changes in the order of their commits; all batches have one schema, the first of which may be empty."""
+        """Yield the changes in commit order. All batches have one schema, the first is empty."""
         columns = self.columns
-        made = schema(columns)
-        yield pa.RecordBatch.from_pylist([], schema=made)
+        arrow_schema = schema(columns)
+        yield pa.RecordBatch.from_pylist([], schema=arrow_schema)
         for table in self._copied() if self.start is None else self._changed(definition(columns)):
             self._check()
             yield from table.combine_chunks().to_batches()
 
     def _copied(self) -> Iterator[pa.Table]:
-        """The rows of the table as of the end, as a first copy has them."""
+        """Yield the rows of the table as of the end, as in an initial copy."""
         state = self._state(self.end)
         self._required(state)
         entry, count = LogEntry(self.end, self.end, 0, 0, self._relation.database, None, INVALID), 0
@@ -286,7 +286,7 @@ class ChangeRange:
             for plan in part.plans:
                 if definition(plan.sent_columns) != columns:
                     raise self._altered(part.entry)
-            changes = sum(each.write.changes for each in part.writes)
+            changes = sum(write.write.changes for write in part.writes)
             if run and (size + changes > RUN or part.crossings):
                 yield from self._read(run)
                 run, size = [], 0
@@ -308,7 +308,7 @@ class ChangeRange:
         )
 
     def _crossed(self, part: _Part) -> Iterator[pa.Table]:
-        """The rows that an alteration of the publication lets through, or no more; numbered from the commit on, where they all stand."""
+        """Yield the rows that an alteration of the publication adds or removes. They are numbered from its commit LSN on."""
         entry, count = part.entry, 0
         for crossing in part.crossings:
             for plan, rows in alteration.changes(self._engine, crossing, entry.commit_lsn, entry.end_lsn):
@@ -318,38 +318,38 @@ class ChangeRange:
                     count += len(rows)
 
     def _read(self, writes: Sequence[_Write]) -> Iterator[pa.Table]:
-        """The changes of some writes: small ones together, put in order; otherwise write by write, which is their order."""
-        entries = {int(each.write.commit_lsn): each.entry for each in writes}
+        """Yield the changes of some writes: small ones together, in order; larger ones write by write, which is their order."""
+        entries = {int(write.write.commit_lsn): write.entry for write in writes}
         groups: dict[int, list[_Write]] = {}
-        for each in writes:
-            if each.write.kind != "truncate":
-                groups.setdefault(id(each.plan), []).append(each)
-        if sum(each.write.changes for each in writes) <= RUN:
-            tables = [_truncate(each) for each in writes if each.write.kind == "truncate"]
+        for write in writes:
+            if write.write.kind != "truncate":
+                groups.setdefault(id(write.plan), []).append(write)
+        if sum(write.write.changes for write in writes) <= RUN:
+            tables = [_truncate(write) for write in writes if write.write.kind == "truncate"]
             for group in groups.values():
-                found = self._reader.small(group[0].plan, [each.write for each in group])
-                if found is None:
+                judged = self._reader.small(group[0].plan, [write.write for write in group])
+                if judged is None:
                     break
-                tables += _kept(*found, group[0].plan, entries)
+                tables += _kept(*judged, group[0].plan, entries)
             else:
-                if len(tables) > 1 or any(each.entry.kind is EntryKind.COMMIT_PREPARED for each in writes):
+                if len(tables) > 1 or any(write.entry.kind is EntryKind.COMMIT_PREPARED for write in writes):
                     tables = [pa.concat_tables(tables).sort_by([("_lsn", "ascending"), ("_seq", "ascending")])] if tables else []
                 yield from tables
                 return
-        for each in writes:
-            if each.write.kind == "truncate":
-                yield _truncate(each)
+        for write in writes:
+            if write.write.kind == "truncate":
+                yield _truncate(write)
                 continue
-            for changes, letters in self._reader.large(each.plan, each.write):
+            for changes, letters in self._reader.large(write.plan, write.write):
                 self._check()
-                yield from _kept(changes, letters, each.plan, entries)
+                yield from _kept(changes, letters, write.plan, entries)
 
 
 _WANTED = Wanted()
 
 
 def definition(columns: Sequence[Column]) -> Definition:
-    """Return what two descriptions of the published columns must share for their rows to be alike."""
+    """Return the properties that the columns of two parts must share to be in one range."""
     return tuple((column.name, column.type_oid, column.typmod) for column in columns)
 
 
@@ -365,55 +365,57 @@ def _kept(changes: DecodedChanges, letters: npt.NDArray[np.uint8], plan: Publish
 
 
 def _table(changes: DecodedChanges, plan: Published, entries: dict[int, LogEntry], *, copied: bool = False) -> pa.Table:
-    """Changes, all of which are sent, as rows of the range; `entries`: by the commit LSN that their write has."""
+    """Return changes, all of which are sent, as rows of the range. `entries`: by the commit LSN of their write."""
     count = len(changes)
     commits = np.array(sorted(entries), np.int64)
-    at = np.searchsorted(commits, changes.table["commit_lsn"].to_numpy())
-    of = [entries[int(commit)] for commit in commits]
+    index = np.searchsorted(commits, changes.table["commit_lsn"].to_numpy())
+    commit_entries = [entries[int(commit)] for commit in commits]
     operation = pa.array(["R"] * count, pa.string()) if copied else buffers.whole(changes.table["op"])
     if copied:
         xid, time = pa.nulls(count, pa.int64()), pa.nulls(count, pa.timestamp("us", "UTC"))
     else:
-        xid = pa.array(np.array([entry.xid for entry in of], np.int64)[at])
-        time = pa.array(np.array([entry.commit_time for entry in of], np.int64)[at] + POSTGRES_EPOCH * 1_000_000)
-    lsn = pa.array(np.array([int(entry.commit_lsn) for entry in of], np.int64)[at])
-    origin = pa.array([entry.origin for entry in of], pa.string()).take(pa.array(at))
+        xid = pa.array(np.array([entry.xid for entry in commit_entries], np.int64)[index])
+        time = pa.array(np.array([entry.commit_time for entry in commit_entries], np.int64)[index] + POSTGRES_EPOCH * 1_000_000)
+    lsn = pa.array(np.array([int(entry.commit_lsn) for entry in commit_entries], np.int64)[index])
+    origin = pa.array([entry.origin for entry in commit_entries], pa.string()).take(pa.array(index))
     values, old = _values(changes, plan)
-    made = schema(plan.sent_columns)
-    return pa.Table.from_arrays([operation, lsn, pa.array(changes.lsn), xid, time.cast(HEAD[4][1]), origin, *values, old], schema=made)
+    arrow_schema = schema(plan.sent_columns)
+    return pa.Table.from_arrays(
+        [operation, lsn, pa.array(changes.lsn), xid, time.cast(HEAD[4][1]), origin, *values, old], schema=arrow_schema
+    )
 
 
 def _values(changes: DecodedChanges, plan: Published) -> tuple[list[pa.Array], pa.StructArray]:
-    """The columns, of a DELETE those of the old row as far as the replica identity gives it, and the old rows."""
+    """Return the columns and the old rows. For a DELETE the columns are those of the old row that the replica identity provides."""
     deleted = changes.op == DELETE
-    shown, before = with_old_row(changes, plan), identity_columns(plan.relation)
+    has_old, identity = with_old_row(changes, plan), identity_columns(plan.relation)
     values, old = [], []
     for column in plan.sent_columns:
         kind = arrow_type(column.type_oid, column.typmod)
-        mine = plan.relation.column(column.name)
-        if mine is None:
+        own_column = plan.relation.column(column.name)
+        if own_column is None:
             values.append(pa.nulls(len(changes), kind))
             old.append(values[-1])
             continue
-        if not shown.any() or (before is not None and mine.attnum not in before):
-            gone = pa.nulls(len(changes), kind)
+        if not has_old.any() or (identity is not None and own_column.attnum not in identity):
+            old_values = pa.nulls(len(changes), kind)
         else:
-            gone = buffers.field(changes.old, mine.name)
-        new = gone if deleted.all() and len(deleted) else buffers.field(changes.new, mine.name)
-        values.append(pc.if_else(pa.array(deleted), gone, new) if deleted.any() and not deleted.all() else new)
-        old.append(gone)
+            old_values = buffers.field(changes.old, own_column.name)
+        new_values = old_values if deleted.all() and len(deleted) else buffers.field(changes.new, own_column.name)
+        values.append(pc.if_else(pa.array(deleted), old_values, new_values) if deleted.any() and not deleted.all() else new_values)
+        old.append(old_values)
     fields = [pa.field(column.name, arrow_type(column.type_oid, column.typmod)) for column in plan.sent_columns]
     if not fields:
-        return [], pa.array([None if not each else {} for each in shown], pa.struct([]))
-    return values, pa.StructArray.from_arrays(old, fields=fields, mask=pa.array(~shown))
+        return [], pa.array([None if not present else {} for present in has_old], pa.struct([]))
+    return values, pa.StructArray.from_arrays(old, fields=fields, mask=pa.array(~has_old))
 
 
-def _truncate(each: _Write) -> pa.Table:
-    """TRUNCATE as a row without values."""
-    entry = each.entry
-    made = schema(each.plan.sent_columns)
+def _truncate(write: _Write) -> pa.Table:
+    """Return a TRUNCATE as a row without values."""
+    entry = write.entry
+    arrow_schema = schema(write.plan.sent_columns)
     row = {
-        "_op": "T", "_lsn": int(entry.commit_lsn), "_seq": int(each.write.lsn), "_xid": entry.xid,
+        "_op": "T", "_lsn": int(entry.commit_lsn), "_seq": int(write.write.lsn), "_xid": entry.xid,
         "_commit_time": entry.commit_time + POSTGRES_EPOCH * 1_000_000, "_origin": entry.origin,
     }  # fmt: skip
-    return pa.table([pa.array([row.get(field.name)], field.type) for field in made], schema=made)
+    return pa.table([pa.array([row.get(field.name)], field.type) for field in arrow_schema], schema=arrow_schema)

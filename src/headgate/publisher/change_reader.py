@@ -1,7 +1,7 @@
-"""The changes of a relation, read from its files and judged by the gate: what a stream renders, and what `change_range` gives as Arrow.
+"""Reads the changes of a relation from its files and judges them with the gate, for `stream` and for `change_range`.
 
-`ChangeReader.small` takes the writes that the driver can read at once, `large` one write of any size in bounded memory. Both give the
-changes with one letter for each: the operation as which it is sent, 0 if it is not sent.
+`ChangeReader.small` reads the writes that the driver can read at once, `large` one write of any size in bounded memory. Both return changes
+with one letter each: the operation as which it is sent, or 0 if it is not sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.storage.engine import Engine
 
 EXACT = TextSettings(extra_float_digits=3)
-"""Different values have different texts."""
+"""Settings under which different values have different texts."""
 
 JudgedChanges = tuple[DecodedChanges, gate.Letters]
 
@@ -42,10 +42,10 @@ class ChangeReader:
     shared: Shared
     database: int
     judged: Judged = field(default_factory=Judged)
-    """Counts what has been judged since the stream took it last."""
+    """The counts of changes judged since the stream last collected them."""
 
     def small(self, plan: Published, writes: Sequence[TableWrite]) -> JudgedChanges | None:
-        """Return the changes of these writes; None if the driver should not read them at once."""
+        """Return the changes of these writes, or None if the driver should not read them at once."""
 
         def read() -> DecodedChanges | None:
             table = feed.small(self.engine, plan.relation, writes)
@@ -61,38 +61,38 @@ class ChangeReader:
     def large(self, plan: Published, write: TableWrite) -> Iterator[JudgedChanges]:
         """Yield the changes of one write, piece by piece.
 
-        Where the filter is one for Spark, that reads the filter's columns alone and gives one byte for each change; the rows themselves are
-        read once, in order, by the driver. Memory: that byte, and one piece.
+        If Spark must evaluate the filter, it reads only the filter's columns and returns one byte for each change. The driver reads the
+        rows once, in order. Memory: that byte per change, and one piece.
         """
         verdicts = None
         for number, piece in enumerate(self._pieces(plan, write)):
             if not number and gate.needs_spark(self.engine, piece, plan):
                 verdicts = gate.of_write(self.engine, plan, write)
-            found = gate.verdicts(self.engine, piece, plan) if verdicts is None else verdicts[piece.table["position"].to_numpy()]
-            yield self._counted(plan, piece, found)
+            piece_verdicts = gate.verdicts(self.engine, piece, plan) if verdicts is None else verdicts[piece.table["position"].to_numpy()]
+            yield self._counted(plan, piece, piece_verdicts)
 
-    def _counted(self, plan: Published, changes: DecodedChanges, found: gate.Letters) -> JudgedChanges:
-        self.judged.count(plan.publications, len(changes), int(np.count_nonzero(found)))
-        return changes, found
+    def _counted(self, plan: Published, changes: DecodedChanges, verdicts: gate.Letters) -> JudgedChanges:
+        self.judged.count(plan.publications, len(changes), int(np.count_nonzero(verdicts)))
+        return changes, verdicts
 
     def _pieces(self, plan: Published, write: TableWrite) -> Iterator[DecodedChanges]:
-        """The pieces of a write, each read by one of the streams that need it at about the same time."""
-        read = 0
+        """Yield the pieces of a write, each read by one of the streams that need it at about the same time."""
+        count_read = 0
         pieces = feed.pieces(self.engine, plan.relation, write)
 
-        def up_to(wanted: int) -> DecodedChanges | None:
-            nonlocal read
-            while read < wanted:
+        def up_to(index: int) -> DecodedChanges | None:
+            nonlocal count_read
+            while count_read < index:
                 next(pieces, None)
-                read += 1
-            read += 1
+                count_read += 1
+            count_read += 1
             table = next(pieces, None)
             return None if table is None else decoded(table, [write])
 
         number = 0
         while True:
-            wanted = number
-            piece = self.shared.get(self.database, (_described(plan), _named([write]), wanted), lambda: up_to(wanted))  # noqa: B023
+            index = number
+            piece = self.shared.get(self.database, (_described(plan), _named([write]), index), lambda: up_to(index))  # noqa: B023
             if piece is None:
                 return
             yield piece
@@ -100,36 +100,36 @@ class ChangeReader:
 
 
 def _described(plan: Published) -> Hashable:
-    """What of the relation decides how its changes are read."""
+    """Return the properties of the relation that determine how its changes are read."""
     relation = plan.relation
     return relation.oid, tuple((column.attnum, column.name, column.type_oid, column.typmod) for column in relation.columns)
 
 
 def _named(writes: Sequence[TableWrite]) -> Hashable:
-    """The writes, as part of a key."""
+    """Return the writes as part of a key."""
     return tuple((write.version, int(write.lsn)) for write in writes)
 
 
 def with_old_row(changes: DecodedChanges, plan: Published) -> npt.NDArray[np.bool_]:
-    """Return which changes are sent with an old row: not an UPDATE that leaves the replica identity as it was."""
+    """Return which changes are sent with an old row: not an UPDATE that does not change the replica identity."""
     updated, deleted = changes.op == encode.UPDATE, changes.op == encode.DELETE
-    before = identity_columns(plan.relation)
-    if before is None:
+    identity = identity_columns(plan.relation)
+    if identity is None:
         return np.asarray(deleted | updated)
-    return np.asarray(deleted | (updated & _changed(changes, plan, before)) if updated.any() else deleted)
+    return np.asarray(deleted | (updated & _changed(changes, plan, identity)) if updated.any() else deleted)
 
 
-def _changed(changes: DecodedChanges, plan: Published, before: frozenset[int]) -> npt.NDArray[np.bool_]:
-    """Whether an identity column has another value (byte by byte: 2.50 is not 2.5) than before."""
-    found = np.zeros(len(changes), np.bool_)
-    for attnum in before:
+def _changed(changes: DecodedChanges, plan: Published, identity: frozenset[int]) -> npt.NDArray[np.bool_]:
+    """Return whether an identity column has changed, byte by byte: 2.50 is not 2.5."""
+    changed = np.zeros(len(changes), np.bool_)
+    for attnum in identity:
         column = plan.relation.numbered(attnum)
         if column is None:
             continue
-        one, other = (
+        old_text, new_text = (
             text.write_text(buffers.field(row, column.name), column.type_oid, column.typmod, session=EXACT)
             for row in (changes.old, changes.new)
         )
-        differs = pc.fill_null(pc.not_equal(one, other), pc.xor(pc.is_null(one), pc.is_null(other)))
-        found |= np.asarray(differs)
-    return found
+        differs = pc.fill_null(pc.not_equal(old_text, new_text), pc.xor(pc.is_null(old_text), pc.is_null(new_text)))
+        changed |= np.asarray(differs)
+    return changed

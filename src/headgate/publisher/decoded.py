@@ -1,12 +1,11 @@
-"""A relation's changes as they were read from the table's files, and the readers' common store of them.
+"""A relation's changes as read from the table's files, and the cache of them that streams share.
 
-`DecodedChanges` is immutable but for the frames that were made of all its changes, which streams share (`rendering`). `Shared` is the
-node's: streams of one database that read the same writes at about the same time read and render them once. What must hold: what is
-shared depends on the log and on the description of the relation alone, both of which are in the key; a stream that comes late reads
-for itself.
+`DecodedChanges` is immutable, except for the frames encoded from all its changes, which streams share (`rendering`). `Shared` belongs to
+the node: streams of one database that read the same writes at about the same time read and render them once. Invariant: shared values
+depend only on the log and on the description of the relation, both of which are in the key. A stream that comes late reads them itself.
 
-Traced: eight slots of one database wake for the write 7 of t. The first stream asks for (5, t, (7,)) and reads; the others wait
-for it, then each takes the frames that its own filter lets pass. 64 MB of such changes are kept; with one stream, none.
+Traced: eight slots of one database wake up for the write 7 of t. The first stream requests (5, t, (7,)) and reads. The others wait for it,
+then each takes the frames that its own filter lets pass. 64 MB of such changes are cached; with only one stream, none.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from headgate.types import buffers
 Numbers = npt.NDArray[np.int64]
 LSN_PER_CHANGE = 8
 LOOK_SECONDS = 0.1
-"""How often one that waits for another's read looks whether it is to end."""
+"""The interval at which a stream that waits for another's read checks whether it must end."""
 KEPT_BYTES = 64 << 20
-"""Of changes in the store, as Arrow holds them; the frames made of them come on top."""
+"""The most bytes of cached changes, as Arrow. The frames encoded from them are not counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,31 +53,31 @@ class DecodedChanges:
 
     @cached_property
     def old(self) -> pa.StructArray:
-        """The rows before."""
+        """The old rows."""
         return buffers.whole(self.table["old"])
 
     @cached_property
     def new(self) -> pa.StructArray:
-        """The rows after."""
+        """The new rows."""
         return buffers.whole(self.table["new"])
 
     def column(self, side: str, name: str) -> pa.Array:
-        """A column of the old or new rows."""
+        """Return a column of the old or new rows."""
         return buffers.field(self.old if side == "old" else self.new, name)
 
     def take(self, places: Numbers, ops: npt.NDArray[np.uint8]) -> DecodedChanges:
-        """Some of the changes, as these operations."""
-        words = pa.Array.from_buffers(
+        """Return some of the changes, as these operations."""
+        op_column = pa.Array.from_buffers(
             pa.string(), len(ops), [None, pa.py_buffer(np.arange(len(ops) + 1, dtype=np.int32)), pa.py_buffer(np.ascontiguousarray(ops))]
         )
         if len(places) == len(self):
-            return DecodedChanges(self.table.set_column(self.table.schema.get_field_index("op"), "op", words), self.lsn)
+            return DecodedChanges(self.table.set_column(self.table.schema.get_field_index("op"), "op", op_column), self.lsn)
         table = self.table.take(pa.array(places))
-        return DecodedChanges(table.set_column(table.schema.get_field_index("op"), "op", words), self.lsn[places])
+        return DecodedChanges(table.set_column(table.schema.get_field_index("op"), "op", op_column), self.lsn[places])
 
 
 def decoded(table: pa.Table, writes: Sequence[TableWrite]) -> DecodedChanges:
-    """The changes of these writes in the order of the log."""
+    """Return the changes of these writes in log order."""
     lsn = _lsns(table, writes)
     if len(lsn) > 1 and not (np.diff(lsn) > 0).all():
         order = np.argsort(lsn, kind="stable")
@@ -87,12 +86,12 @@ def decoded(table: pa.Table, writes: Sequence[TableWrite]) -> DecodedChanges:
 
 
 def letters(ops: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint8]:
-    """The letters of the operations as bytes."""
+    """Return the letters of the operations as bytes."""
     return buffers.packed(buffers.whole(ops))[0]
 
 
 def _lsns(table: pa.Table, writes: Sequence[TableWrite]) -> Numbers:
-    """The LSN of each change: that of its write, and 8 for each change before it."""
+    """Return the LSN of each change: that of its write, plus 8 for each change before it."""
     position = table["position"].to_numpy()
     if len(writes) == 1:
         return np.asarray(int(writes[0].lsn) + LSN_PER_CHANGE * position, np.int64)
@@ -101,12 +100,12 @@ def _lsns(table: pa.Table, writes: Sequence[TableWrite]) -> Numbers:
     keys = np.searchsorted(commits, [int(write.commit_lsn) for write in writes]) * most + np.array([write.seq for write in writes])
     order = np.argsort(keys)
     begins = np.array([int(write.lsn) for write in writes], np.int64)[order]
-    wanted = np.searchsorted(commits, table["commit_lsn"].to_numpy()) * most + table["seq"].to_numpy()
-    return np.asarray(begins[np.searchsorted(keys[order], wanted)] + LSN_PER_CHANGE * position, np.int64)
+    write_keys = np.searchsorted(commits, table["commit_lsn"].to_numpy()) * most + table["seq"].to_numpy()
+    return np.asarray(begins[np.searchsorted(keys[order], write_keys)] + LSN_PER_CHANGE * position, np.int64)
 
 
 class _Entry:
-    """What is in the store, or is being read for it."""
+    """A cached value, or one that is being read."""
 
     def __init__(self) -> None:
         self.ready = threading.Event()
@@ -115,7 +114,7 @@ class _Entry:
 
 
 class Shared:
-    """The store. Safe for many threads."""
+    """The cache. All methods are thread-safe."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._lock = threading.Lock()
@@ -124,15 +123,15 @@ class Shared:
         self._kept_bytes = kept_bytes
         self.tally = Tally()
         self.read = 0
-        """How often something was read."""
+        """The number of reads."""
 
     def enter(self, database: int) -> None:
-        """A stream of the database begins."""
+        """Register a stream of the database."""
         with self._lock:
             self._streams[database] += 1
 
     def leave(self, database: int) -> None:
-        """It ends; nothing is kept for one that is alone."""
+        """Unregister a stream. Nothing stays cached for a single stream."""
         with self._lock:
             self._streams[database] -= 1
             if self._streams[database] < 2:
@@ -140,35 +139,35 @@ class Shared:
                     del self._entries[key]
 
     def several(self, database: int) -> bool:
-        """Whether several streams read this database."""
+        """Return whether several streams read this database."""
         return self._streams[database] > 1
 
     def get(self, database: int, key: Hashable, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:
-        """What `read` gives, read once by the streams that ask for it together. None is kept like a value."""
+        """Return the result of `read`, which is called once for all streams that request the key together. None is cached like a value."""
         if not self.several(database):
             self.read += 1
             return read()
-        place = (database, key)
+        cache_key = (database, key)
         with self._lock:
-            entry = self._entries.get(place)
-            mine = entry is None
+            entry = self._entries.get(cache_key)
+            is_first = entry is None
             if entry is None:
-                entry = self._entries[place] = _Entry()
-            self._entries.move_to_end(place)
-        if mine:
-            return self._fill(place, entry, read)
+                entry = self._entries[cache_key] = _Entry()
+            self._entries.move_to_end(cache_key)
+        if is_first:
+            return self._fill(cache_key, entry, read)
         while not entry.ready.wait(LOOK_SECONDS):
-            job_group.check()  # the stream may end before the job that another one waits for
+            job_group.check()  # this stream may end before the read that it waits for
         return read() if entry.failed else entry.value
 
-    def _fill(self, place: Hashable, entry: _Entry, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:
+    def _fill(self, cache_key: Hashable, entry: _Entry, read: Callable[[], DecodedChanges | None]) -> DecodedChanges | None:
         try:
             self.read += 1
             entry.value = read()
         except BaseException:
             entry.failed = True
             with self._lock:
-                self._entries.pop(place, None)
+                self._entries.pop(cache_key, None)
             raise
         finally:
             entry.ready.set()
@@ -177,9 +176,9 @@ class Shared:
         return entry.value
 
     def _shrink(self) -> None:
-        """Forgets what was asked for longest ago."""
+        """Evict the least recently used values."""
         total = 0
-        for place, entry in reversed(list(self._entries.items())):
+        for cache_key, entry in reversed(list(self._entries.items())):
             total += entry.value.table.nbytes if entry.value is not None else 0
-            if total > self._kept_bytes and entry.ready.is_set() and place != next(reversed(self._entries)):
-                del self._entries[place]
+            if total > self._kept_bytes and entry.ready.is_set() and cache_key != next(reversed(self._entries)):
+                del self._entries[cache_key]

@@ -1,15 +1,15 @@
-"""What stands around a transaction's changes: B … C, b … P, S … E … c, and what stands alone: K, r, M (manual, 55.9).
+"""Messages around a transaction's changes (B … C, b … P, S … E … c) and outside of transactions (K, r, M) (manual, 55.9).
 
     a committed transaction                         B (O) changes C
     larger than logical_decoding_work_mem, client
     asked for streaming                             S (O) changes E  S changes E  …  c
     PREPARE, client asked for two_phase             b (O) changes P        or  S changes E … p
-    COMMIT PREPARED                                 K; b changes P K where the PREPARE lies before two_phase_at; without two_phase:
+    COMMIT PREPARED                                 K; b changes P K if the PREPARE is before two_phase_at; without two_phase:
                                                     B changes C
     ROLLBACK PREPARED                               r
 
-A node streams a transaction when it is over, in blocks, so there is nothing to abort. Between S and E each message has the xid of its
-(sub)transaction behind its tag. Called by `stream`.
+A node streams a transaction after its end, in blocks, so a streamed transaction never aborts. Between S and E each message has the xid of
+its (sub)transaction after its tag. Called by `stream`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from headgate.storage.transaction.log import EntryKind, LogEntry, TableWrite, no
 _log = logging.getLogger("headgate.publisher")
 
 CHANGE_BYTES = 100
-"""What a change takes in memory besides its values: PostgreSQL's ReorderBufferChange and its tuple's header, about."""
+"""The approximate memory of a change in addition to its values: PostgreSQL's ReorderBufferChange and its tuple's header."""
 
 
 @dataclass
 class Counts:
-    """What a batch adds to pg_stat_replication_slots; complete once its frames were sent."""
+    """The counts that a batch adds to pg_stat_replication_slots. They are complete after its frames were sent."""
 
     total_txns: int = 0
     total_bytes: int = 0
@@ -50,7 +50,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class TransactionPiece:
-    """Some frames of a transaction, `lsn` that of the first change, `xid` of their (sub)transaction, `changes` how many."""
+    """Frames of a transaction: `lsn` of the first change, `xid` of their (sub)transaction, `changes` their number."""
 
     frames: Frames
     lsn: int
@@ -59,17 +59,17 @@ class TransactionPiece:
 
     @property
     def size(self) -> int:
-        """Bytes of memory, as logical_decoding_work_mem counts them."""
+        """The bytes of memory, as logical_decoding_work_mem counts them."""
         return len(self.frames.data) + CHANGE_BYTES * self.changes
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the client asked for, as far as it concerns whole transactions.
+    """The client's options that concern whole transactions.
 
-    `work_mem`: logical_decoding_work_mem in bytes; `encoding`: what names are in, those of origins and of prepared transactions too;
-    `only_local`: nothing that has come from elsewhere (``origin 'none'``); `announced`: the
-    major release that the node announces; from 18 on a publication that is not there publishes nothing, it is no error.
+    `work_mem`: logical_decoding_work_mem in bytes. `encoding`: that of names, also of origins and prepared transactions. `only_local`: no
+    changes that have an origin (``origin 'none'``). `announced`: the major release that the node announces. From 18 on a missing
+    publication publishes nothing instead of raising an error.
     """
 
     streaming: bool = False
@@ -83,7 +83,7 @@ class Wanted:
 
 
 def prepares(entry: LogEntry, wanted: Wanted) -> bool:
-    """Whether the entry's changes are sent as a prepared transaction: at its PREPARE, or late, at its COMMIT PREPARED."""
+    """Return whether the entry's changes are sent as a prepared transaction: at its PREPARE, or late, at its COMMIT PREPARED."""
     if not wanted.two_phase:
         return False
     late = entry.prepared < wanted.two_phase_at
@@ -91,7 +91,7 @@ def prepares(entry: LogEntry, wanted: Wanted) -> bool:
 
 
 def has_changes(entry: LogEntry, wanted: Wanted) -> bool:
-    """Whether the entry's own changes are sent with it."""
+    """Return whether the entry's own changes are sent with it."""
     if entry.kind is EntryKind.PREPARE:
         return wanted.two_phase and entry.commit_lsn >= wanted.two_phase_at
     if entry.kind is EntryKind.COMMIT_PREPARED:
@@ -100,7 +100,7 @@ def has_changes(entry: LogEntry, wanted: Wanted) -> bool:
 
 
 def begin(entry: LogEntry, lsn: int, wanted: Wanted) -> bytes:
-    """Begin or Begin Prepare, and Origin where the transaction came from elsewhere."""
+    """Return Begin or Begin Prepare, and Origin if the transaction has one."""
     if prepares(entry, wanted):
         message: m.Message = m.BeginPrepare(int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time, entry.xid, entry.gid)
     else:
@@ -109,12 +109,12 @@ def begin(entry: LogEntry, lsn: int, wanted: Wanted) -> bytes:
 
 
 def origin(entry: LogEntry, lsn: int, wanted: Wanted) -> bytes:
-    """Origin, or nothing."""
+    """Return Origin, or nothing."""
     return b"" if entry.origin is None else frame(m.Origin(int(entry.origin_lsn), entry.origin), lsn, now(), wanted.encoding)
 
 
 def end(entry: LogEntry, wanted: Wanted, *, streamed: bool = False) -> bytes:
-    """Commit or Prepare, or what ends a streamed transaction."""
+    """Return Commit or Prepare, or their counterparts for a streamed transaction."""
     commit, last, moment = int(entry.commit_lsn), int(entry.end_lsn), entry.commit_time
     message: m.Message
     if prepares(entry, wanted):
@@ -128,9 +128,9 @@ def end(entry: LogEntry, wanted: Wanted, *, streamed: bool = False) -> bytes:
 
 
 def finish(entry: LogEntry, prepared: LogEntry | None, wanted: Wanted) -> bytes:
-    """Commit Prepared or Rollback Prepared of the transaction that the entry `prepared` prepared; nothing for other entries.
+    """Return Commit Prepared or Rollback Prepared for the transaction prepared by the entry `prepared`. Other entries return nothing.
 
-    Nothing too for one without any change: a PostgreSQL subscriber stumbles over a lone K.
+    A transaction without changes returns nothing, too: a PostgreSQL subscriber fails at a K without them.
     """
     if not wanted.two_phase or entry.kind not in (EntryKind.COMMIT_PREPARED, EntryKind.ROLLBACK_PREPARED):
         return b""
@@ -145,25 +145,25 @@ def finish(entry: LogEntry, prepared: LogEntry | None, wanted: Wanted) -> bytes:
 
 
 def emitted(write: TableWrite, wanted: Wanted, *, transactional: bool) -> Frames:
-    """A logical decoding message."""
+    """Return a logical decoding message."""
     assert write.emitted is not None
-    said = m.LogicalMessage(transactional, int(write.lsn), write.emitted.prefix, write.emitted.content)
-    return frames_of(frame(said, int(write.lsn), now(), wanted.encoding))
+    message = m.LogicalMessage(transactional, int(write.lsn), write.emitted.prefix, write.emitted.content)
+    return frames_of(frame(message, int(write.lsn), now(), wanted.encoding))
 
 
 def frames_of(data: bytes) -> Frames:
-    """CopyData messages laid end to end, as `Frames`."""
+    """Split concatenated CopyData messages into `Frames`."""
     offsets = [0]
     while offsets[-1] < len(data):
-        at = offsets[-1]
-        offsets.append(at + 1 + int.from_bytes(data[at + 1 : at + 5], "big"))
+        offset = offsets[-1]
+        offsets.append(offset + 1 + int.from_bytes(data[offset + 1 : offset + 5], "big"))
     return Frames(np.frombuffer(data, np.uint8), np.array(offsets, np.int64))
 
 
 def whole(entry: LogEntry, pieces: Iterable[TransactionPiece], wanted: Wanted, counts: Counts) -> Iterator[bytes | memoryview]:
-    """One transaction whose pieces come lazily, in bounded memory; nothing at all if it has none and is not prepared.
+    """Yield the frames of one transaction whose pieces come lazily, in bounded memory. It is empty without pieces, unless it is prepared.
 
-    With streaming the pieces are held back until it is known whether they exceed `work_mem`.
+    With streaming, the pieces are held back until it is known whether they exceed `work_mem`.
     """
     held: list[TransactionPiece] = []
     size, total, last, streamed, begun = 0, 0, 0, False, False
@@ -201,12 +201,12 @@ def whole(entry: LogEntry, pieces: Iterable[TransactionPiece], wanted: Wanted, c
 
 
 def tell_skipped(entry: LogEntry) -> None:
-    """Logs, at DEBUG1, that nothing of the transaction is published (pgoutput_commit_txn)."""
+    """Log at DEBUG1 that nothing of the transaction is published (pgoutput_commit_txn)."""
     _log.debug("skipped replication of an empty transaction with XID: %d", entry.xid)
 
 
 def _cut(piece: TransactionPiece, limit: int) -> Iterator[TransactionPiece]:
-    """The piece in parts of about `limit` bytes."""
+    """Split the piece into parts of about `limit` bytes."""
     if piece.size <= limit or len(piece.frames) < 2:
         yield piece
         return
@@ -224,7 +224,7 @@ def _cut(piece: TransactionPiece, limit: int) -> Iterator[TransactionPiece]:
 def _block(
     entry: LogEntry, held: list[TransactionPiece], wanted: Wanted, counts: Counts, *, streamed: bool
 ) -> Iterator[bytes | memoryview]:
-    """One block of a streamed transaction."""
+    """Yield one block of a streamed transaction."""
     lsn = held[0].lsn
     yield frame(m.StreamStart(entry.xid, not streamed), lsn, now())
     if not streamed:

@@ -1,8 +1,8 @@
-"""The gate: as what each change of a relation is sent, if at all: by its action, by the row filter, by what is in the log of it.
+"""The gate: decides whether, and as which operation, each change of a relation is sent: by action, row filter and logged columns.
 
-`verdicts` gives one letter for each change, 0 for one that is not sent. A filter is asked column by column in the driver where that
-has PostgreSQL's exact answer (`expression.columnwise`), which is nearly free; everything else, and whatever might raise, is asked of Spark,
-which gets no more than the filter's columns. Spark evaluates every filter if `small_batch_rows` is 0. Called by `rendering` and
+`verdicts` returns one letter for each change, 0 for one that is not sent. A filter is evaluated column by column in the driver if that
+gives PostgreSQL's exact result (`expression.columnwise`), which is nearly free. All others, and filters that might raise, are evaluated by
+Spark, which gets only the filter's columns. Spark evaluates every filter if `small_batch_rows` is 0. Called by `rendering` and
 `alteration`.
 """
 
@@ -48,27 +48,27 @@ _PLACE = "_place"
 
 def verdicts(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letters:
     """Return the letter under which each change is sent, 0 for none."""
-    found = exact_verdicts(decoded, plan) if engine.small_batch_rows or plan.unfiltered else None
-    return _logged(_by_spark(engine, decoded, plan), plan) if found is None else found
+    exact = exact_verdicts(decoded, plan) if engine.small_batch_rows or plan.unfiltered else None
+    return _logged(_by_spark(engine, decoded, plan), plan) if exact is None else exact
 
 
 def exact_verdicts(decoded: DecodedChanges, plan: Published) -> Letters | None:
-    """Return the verdicts, computed column by column without Spark; None if that is not exact for these changes. Tasks call it too."""
-    wanted = np.isin(decoded.op, [_CODES[action] for action in FILTERED if action in plan.actions])
-    if plan.unfiltered or not wanted.any():
-        return _logged(np.where(wanted, decoded.op, 0).astype(np.uint8), plan)
-    found = _columnwise(decoded, plan, wanted)
-    return None if found is None else _logged(found, plan)
+    """Return the verdicts, computed column by column without Spark, or None if that is not exact for these changes. Tasks call it, too."""
+    published_ops = np.isin(decoded.op, [_CODES[action] for action in FILTERED if action in plan.actions])
+    if plan.unfiltered or not published_ops.any():
+        return _logged(np.where(published_ops, decoded.op, 0).astype(np.uint8), plan)
+    computed = _columnwise(decoded, plan, published_ops)
+    return None if computed is None else _logged(computed, plan)
 
 
 def of_write(engine: Engine, plan: Published, write: TableWrite) -> Letters:
-    """By position the verdicts of one write of any size, from its filter's columns alone, read by Spark."""
+    """Return the verdicts of one write of any size, by position. Spark reads only the filter's columns."""
     narrow = replace(plan.relation, all_columns=filter_columns(plan))
     frame = _judged(feed.changes(engine, narrow, [write]), plan).select("position", "op")
-    found = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
+    result = np.zeros(2 * max(write.changes, 1) + 1, np.uint8)
     for batch in result_spool.batches(frame, engine.exchange):
-        found[batch.column(0).to_numpy()] = letters(batch.column(1))
-    return _logged(found, plan)
+        result[batch.column(0).to_numpy()] = letters(batch.column(1))
+    return _logged(result, plan)
 
 
 def needs_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> bool:
@@ -81,19 +81,19 @@ def is_exact(decoded: DecodedChanges, plan: Published) -> bool:
     return plan.unfiltered or _columnwise(decoded, plan, np.ones(len(decoded), np.bool_)) is not None
 
 
-def _logged(found: Letters, plan: Published) -> Letters:
-    """Without a DELETE of a row of which the log has nothing (REPLICA IDENTITY NOTHING)."""
-    before = identity_columns(plan.relation)
-    if before is not None and not before:
-        found[found == DELETE] = 0
-    return found
+def _logged(verdict_letters: Letters, plan: Published) -> Letters:
+    """Drop DELETEs whose old row is not in the log (REPLICA IDENTITY NOTHING)."""
+    identity = identity_columns(plan.relation)
+    if identity is not None and not identity:
+        verdict_letters[verdict_letters == DELETE] = 0
+    return verdict_letters
 
 
 # ---- column by column ---------------------------------------------------------------------------------------
-def _columnwise(decoded: DecodedChanges, plan: Published, wanted: Mask) -> Letters | None:
-    """Return the verdicts of the filter, None if they are not exact."""
+def _columnwise(decoded: DecodedChanges, plan: Published, published_ops: Mask) -> Letters | None:
+    """Return the verdicts of the filter, or None if they are not exact."""
     op = decoded.op
-    before, after = wanted & (op != INSERT), wanted & (op != DELETE)
+    before, after = published_ops & (op != INSERT), published_ops & (op != DELETE)
     try:
         if before.any():
             before &= _matches(decoded, plan, "old", PublishedAction.DELETE)
@@ -106,21 +106,21 @@ def _columnwise(decoded: DecodedChanges, plan: Published, wanted: Mask) -> Lette
 
 
 def _matches(decoded: DecodedChanges, plan: Published, side: str, own: PublishedAction) -> Mask:
-    """The filter on the old or new rows: that of the change's own operation (`own`, or UPDATE)."""
-    answers: dict[tuple[str, ...] | None, Mask] = {}
+    """Evaluate the filter on the old or new rows: that of the change's own operation (`own`, or UPDATE)."""
+    results: dict[tuple[str, ...] | None, Mask] = {}
     for action in (own, PublishedAction.UPDATE):
         trees = plan.filters.get(action)
-        if trees not in answers:
-            answers[trees] = np.ones(len(decoded), np.bool_) if trees is None else _any(decoded, side, trees)
-    mine, updated = answers[plan.filters.get(own)], answers[plan.filters.get(PublishedAction.UPDATE)]
-    return mine if mine is updated else np.where(decoded.op == _CODES[own], mine, updated)
+        if trees not in results:
+            results[trees] = np.ones(len(decoded), np.bool_) if trees is None else _any(decoded, side, trees)
+    own_result, update_result = results[plan.filters.get(own)], results[plan.filters.get(PublishedAction.UPDATE)]
+    return own_result if own_result is update_result else np.where(decoded.op == _CODES[own], own_result, update_result)
 
 
 def _any(decoded: DecodedChanges, side: str, trees: Sequence[str]) -> Mask:
     passed = np.zeros(len(decoded), np.bool_)
     for tree in trees:
         expression = _loaded(tree).expression
-        columns = {each.key: decoded.column(side, each.name) for each in walk(expression) if isinstance(each, ColumnRef)}
+        columns = {node.key: decoded.column(side, node.name) for node in walk(expression) if isinstance(node, ColumnRef)}
         passed |= np.asarray(columnwise.condition(expression, columns, len(decoded)))
     return passed
 
@@ -133,15 +133,15 @@ def _loaded(tree: str) -> RowFilter:
 # ---- by Spark -----------------------------------------------------------------------------------------------
 def _by_spark(engine: Engine, decoded: DecodedChanges, plan: Published) -> Letters:
     table = _narrow(decoded, plan).append_column(_PLACE, pa.array(np.arange(len(decoded))))
-    judged = _judged(_frame(engine, table), plan).select(_PLACE, "op").toArrow()
-    found = np.zeros(len(decoded), np.uint8)
-    if judged.num_rows:
-        found[judged[_PLACE].to_numpy()] = letters(judged["op"])
-    return found
+    published_rows = _judged(_frame(engine, table), plan).select(_PLACE, "op").toArrow()
+    result = np.zeros(len(decoded), np.uint8)
+    if published_rows.num_rows:
+        result[published_rows[_PLACE].to_numpy()] = letters(published_rows["op"])
+    return result
 
 
 def _frame(engine: Engine, table: pa.Table) -> DataFrame:
-    """The table as a frame; a larger one not as a local relation, which Spark's optimizer would evaluate row by row, without a task."""
+    """Return the table as a frame. If it is large, it is not a local relation: Spark's optimizer would evaluate that row by row."""
     if table.num_rows <= min(feed.SMALL_CHANGES, engine.small_batch_rows):
         return local_frame(engine.spark, table)
     session = engine.spark.newSession()
@@ -150,14 +150,14 @@ def _frame(engine: Engine, table: pa.Table) -> DataFrame:
 
 
 def filter_columns(plan: Published) -> tuple[Column, ...]:
-    """The columns of the relation that its filters read; at least one, because a frame needs one."""
+    """Return the columns of the relation that its filters read, at least one, because a frame needs one."""
     numbers = {number for trees in plan.filters.values() for tree in trees for number in _loaded(tree).columns}
     names = {column.name for column in plan.target.columns if column.attnum in numbers}
     return tuple(column for column in plan.relation.columns if column.name in names) or plan.relation.columns[:1]
 
 
 def _narrow(decoded: DecodedChanges, plan: Published) -> pa.Table:
-    """The changes with the filter's columns alone."""
+    """Return the changes with only the filter's columns."""
     names = [column.name for column in filter_columns(plan)]
     table = decoded.table
     for side, row in (("old", decoded.old), ("new", decoded.new)):
@@ -168,24 +168,27 @@ def _narrow(decoded: DecodedChanges, plan: Published) -> pa.Table:
 
 
 def _judged(frame: DataFrame, plan: Published) -> DataFrame:
-    """The changes that are published, by their action and by the filter."""
-    wanted = {action: action in plan.actions for action in FILTERED}
+    """Return the changes that are published, by their action and by the filter."""
+    published_actions = {action: action in plan.actions for action in FILTERED}
     frame = project.actions(
-        frame, insert=wanted[PublishedAction.INSERT], update=wanted[PublishedAction.UPDATE], delete=wanted[PublishedAction.DELETE]
+        frame,
+        insert=published_actions[PublishedAction.INSERT],
+        update=published_actions[PublishedAction.UPDATE],
+        delete=published_actions[PublishedAction.DELETE],
     )
     return change_filter.apply(frame, predicate(plan))
 
 
 def predicate(plan: Published) -> Callable[[str], SparkColumn]:
-    """The filter on ``old`` or ``new``: that of the change's own operation."""
+    """Return the filter on ``old`` or ``new``: that of the change's own operation."""
     from pyspark.sql import functions as F
 
     def match(action: PublishedAction, side: str) -> SparkColumn:
         trees = plan.filters.get(action)
         if not trees:
             return F.lit(True)
-        found = [row_filter.match(_loaded(tree), F.col(side)) for tree in trees]
-        return functools.reduce(lambda one, other: one | other, found)
+        conditions = [row_filter.match(_loaded(tree), F.col(side)) for tree in trees]
+        return functools.reduce(lambda left, right: left | right, conditions)
 
     def decide(side: str) -> SparkColumn:
         first = PublishedAction.DELETE if side == "old" else PublishedAction.INSERT

@@ -1,11 +1,11 @@
-"""By which state of the catalog each write of the log is judged: PostgreSQL's historic snapshot.
+"""The state of the catalog by which each write of the log is judged: PostgreSQL's historic snapshot.
 
-A change is judged by the catalog as it stood when the change was made: by what other transactions had committed by then (`seen` of the
-write), and by what its own transaction had changed before it. So an ALTER PUBLICATION that another session commits in the middle of
-a transaction splits the transaction's changes. Nothing is judged by a catalog older than the slot: PostgreSQL waits for the running
-transactions before it makes a slot.
+A change is judged by the catalog at the time of the change: by what other transactions had committed by then (`seen` of the write), and by
+the earlier changes of its own transaction. So an ALTER PUBLICATION that another session commits in the middle of a transaction splits the
+transaction's changes. No change is judged by a catalog older than the slot: PostgreSQL waits for the running transactions before it
+creates a slot.
 
-`Judgement` belongs to one stream and keeps the last states, because reading one costs some milliseconds. Called by `stream`.
+Each stream has its own `Judgement`, which caches the last states, because reading one takes some milliseconds. Called by `stream`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from headgate.catalog.catalog import Catalog
 
 _LAST = 2**31 - 1
-"""Behind every change of a transaction."""
+"""A sequence number after all changes of a transaction."""
 _KEPT = 8
-"""States that are kept."""
+"""The number of cached states."""
 
 _Place = tuple[int, int, int]
-"""LSN of the last change by others; LSN and seq of the transaction's own last change, -1 where it has made none."""
+"""The LSN of the last change by others; LSN and seq of the transaction's own last change, -1 if it has made none."""
 
 
 class Judgement:
-    """The states of one database, for one stream."""
+    """The catalog states of one database, for one stream."""
 
     def __init__(self, catalog: Catalog, database: int, floor: Lsn) -> None:
         self._cursor = catalog.cursor()
@@ -42,49 +42,49 @@ class Judgement:
         self._states: dict[_Place, PublishedState] = {}
 
     def close(self) -> None:
-        """Gives the cursor back."""
+        """Close the catalog cursor."""
         self._cursor.close()
 
     def forget(self) -> None:
-        """Reads states again from now on."""
+        """Drop the cached states."""
         self._states.clear()
 
     def states(self, entry: Sequence[LogEntry]) -> list[tuple[LogEntry, TableWrite, PublishedState]]:
-        """The writes of the entries in order, each with its state."""
-        pairs = [(each, write) for each in entry for write in each.writes]
+        """Return the writes of the entries in order, each with its state."""
+        pairs = [(log_entry, write) for log_entry in entry for write in log_entry.writes]
         if not pairs:
             return []
         seen = [int(max(write.seen, self._floor)) for _, write in pairs]
-        own = {each.commit_lsn: self._own(each) for each in entry}
+        own = {log_entry.commit_lsn: self._own(log_entry) for log_entry in entry}
         low, high = min(seen), max(*seen, *own.values())
         changes = history.changes(self._cursor, self._database, low, high)
         lsns = sorted({lsn for lsn, _ in changes})
         base = history.last_change(self._cursor, self._database, low)
-        found = []
-        for (each, write), at in zip(pairs, seen, strict=True):
-            before = bisect.bisect_right(lsns, at)
-            mine = own[each.commit_lsn]
-            last = max((seq for lsn, seq in changes if lsn == mine and seq <= write.seq), default=-1)
-            place = (lsns[before - 1] if before else base, mine if last >= 0 else -1, last)
-            found.append((each, write, self._state(place)))
-        return found
+        judged = []
+        for (log_entry, write), lsn in zip(pairs, seen, strict=True):
+            index = bisect.bisect_right(lsns, lsn)
+            own_lsn = own[log_entry.commit_lsn]
+            own_seq = max((seq for lsn, seq in changes if lsn == own_lsn and seq <= write.seq), default=-1)
+            place = (lsns[index - 1] if index else base, own_lsn if own_seq >= 0 else -1, own_seq)
+            judged.append((log_entry, write, self._state(place)))
+        return judged
 
     def following(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublishedState, PublishedState]]:
-        """By the LSN of their commit the states before and behind those entries that changed publications which are followed."""
+        """Return the states before and after the entries that changed publications with reconcile = true, by commit LSN."""
         if not entries:
             return {}
-        found = history.following(self._cursor, self._database)
+        lsns = history.following(self._cursor, self._database)
         return {
-            each.commit_lsn: (
-                history.at(self._cursor, self._database, int(each.commit_lsn) - 1, _LAST),
-                history.at(self._cursor, self._database, int(each.commit_lsn), _LAST),
+            entry.commit_lsn: (
+                history.at(self._cursor, self._database, int(entry.commit_lsn) - 1, _LAST),
+                history.at(self._cursor, self._database, int(entry.commit_lsn), _LAST),
             )
-            for each in entries
-            if int(each.commit_lsn) in found and each.kind is not EntryKind.PREPARE
+            for entry in entries
+            if int(entry.commit_lsn) in lsns and entry.kind is not EntryKind.PREPARE
         }
 
     def _own(self, entry: LogEntry) -> int:
-        """Where the history has what the entry's transaction changed itself."""
+        """Return the LSN under which the history has the changes of the entry's own transaction."""
         return PROVISIONAL + entry.xid if entry.kind is EntryKind.PREPARE else int(entry.commit_lsn)
 
     def _state(self, place: _Place) -> PublishedState:

@@ -1,7 +1,7 @@
-"""How many changes each publication has judged and let pass, since the node's start.
+"""Counts of the changes that each publication has judged and published since the node's start.
 
-A stream judges a change once for all publications that it names; it counts for each of them that publishes the table. `Judged` is one
-stream's, until its batch is given out; `Tally` is the node's. Changes that a subscriber asks for again are judged, and count, again.
+A stream judges a change once for all publications that it names. The change counts for each of them that publishes the table. A stream has
+a `Judged` until its batch is returned, the node has a `Tally`. Changes that a subscriber requests again are judged and counted again.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from collections.abc import Sequence
 
 
 class Judged:
-    """(judged, kept) by publication."""
+    """The counts (judged, kept) by publication."""
 
     def __init__(self) -> None:
         self.counts: dict[str, tuple[int, int]] = {}
 
     def count(self, publications: Sequence[str], judged: int, kept: int) -> None:
-        """Changes of a table that these publish have been judged."""
+        """Count judged changes of a table for the publications that publish it."""
         for name in publications:
-            before = self.counts.get(name, (0, 0))
-            self.counts[name] = before[0] + judged, before[1] + kept
+            old_counts = self.counts.get(name, (0, 0))
+            self.counts[name] = old_counts[0] + judged, old_counts[1] + kept
 
     def clear(self) -> None:
-        """Begins anew."""
+        """Reset the counts."""
         self.counts = {}
 
 
 class Tally:
-    """(judged, kept) by database and publication. Any thread may call anything."""
+    """The counts (judged, kept) by database and publication. All methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[tuple[int, str], tuple[int, int]] = {}
 
     def add(self, database: int, judged: Judged) -> None:
-        """Takes over what a stream has counted."""
+        """Add the counts of a stream and reset them there."""
         counts = judged.counts
         judged.clear()
         with self._lock:
-            for name, (more, kept) in counts.items():
-                before = self._counts.get((database, name), (0, 0))
-                self._counts[database, name] = before[0] + more, before[1] + kept
+            for name, (judged_rows, kept_rows) in counts.items():
+                old_counts = self._counts.get((database, name), (0, 0))
+                self._counts[database, name] = old_counts[0] + judged_rows, old_counts[1] + kept_rows
 
     def of(self, database: int, publication: str) -> tuple[int, int]:
-        """What has been counted."""
+        """Return the counts (judged, kept)."""
         return self._counts.get((database, publication), (0, 0))

@@ -1,7 +1,7 @@
-"""What a connection publishes of a relation's changes: pure functions over the catalog's state at one place of the log.
+"""Determines what a connection publishes of a relation's changes: pure functions over the catalog's state at one LSN.
 
-`published` answers for one changed relation and the publications that START_REPLICATION named, as pgoutput's
-get_rel_sync_entry, pgoutput_row_filter_init and pgoutput_column_list_init do in PostgreSQL 15. Called by `stream`.
+`published` combines the publications named in START_REPLICATION for one changed relation, as pgoutput's get_rel_sync_entry,
+pgoutput_row_filter_init and pgoutput_column_list_init do in PostgreSQL 15. Called by `stream`.
 
     publications of a leaf L under a root P                      sent as   filter and columns of
     lists L                                                      L         L
@@ -27,7 +27,7 @@ from headgate.errors import PostgresError
 
 
 class PublishedAction(enum.StrEnum):
-    """What can be published; the value is the letter of the message."""
+    """A publishable operation. The value is the letter of its message."""
 
     INSERT = "I"
     UPDATE = "U"
@@ -36,7 +36,7 @@ class PublishedAction(enum.StrEnum):
 
 
 GENERATED_COLUMNS = 18
-"""The release that publishes generated columns."""
+"""The first release that publishes generated columns."""
 FILTERED = (PublishedAction.INSERT, PublishedAction.UPDATE, PublishedAction.DELETE)
 
 
@@ -44,9 +44,9 @@ FILTERED = (PublishedAction.INSERT, PublishedAction.UPDATE, PublishedAction.DELE
 class Published:
     """How the changes of `relation` are sent, and which of its rows a subscriber has.
 
-    `target`: the relation that the messages name (the changed one, or a partitioned table above it). `filters`: per action the
-    bound filters as JSON, ORed; an action that is missing there passes unfiltered. `columns`: attnums of the target that are
-    sent, in table order. `copied`: the filters of a first copy, those of all publications ORed whatever they publish; none: every row.
+    `target`: the relation in the messages (the changed one, or a partitioned table above it). `filters`: the bound filters of each
+    action as JSON, ORed; an action without an entry passes unfiltered. `columns`: attnums of the target that are sent, in table order.
+    `copied`: the filters of an initial copy, those of all publications ORed whatever they publish; none: every row.
     """
 
     relation: Relation
@@ -55,14 +55,14 @@ class Published:
     filters: Mapping[PublishedAction, tuple[str, ...]] = field(default_factory=dict)
     columns: tuple[int, ...] = ()
     publications: tuple[str, ...] = ()
-    """The names of those that publish the relation."""
+    """The names of the publications that publish the relation."""
     copied: tuple[str, ...] = ()
 
     @property
     def sent_columns(self) -> tuple[Column, ...]:
-        """The columns of the messages."""
-        wanted = set(self.columns)
-        return tuple(column for column in self.target.columns if column.attnum in wanted)
+        """The columns in the messages."""
+        attnums = set(self.columns)
+        return tuple(column for column in self.target.columns if column.attnum in attnums)
 
     @property
     def unfiltered(self) -> bool:
@@ -71,8 +71,8 @@ class Published:
 
 
 def named(state: PublishedState, names: Iterable[str], missing: Callable[[str], None] | None = None) -> list[Publication]:
-    """The publications of these names; 42704 for one that does not exist at this place of the log, unless `missing` takes its name."""
-    found = []
+    """Return the publications of these names. Raise 42704 for one that does not exist at this LSN, unless `missing` handles it."""
+    publications = []
     for name in names:
         publication = state.publications.get(name)
         if publication is None and missing is not None:
@@ -80,14 +80,14 @@ def named(state: PublishedState, names: Iterable[str], missing: Callable[[str], 
             continue
         if publication is None:
             raise PostgresError("42704", f'publication "{name}" does not exist')
-        found.append(publication)
-    return found
+        publications.append(publication)
+    return publications
 
 
 def published(state: PublishedState, publications: Sequence[Publication], oid: int, announced: int = 15) -> Published | None:
-    """How changes of the relation are sent; None if it is not a table at this place (or no more). 0A000 for column lists that differ.
+    """Return how changes of the relation are sent, or None if it is not a published table at this LSN.
 
-    `announced`: which release says what lists differ.
+    Raise 0A000 for differing column lists. `announced`: the major release whose rules decide which lists differ.
     """
     relation = state.relations.get(oid)
     if relation is None or relation.kind not in TABLE_KINDS or relation.persistence != "p":
@@ -98,28 +98,28 @@ def published(state: PublishedState, publications: Sequence[Publication], oid: i
     contributing: list[Publication] = []
     names: list[str] = []
     for publication in publications:
-        found = _sent_as(state, publication, relation, ancestors)
-        if found is None or (relation.is_partitioned and not publication.via_root):
+        sent_as = _sent_as(state, publication, relation, ancestors)
+        if sent_as is None or (relation.is_partitioned and not publication.via_root):
             continue
-        at, as_oid = found
+        sent_level, as_oid = sent_as
         names.append(publication.name)
         actions |= publishes(publication)
-        if at > level:
-            level, target_oid, contributing = at, as_oid, [publication]
-        elif at == level:
+        if sent_level > level:
+            level, target_oid, contributing = sent_level, as_oid, [publication]
+        elif sent_level == level:
             contributing.append(publication)
     target = state.relations.get(target_oid, relation)
     if not actions:
         return Published(relation, target, frozenset())
     filters = _filters(contributing, target)
     copied = _copied(contributing, target)
-    of_rows = actions & set(FILTERED)  # a TRUNCATE alone looks at no column list (pgoutput.c, get_rel_sync_entry)
+    of_rows = actions & set(FILTERED)  # column lists do not matter for a TRUNCATE alone (pgoutput.c, get_rel_sync_entry)
     columns = _columns(contributing if of_rows else (), target, announced)
     return Published(relation, target, frozenset(actions), filters, columns, tuple(names), copied)
 
 
 def _sent_as(state: PublishedState, publication: Publication, relation: Relation, ancestors: Sequence[int]) -> tuple[int, int] | None:
-    """(level, oid) of the relation as which the publication sends it: 0 for itself, n for its n-th ancestor; None if it does not."""
+    """Return (level, OID) of the relation as which it is sent: 0 for itself, n for its n-th ancestor. None if it is not published."""
     if publication.all_tables:
         return (len(ancestors), ancestors[-1]) if publication.via_root and ancestors else (0, relation.oid)
     top = 0
@@ -135,75 +135,78 @@ def _sent_as(state: PublishedState, publication: Publication, relation: Relation
 
 
 def publishes(publication: Publication) -> set[PublishedAction]:
-    """The actions of a publication."""
+    """Return the actions of a publication."""
     flags = {
         PublishedAction.INSERT: publication.insert,
         PublishedAction.UPDATE: publication.update,
         PublishedAction.DELETE: publication.delete,
         PublishedAction.TRUNCATE: publication.truncate,
     }
-    return {action for action, wanted in flags.items() if wanted}
+    return {action for action, enabled in flags.items() if enabled}
 
 
 def _whole(publication: Publication, target: Relation) -> bool:
-    """Whether the publication has the target without a filter or list of its own: FOR ALL TABLES or by schema."""
+    """Return whether the publication includes the target without a filter or column list: FOR ALL TABLES or by schema."""
     return publication.all_tables or target.namespace_oid in publication.schemas
 
 
 def _filters(publications: Sequence[Publication], target: Relation) -> dict[PublishedAction, tuple[str, ...]]:
-    """The filters of each action, ORed; an action for which one publication has none is left out."""
-    found: dict[PublishedAction, list[str]] = {}
-    without: set[PublishedAction] = set()
+    """Return the filters of each action, ORed. An action for which one publication has no filter is omitted."""
+    filters: dict[PublishedAction, list[str]] = {}
+    unfiltered: set[PublishedAction] = set()
     for publication in publications:
         member = None if _whole(publication, target) else publication.member(target.oid)
         for action in publishes(publication) & set(FILTERED):
             if member is None or member.tree is None:
-                without.add(action)
+                unfiltered.add(action)
             else:
-                found.setdefault(action, []).append(member.tree)
-    return {action: tuple(dict.fromkeys(trees)) for action, trees in found.items() if action not in without}
+                filters.setdefault(action, []).append(member.tree)
+    return {action: tuple(dict.fromkeys(trees)) for action, trees in filters.items() if action not in unfiltered}
 
 
 def _copied(publications: Sequence[Publication], target: Relation) -> tuple[str, ...]:
-    """The filters of a first copy; none where one publication has none (fetch_remote_table_info)."""
+    """Return the filters of an initial copy; none if one publication has none (fetch_remote_table_info)."""
     members = [None if _whole(publication, target) else publication.member(target.oid) for publication in publications]
     trees = [member.tree for member in members if member is not None and member.tree is not None]
     return tuple(dict.fromkeys(trees)) if len(trees) == len(members) else ()
 
 
 def _columns(publications: Sequence[Publication], target: Relation, announced: int) -> tuple[int, ...]:
-    """The published columns; generated ones where a list has them, or all without a list that say so (18).
+    """Return the published columns. Generated ones are included if a list has them, or if all publications without a list say so (18).
 
-    A list of all columns is none: of those that the relation has, dropped and generated ones too (15), or of those that would be sent (18).
+    A list of all columns counts as none: of all that the relation has, with dropped and generated ones (15), or of all that would be sent
+    (18).
     """
-    listed = [(each, None if _whole(each, target) else each.member(target.oid)) for each in publications]
-    stored = {each.gencols for each, member in listed if member is None or member.columns is None}
+    listed = [(publication, None if _whole(publication, target) else publication.member(target.oid)) for publication in publications]
+    stored = {publication.gencols for publication, member in listed if member is None or member.columns is None}
     if len(stored) > 1 and any(column.generated for column in target.columns):
         raise PostgresError(
             "0A000",
             f'cannot use different values of publish_generated_columns for table "{target.schema}.{target.name}" in different publications',
         )
-    every = tuple(column.attnum for column in target.columns if True in stored or not column.generated)
+    all_columns = tuple(column.attnum for column in target.columns if True in stored or not column.generated)
     lists: list[tuple[int, ...] | None] = []
     for _, member in listed:
         columns = None if member is None or member.columns is None else tuple(sorted(member.columns))
-        whole = columns is not None and (len(columns) == len(target.all_columns) if announced < GENERATED_COLUMNS else columns == every)
+        whole = columns is not None and (
+            len(columns) == len(target.all_columns) if announced < GENERATED_COLUMNS else columns == all_columns
+        )
         lists.append(None if whole else columns)
-    if any(each != lists[0] for each in lists):
+    if any(column_list != lists[0] for column_list in lists):
         raise PostgresError(
             "0A000", f'cannot use different column lists for table "{target.schema}.{target.name}" in different publications'
         )
-    wanted = lists[0] if lists else None
-    return every if wanted is None else tuple(column.attnum for column in target.columns if column.attnum in wanted)
+    column_list = lists[0] if lists else None
+    return all_columns if column_list is None else tuple(column.attnum for column in target.columns if column.attnum in column_list)
 
 
 def truncated(published_as: Published) -> bool:
-    """Whether a TRUNCATE of the relation itself is sent: not when it is a partition that is published as another table."""
+    """Return whether a TRUNCATE of the relation is sent: not if it is a partition that is published as another table."""
     return PublishedAction.TRUNCATE in published_as.actions and published_as.target.oid == published_as.relation.oid
 
 
 def identity_columns(relation: Relation) -> frozenset[int] | None:
-    """attnums of the old row that the log has: None = all (FULL), empty = none."""
+    """Return the attnums of the old row that the log contains. None = all (FULL), empty = none."""
     if relation.replica_identity == ReplicaIdentity.FULL:
         return None
     return frozenset(relation.identity_key() or ())

@@ -1,13 +1,13 @@
 """Logical replication slots: positions in the node's log that outlive their client (manual, 49.2.2).
 
-`Slots` is one object per node. A slot's durable part is its row in the catalog (`catalog.replication.slot`); who is active on it, and
-temporary slots, live here. What must hold: a slot is acquired by one backend at a time (55006); `confirmed_flush_lsn` never
-goes back; the log from `restart_lsn` on is kept (`oldest`). A node's transactions are in the log only when they have
-committed, so nothing before `confirmed_flush_lsn` is ever needed again: `restart_lsn` is the same position.
+A node has one `Slots` object. The durable part of a slot is its row in the catalog (`catalog.replication.slot`). The backend that uses it,
+and temporary slots, exist only here. Invariants: a slot is acquired by one backend at a time (55006). `confirmed_flush_lsn` never moves
+backward. The log from `restart_lsn` on is retained (`oldest`). Transactions are in a node's log only after they have committed, so nothing
+before `confirmed_flush_lsn` is ever needed again: `restart_lsn` is the same position.
 
-The confirmed position is written to the catalog at most every `PERSIST_SECONDS`, at a checkpoint, and when the slot is released:
-after a crash a slot may send transactions again that its client has confirmed, never fewer, as in PostgreSQL. A subscriber names
-its own position when it starts to stream.
+The confirmed position is persisted in the catalog at most every `PERSIST_SECONDS`, at a checkpoint, and when the slot is released. After
+a crash a slot may send transactions again that its client has confirmed, but never skips any, as in PostgreSQL. A subscriber sends its own
+position when it starts to stream.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NAME_LENGTH = 63
 
 @dataclass
 class Live:
-    """A slot as it is now: `slot` with its newest positions, `active` the pid of its backend, `owner` that of a temporary one."""
+    """The current state of a slot: `slot` with its latest positions, `active` the pid of its backend, `owner` that of a temporary slot."""
 
     slot: Slot
     active: int | None = None
@@ -55,20 +55,20 @@ class Live:
     counts: Counts = field(default_factory=Counts)
     reset: float | None = None
     inactive_since: float | None = field(default_factory=time.time)
-    """When it was given back, or made; None while it is in use."""
+    """When it was released or created. None while it is in use."""
 
 
 _TEMPORARY_FAILOVER = "cannot enable failover for a temporary replication slot"
 
 
 def invalidated(slot: Slot) -> PostgresError:
-    """What 18 says to who would use a slot that has been given up."""
-    said = f'can no longer access replication slot "{slot.name}"'
-    return PostgresError("55000", said, detail=f'This replication slot has been invalidated due to "{slot.invalidation}".')
+    """Return PostgreSQL 18's error for the use of an invalidated slot."""
+    message = f'can no longer access replication slot "{slot.name}"'
+    return PostgresError("55000", message, detail=f'This replication slot has been invalidated due to "{slot.invalidation}".')
 
 
 def check_name(name: str) -> None:
-    """42602 (or 42622) for a name that no slot can have."""
+    """Raise 42602 (or 42622) for an invalid slot name."""
     if not name:
         raise PostgresError("42602", f'replication slot name "{name}" is too short')
     if len(name) > NAME_LENGTH:
@@ -82,10 +82,10 @@ def check_name(name: str) -> None:
 
 
 class Slots:
-    """All slots of the node; any thread may call anything."""
+    """All slots of the node. All methods are thread-safe."""
 
     def __init__(self, catalog: Catalog, log: TransactionLog, limit: Callable[[], int], wal_level: Callable[[], str]) -> None:
-        """`limit` gives max_replication_slots."""
+        """`limit` returns max_replication_slots."""
         self._catalog = catalog
         self._log = log
         self._limit = limit
@@ -93,7 +93,7 @@ class Slots:
         self._changed = threading.Condition()
         self.snapshots = Snapshots()
         self.refused_at = 0.0
-        """When a slot was last refused because of the limit, in seconds of the monotonic clock."""
+        """When a slot was last refused because of the limit (seconds, monotonic)."""
         with contextlib.closing(catalog.cursor()) as cursor:
             self._live = {slot.name: Live(slot, persisted=slot.confirmed_flush_lsn) for slot in stored.all_slots(cursor)}
 
@@ -110,7 +110,7 @@ class Slots:
         failover: bool = False,
         position: Lsn | None = None,
     ) -> Slot:
-        """Makes a slot at `position`, by default the end of the log. 42602, 42710, 53400, 55000, 58P01 as PostgreSQL says them."""
+        """Create a slot at `position`, by default the end of the log. Raise 42602, 42710, 53400, 55000 or 58P01 as PostgreSQL does."""
         if not self._limit():
             raise PostgresError("55000", "replication slots can only be used if max_replication_slots > 0")
         if self._wal_level() != "logical":
@@ -142,7 +142,7 @@ class Slots:
         return slot
 
     def drop(self, name: str, pid: int, *, wait: bool = False, check: Callable[[], None] | None = None) -> None:
-        """Drops a slot; one that is active is waited for, or 55006. `check` may end the wait by raising."""
+        """Drop a slot. If it is active, wait for its release with `wait`, else raise 55006. `check` may raise to end the wait."""
         check_name(name)
         with self._changed:
             live = self._find(name)
@@ -166,7 +166,7 @@ class Slots:
                 raise
 
     def drop_database(self, database: int) -> None:
-        """Forgets a database's slots, none of which is active."""
+        """Drop a database's slots, none of which is active."""
         for live in self.all():
             if live.slot.database == database:
                 self.drop(live.slot.name, live.owner or 0)
@@ -179,23 +179,23 @@ class Slots:
         return live
 
     def get(self, name: str) -> Slot:
-        """The slot with its newest positions; 42704."""
+        """Return the slot with its latest positions. Raise 42704 if it does not exist."""
         with self._changed:
             return self._find(name).slot
 
     def find(self, name: str) -> Slot | None:
-        """The slot, or None."""
+        """Return the slot, or None."""
         with self._changed:
             live = self._live.get(name)
             return None if live is None else live.slot
 
     def all(self) -> list[Live]:
-        """All slots as they are now, by name."""
+        """Return the current state of all slots, ordered by name."""
         with self._changed:
             return [replace(self._live[name]) for name in sorted(self._live)]
 
     def acquire(self, name: str, pid: int) -> Slot:
-        """Makes the backend the only one that uses the slot; 42704, 55006."""
+        """Acquire the slot for a backend. Raise 42704 if it does not exist, 55006 if it is in use."""
         with self._changed:
             live = self._find(name)
             holder = live.active or (live.owner if live.owner != pid else None)
@@ -205,11 +205,11 @@ class Slots:
             return live.slot
 
     def enable_two_phase(self, name: str, at: Lsn) -> None:
-        """From `at` on prepared transactions are decoded when they are prepared; nothing is done where they are already."""
+        """Decode prepared transactions at PREPARE from `at` on, unless that is already enabled."""
         self._flag(name, two_phase=True, two_phase_at=at)
 
     def alter(self, name: str, pid: int, flags: Mapping[str, bool], check: Callable[[], None]) -> None:
-        """Sets `failover` and `two_phase` of a slot (ALTER_REPLICATION_SLOT); one that is in use is waited for, `check` may end that."""
+        """Set `failover` and `two_phase` (ALTER_REPLICATION_SLOT). Wait while the slot is in use; `check` may raise to end the wait."""
         while True:
             try:
                 slot = self.acquire(name, pid)
@@ -236,19 +236,19 @@ class Slots:
             return live is not None and live.owner not in (None, pid)
 
     def _flag(self, name: str, **changed: Any) -> None:
-        """Changes what a slot in use is like, durably, unless it is so already."""
+        """Change properties of an acquired slot durably, if they differ."""
         with self._changed:
             live = self._find(name)
-            before = live.slot
-        if all(getattr(before, key) == value for key, value in changed.items() if key != "two_phase_at"):
+            slot = live.slot
+        if all(getattr(slot, key) == value for key, value in changed.items() if key != "two_phase_at"):
             return
-        if not before.temporary:
-            self._catalog.change(lambda cursor: stored.alter(cursor, replace(before, **changed)), Step.SLOT)
+        if not slot.temporary:
+            self._catalog.change(lambda cursor: stored.alter(cursor, replace(slot, **changed)), Step.SLOT)
         with self._changed:
             live.slot = replace(live.slot, **changed)
 
     def release(self, name: str, pid: int) -> None:
-        """Gives the slot back, whatever happens; its position is made durable."""
+        """Release the slot if the backend holds it, and persist its position."""
         with self._changed:
             live = self._live.get(name)
             if live is None or live.active != pid:
@@ -263,7 +263,7 @@ class Slots:
                 self._changed.notify_all()
 
     def confirm(self, name: str, position: Lsn) -> None:
-        """The client has everything up to `position`. The position never goes back, nor past the end of the log."""
+        """Confirm everything up to `position` for the client. The position never moves backward or past the end of the log."""
         with self._changed:
             live = self._find(name)
             target = min(position, self._log.end)
@@ -275,7 +275,7 @@ class Slots:
             self._try_to_persist(name)
 
     def _try_to_persist(self, name: str) -> None:
-        """As `persist`; on a full disk it is tried again later, the stream goes on."""
+        """Persist the position. If the disk is full, log that; it is retried later and the stream continues."""
         try:
             self.persist(name)
         except Exception as error:
@@ -285,7 +285,7 @@ class Slots:
             _log.warning('could not save the position of replication slot "%s": %s', name, full.message)
 
     def persist(self, name: str) -> None:
-        """Writes the position that the catalog does not have yet."""
+        """Write the confirmed position to the catalog if it is not there yet."""
         with self._changed:
             live = self._live.get(name)
             if live is None or live.slot.temporary or live.persisted >= live.slot.confirmed_flush_lsn:
@@ -293,16 +293,16 @@ class Slots:
             slot = live.slot
             live.persisted_at = time.monotonic()
         self._catalog.change(lambda cursor: stored.advance(cursor, name, slot.restart_lsn, slot.confirmed_flush_lsn), Step.SLOT)
-        with self._changed:  # not before: what a slot needs after a restart must stay
+        with self._changed:  # only now, because the files that a slot needs after a restart must stay
             live.persisted = max(live.persisted, slot.confirmed_flush_lsn)
 
     def persist_all(self) -> None:
-        """Write all positions that the catalog does not have yet; at each checkpoint and at shutdown."""
+        """Persist all positions that are not in the catalog yet, at each checkpoint and at shutdown."""
         for live in self.all():
             self._try_to_persist(live.slot.name)
 
     def advance(self, name: str, target: Lsn, pid: int) -> Lsn:
-        """pg_replication_slot_advance: moves the slot forward to `target` or the log's end; returns where it stands."""
+        """Advance the slot to `target` or the log's end and return its position (pg_replication_slot_advance)."""
         slot = self.acquire(name, pid)
         try:
             target = min(target, self._log.end)
@@ -322,22 +322,22 @@ class Slots:
             self.release(name, pid)
 
     def count(self, name: str, counts: Counts) -> None:
-        """Adds to what pg_stat_replication_slots tells of the slot."""
+        """Add to the slot's counts in pg_stat_replication_slots."""
         with self._changed:
             live = self._live.get(name)
             if live is not None:
-                added = {each.name: getattr(live.counts, each.name) + getattr(counts, each.name) for each in fields(Counts)}
+                added = {counter.name: getattr(live.counts, counter.name) + getattr(counts, counter.name) for counter in fields(Counts)}
                 live.counts = Counts(**added)
 
     def reset_statistics(self, name: str | None) -> None:
-        """Sets the counters of a slot (None: of all) to zero; 42704."""
+        """Reset the counts of a slot (None: of all). Raise 42704 if it does not exist."""
         with self._changed:
             for live in list(self._live.values()) if name is None else [self._find(name)]:
                 live.counts = Counts()
                 live.reset = time.time()
 
     def restore_statistics(self, kept: Mapping[str, tuple[Counts, float | None]]) -> None:
-        """Takes counters, with when they began, from before a restart."""
+        """Restore the counts, and the times of their reset, from before a restart."""
         with self._changed:
             for name, (counts, reset) in kept.items():
                 if name in self._live:
@@ -345,7 +345,7 @@ class Slots:
 
     # ---- what slots keep --------------------------------------------------------------------------------
     def invalidate(self, limit: int, terminate: Callable[[int], object]) -> None:
-        """At a checkpoint: gives up slots that need more than `limit` positions of the log; `terminate` ends an active one's backend."""
+        """Invalidate slots that need more than `limit` positions of the log. `terminate` ends the backend of an active slot."""
         for live in self.all():
             slot = live.slot
             if slot.lost or self._log.end - slot.restart_lsn <= limit:
@@ -355,15 +355,15 @@ class Slots:
                 terminate(live.active)
                 self._wait_released(slot.name)
             _log.info('invalidating slot "%s" because its restart_lsn %s exceeds max_slot_wal_keep_size', slot.name, slot.restart_lsn)
-            if not slot.temporary:  # before its files may go
+            if not slot.temporary:  # before its files may be removed
                 self._catalog.change(functools.partial(stored.lose, name=slot.name), Step.SLOT)
             with self._changed:
-                known = self._live.get(slot.name)
-                if known is not None:
-                    known.slot = replace(known.slot, lost=True)
+                current = self._live.get(slot.name)
+                if current is not None:
+                    current.slot = replace(current.slot, lost=True)
 
     def invalidate_idle(self, seconds: int) -> None:
-        """At a checkpoint: gives up slots that nobody has used for so long (idle_replication_slot_timeout of 18)."""
+        """Invalidate slots that have been inactive for `seconds`, at a checkpoint (idle_replication_slot_timeout of 18)."""
         for live in self.all():
             with self._changed:
                 known = self._live.get(live.slot.name)
@@ -372,18 +372,20 @@ class Slots:
                 idle, before = int(time.time() - known.inactive_since), known.slot
                 if idle < seconds:
                     continue
-                known.slot = replace(before, lost=True, idle=True)  # before it is so on disk: nobody begins to use it meanwhile
+                known.slot = replace(
+                    before, lost=True, idle=True
+                )  # before it is durable, so that the slot cannot be acquired in the meantime
             try:
                 self._catalog.change(functools.partial(stored.lose, name=before.name, idle=True), Step.SLOT)
             except BaseException:
                 with self._changed:
                     known.slot = replace(known.slot, lost=False, idle=False)
                 raise
-            said = {
+            fields_of_log = {
                 "detail": f'The slot\'s idle time of {idle}s exceeds the configured "{IDLE_TIMEOUT}" duration of {seconds}s.',
                 "hint": f'You might need to increase "{IDLE_TIMEOUT}".',
             }
-            _log.info('invalidating obsolete replication slot "%s"', before.name, extra=said)
+            _log.info('invalidating obsolete replication slot "%s"', before.name, extra=fields_of_log)
 
     def _wait_released(self, name: str) -> None:
         with self._changed:
@@ -391,13 +393,13 @@ class Slots:
 
     # ---- databases --------------------------------------------------------------------------------------
     def active_in(self, database: int) -> int:
-        """How many slots of a database are in use; a temporary one is, as long as its session is there."""
+        """Return the number of slots of a database that are in use. A temporary slot is in use while its session exists."""
         with self._changed:
-            mine = [live for live in self._live.values() if live.slot.database == database]
-            return sum(live.active is not None or live.owner is not None for live in mine)
+            slots_of_database = [live for live in self._live.values() if live.slot.database == database]
+            return sum(live.active is not None or live.owner is not None for live in slots_of_database)
 
     def forget_database(self, database: int) -> None:
-        """A database has been dropped, with the rows of its slots."""
+        """Remove the slots of a dropped database, whose catalog rows are already removed."""
         with self._changed:
             for name in [name for name, live in self._live.items() if live.slot.database == database]:
                 del self._live[name]
@@ -405,7 +407,7 @@ class Slots:
 
     # ---- sessions ---------------------------------------------------------------------------------------
     def release_session(self, pid: int) -> None:
-        """A backend has ended: its slots are released, its temporary ones dropped."""
+        """Release the slots of a backend that has ended, and drop its temporary slots and snapshots."""
         for live in self.all():
             if live.active == pid:
                 self.release(live.slot.name, pid)
@@ -413,7 +415,7 @@ class Slots:
         self.snapshots.forget(pid)
 
     def error_in_session(self, pid: int) -> None:
-        """An error drops the session's temporary slots, as PostgreSQL's error handling does (ReplicationSlotCleanup)."""
+        """Drop the session's temporary slots after an error, as PostgreSQL does (ReplicationSlotCleanup)."""
         self._drop_temporary(pid)
 
     def _drop_temporary(self, pid: int) -> None:
@@ -423,8 +425,8 @@ class Slots:
             self._changed.notify_all()
 
     def oldest(self, database: int | None = None) -> Lsn:
-        """The position from which on the log and the tables' files are still needed; those of one database, or of all."""
+        """Return the position from which the log and the tables' files of a database, or of all, are still needed."""
         with self._changed:
-            kept = [live for live in self._live.values() if not live.slot.lost and database in (None, live.slot.database)]
-            positions = [min(live.slot.restart_lsn, live.persisted or live.slot.restart_lsn) for live in kept]
+            needed = [live for live in self._live.values() if not live.slot.lost and database in (None, live.slot.database)]
+            positions = [min(live.slot.restart_lsn, live.persisted or live.slot.restart_lsn) for live in needed]
         return min([*positions, *self.snapshots.positions(), self._log.end])

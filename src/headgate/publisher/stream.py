@@ -1,11 +1,11 @@
-"""The stream of one slot: log entries in, pgoutput frames out, whole transactions in the order of their commits.
+"""The stream of one slot: log entries in, pgoutput frames out, as whole transactions in commit order.
 
-`Stream.next` is called by the walsender (and by pg_logical_slot_…_binary_changes) and gives one `StreamBatch` at a time. Many small
-transactions are one batch: their changes of one relation are read, filtered and encoded together, and then put in order by
-LSN. A transaction that is too large for that, or that is more than B … C (`framing`), is a batch of its own, whose frames come lazily,
-write by write, in bounded memory. What must hold: a change is judged by the catalog as it was at its place (`historic_snapshot`), and
-transactions of which nothing is published leave no trace but the position. An entry that alters publications which are followed is a
-batch of its own too: behind its own changes it has what the alteration means (`alteration`).
+The walsender (and pg_logical_slot_…_binary_changes) calls `Stream.next`, which returns one `StreamBatch` at a time. Many small
+transactions form one batch: the changes of one relation are read, filtered and encoded together, and then ordered by LSN. A transaction
+that is too large for that, or that consists of more than B … C (`framing`), is a batch of its own. Its frames are generated lazily, write
+by write, in bounded memory. Invariants: a change is judged by the catalog as of its position in the log (`historic_snapshot`). A
+transaction of which nothing is published only advances the position. An entry that alters publications with reconcile = true is a batch of
+its own, too: after its own changes it contains the rows that the alteration adds or removes (`alteration`).
 
 Traced: entries 0/1500 (insert a=1, a=7 into t: seq 0) and 0/1600 (ALTER PUBLICATION: no write; TRUNCATE t: seq 0), filter a > 5.
 One segment of state up to 0/1600, one from there. Frames, by key: B R I(7) C of the first, B R T C of the second;
@@ -51,31 +51,31 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.publisher")
 
 ENTRIES = 1000
-"""Transactions read from the log at once."""
+"""The number of transactions read from the log at once."""
 CHANGES = 200_000
-"""Changes in a batch; a transaction with more is a batch of its own."""
+"""The most changes in a batch. A transaction with more is a batch of its own."""
 
 SMALL = 10_000
-"""A write with at most as many changes is read at once."""
+"""The most changes of a write that is read at once."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """What the client asked for."""
+    """The client's request."""
 
     publications: tuple[str, ...]
     binary: bool = False
     session: TextSettings = EXACT
     wanted: Wanted = field(default_factory=Wanted)
     created: Lsn = INVALID
-    """Where the slot was made."""
+    """The LSN at which the slot was created."""
 
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """Frames to send, and the position of the log that is reached with them."""
+    """Frames to send, and the log position reached with them."""
 
     frames: Iterable[bytes | memoryview]
     position: Lsn
@@ -83,12 +83,12 @@ class StreamBatch:
 
 
 class _TooLarge(Exception):
-    """A batch holds a transaction that has to be streamed; the argument is its place."""
+    """A batch contains a transaction that must be streamed. The argument is its index."""
 
 
 @dataclass
 class _Segment:
-    """Writes that are judged by one state of the catalog."""
+    """Writes that are judged by the same state of the catalog."""
 
     state: PublishedState
     first: TableWrite
@@ -97,9 +97,9 @@ class _Segment:
 
 
 class Stream:
-    """The changes of one database that publications of these names publish, from a position on.
+    """The changes of one database that the requested publications publish, from a position on.
 
-    `shared` is the store of what streams have read, one for all streams of a node.
+    `shared` caches the changes read by streams. All streams of a node use the same one.
     """
 
     def __init__(
@@ -121,42 +121,44 @@ class Stream:
         self._careful = 0
         self._missing: set[str] = set()
         self._altered: dict[Lsn, tuple[PublicationAlteration, list[Crossing]]] = {}
-        """By commit the entries of the batch that alter publications which are followed."""
+        """The entries of the batch that alter publications with reconcile = true, by commit LSN."""
         self._shared.enter(database)
 
     def close(self) -> None:
-        """Gives the cursor back."""
+        """Close the catalog cursor and leave the shared cache."""
         self._shared.leave(self.database)
         self._judgement.close()
 
     def next(self, until: Lsn | None = None, *, alone: bool = False) -> StreamBatch | None:
-        """The next batch, of entries that end at or before `until`; None if the log has no more. `alone`: of one transaction.
+        """Return the next batch of entries that end at or before `until`, or None if the log has no more. `alone`: of one transaction.
 
-        Raises what a filter or a column list raises, with the CONTEXT of the change callback; transactions before the
-        failing one have been given out by then.
+        Raise the errors of filters and column lists, with the CONTEXT of the change callback. The transactions before the failing one have
+        been returned by then.
         """
         self._types.use()
         end = self.engine.log.end
-        wanted = 1 if alone or self._careful else ENTRIES
-        entries = self.engine.log.entries(self.position, self.database, wanted)
+        limit = 1 if alone or self._careful else ENTRIES
+        entries = self.engine.log.entries(self.position, self.database, limit)
         if until is not None:
             entries = [entry for entry in entries if entry.end_lsn <= until]
         self._altered = self._alterations(entries)
-        complete = len(entries) < wanted
-        chosen = self._until_full(entries)
-        complete = complete and len(chosen) == len(entries)
-        if not chosen:
+        complete = len(entries) < limit
+        batch_entries = self._until_full(entries)
+        complete = complete and len(batch_entries) == len(entries)
+        if not batch_entries:
             reached = end if until is None else min(end, until)
             if reached <= self.position:
                 return None
             self.position = reached
             return StreamBatch((), reached)
         try:
-            batch = self._batch(chosen, max(chosen[-1].end_lsn, end) if complete and until is None else chosen[-1].end_lsn)
+            batch = self._batch(
+                batch_entries, max(batch_entries[-1].end_lsn, end) if complete and until is None else batch_entries[-1].end_lsn
+            )
         except PostgresError:
-            if len(chosen) == 1:
+            if len(batch_entries) == 1:
                 raise
-            self._careful = len(chosen)
+            self._careful = len(batch_entries)
             self._judgement.forget()
             self.announcer = Announcer(self._catalog, self.database, self.wanted.encoding)
             return self.next(until, alone=alone)
@@ -166,20 +168,20 @@ class Stream:
         return batch
 
     def _alterations(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublicationAlteration, list[Crossing]]]:
-        found = {}
+        alterations = {}
         for lsn, (before, after) in self._judgement.following(entries).items():
             altered = alteration.alteration(before, after, self.asked.publications)
             if altered is not None:
-                found[lsn] = altered, altered.crossings(before)
-        return found
+                alterations[lsn] = altered, altered.crossings(before)
+        return alterations
 
     def _count(self) -> None:
-        """Adds what has been judged for what is given out."""
+        """Add the judged changes of the returned batch to the node's statistics."""
         self._shared.tally.add(self.database, self._renderer.judged)
 
     def _batch(self, entries: Sequence[LogEntry], position: Lsn) -> StreamBatch:
         counts = Counts()
-        self._renderer.judged.clear()  # of a batch that failed, or was too large
+        self._renderer.judged.clear()  # counts of a batch that failed or was too large
         if self.wanted.only_local:
             entries = [entry for entry in entries if entry.origin is None]
             if not entries:
@@ -193,16 +195,16 @@ class Stream:
             frames = self._together(entries, pieces)
         except _TooLarge as large:
             self.announcer = Announcer(self._catalog, self.database, self.wanted.encoding)
-            place = int(large.args[0])
-            if place:
-                return self._batch(entries[:place], entries[place - 1].end_lsn)
+            index = int(large.args[0])
+            if index:
+                return self._batch(entries[:index], entries[index - 1].end_lsn)
             return StreamBatch(self._lazily(entries[0], counts), entries[0].end_lsn, counts)
         counts.total_txns = sum(bool(entry.writes) for entry in entries)
-        counts.total_bytes = sum(len(each) for each in frames)
+        counts.total_bytes = sum(len(part) for part in frames)
         return StreamBatch(frames, position, counts)
 
     def _alone(self, entry: LogEntry) -> bool:
-        """Whether the entry cannot be put together with others: it is large, or more than changes between B and C, or an alteration."""
+        """Return whether the entry must be a batch of its own: it is large, has more than changes between B and C, or is an alteration."""
         if (
             entry.kind is not EntryKind.COMMIT
             or entry.commit_lsn in self._altered
@@ -213,17 +215,17 @@ class Stream:
         return changes > CHANGES or (self.wanted.streaming and changes * framing.CHANGE_BYTES * 4 > self.wanted.work_mem)
 
     def _until_full(self, entries: Sequence[LogEntry]) -> list[LogEntry]:
-        """As many of the entries as make one batch, at least one."""
-        chosen: list[LogEntry] = []
+        """Return the first entries that together make one batch, at least one."""
+        batch_entries: list[LogEntry] = []
         total = 0
         for entry in entries:
             total += sum(write.changes for write in entry.writes)
-            if chosen and (total > CHANGES or self._alone(entry)):
+            if batch_entries and (total > CHANGES or self._alone(entry)):
                 break
-            chosen.append(entry)
+            batch_entries.append(entry)
             if self._alone(entry):
                 break
-        return chosen
+        return batch_entries
 
     # ---- the catalog at each place ----------------------------------------------------------------------
     def _segments(self, entries: Sequence[LogEntry]) -> list[_Segment]:
@@ -251,7 +253,7 @@ class Stream:
             raise self._context(error, write.lsn, callback) from error
 
     def _skipped(self, name: str) -> None:
-        """Says once of a publication that is not there that it is skipped (LoadPublications of 18)."""
+        """Log once that a missing publication is skipped (LoadPublications of 18)."""
         if name not in self._missing:
             self._missing.add(name)
             _log.warning('skipped loading publication "%s"', name)
@@ -271,7 +273,7 @@ class Stream:
                 pieces.keys.append(rendered.lsn * 4 + 2)
                 pieces.marks.append(rendered.lsn)
                 last[oid] = int(rendered.lsn[-1])
-                cuts = [lsn for lsn, plans, _ in truncates if any(each.relation.oid == oid for each in plans)]
+                cuts = [lsn for lsn, plans, _ in truncates if any(plan.relation.oid == oid for plan in plans)]
                 self._announce_rows(plan, rendered.lsn, cuts, pieces)
         for lsn, plans, writes in truncates:
             self._truncate(lsn, plans, writes, pieces)
@@ -281,9 +283,9 @@ class Stream:
 
     def _rendered(self, plan: Published, writes: Sequence[TableWrite]) -> Rendered | None:
         with self._told(writes[0].lsn):
-            found = self._renderer.small(plan, writes, now())
-            if found is not None:
-                return found
+            rendered = self._renderer.small(plan, writes, now())
+            if rendered is not None:
+                return rendered
             parts = [part for write in writes for part in self._renderer.large(plan, write, now())]
         if not parts:
             return None
@@ -291,23 +293,23 @@ class Stream:
         return Rendered(encode.interleave([part.frames for part in parts], [part.lsn for part in parts]), np.sort(lsn))
 
     def _announce_rows(self, plan: Published, lsn: Numbers, cuts: Sequence[Lsn], pieces: Pieces) -> None:
-        """An announcement before the first change, and before the first one behind each TRUNCATE of the relation."""
+        """Add an announcement before the first change, and before the first change after each TRUNCATE of the relation."""
         if not self.announcer.knows(plan.relation.oid) and (not cuts or lsn[0] < cuts[0]):
             pieces.single.append((int(lsn[0]) * 4 + 1, self.announcer.announce(plan, now())))
-        for place, cut in enumerate(cuts):
-            at = int(np.searchsorted(lsn, int(cut)))
-            behind = cuts[place + 1] if place + 1 < len(cuts) else None
-            if at < len(lsn) and (behind is None or lsn[at] < behind):
-                pieces.single.append((int(lsn[at]) * 4 + 1, self.announcer.announce(plan, now())))
+        for number, cut in enumerate(cuts):
+            index = int(np.searchsorted(lsn, int(cut)))
+            next_cut = cuts[number + 1] if number + 1 < len(cuts) else None
+            if index < len(lsn) and (next_cut is None or lsn[index] < next_cut):
+                pieces.single.append((int(lsn[index]) * 4 + 1, self.announcer.announce(plan, now())))
 
     def _truncates(self, segment: _Segment) -> list[tuple[Lsn, list[Published], list[TableWrite]]]:
-        """The TRUNCATEs that publish something: LSN, the tables, the writes."""
-        found = []
+        """Return the TRUNCATEs that publish something: LSN, plans, writes."""
+        truncates = []
         for writes in segment.truncates.values():
             plans = [plan for write in writes if (plan := self._plan(segment, write)) is not None and truncated(plan)]
             if plans:
-                found.append((writes[0].lsn, plans, writes))
-        return found
+                truncates.append((writes[0].lsn, plans, writes))
+        return truncates
 
     def _truncate(self, lsn: Lsn, plans: Sequence[Published], writes: Sequence[TableWrite], pieces: Pieces) -> None:
         described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
@@ -316,7 +318,7 @@ class Stream:
         pieces.marks.append(np.array([int(lsn)], np.int64))
 
     def _together(self, entries: Sequence[LogEntry], pieces: Pieces) -> list[memoryview | bytes]:
-        """Puts begin and end around each transaction that publishes something, and all frames into their order."""
+        """Add begin and end of each transaction that publishes something, and return all frames in order."""
         marks = np.sort(np.concatenate(pieces.marks)) if pieces.marks else np.array([], np.int64)
         for entry in entries:
             if not entry.writes:
@@ -325,18 +327,18 @@ class Stream:
             if first == last:
                 framing.tell_skipped(entry)
                 continue
-            at = int(marks[first])
-            pieces.single.append((at * 4, framing.begin(entry, at, self.wanted)))
+            first_lsn = int(marks[first])
+            pieces.single.append((first_lsn * 4, framing.begin(entry, first_lsn, self.wanted)))
             pieces.single.append((int(entry.commit_lsn) * 4 + 3, framing.end(entry, self.wanted)))
         if not pieces.marks:
             return []
-        pieces.single.sort(key=lambda one: one[0])
+        pieces.single.sort(key=lambda single: single[0])
         if self.wanted.streaming:
             self._refuse_large(entries, pieces)
         return pieces.in_order()
 
     def _refuse_large(self, entries: Sequence[LogEntry], pieces: Pieces) -> None:
-        """Raises _TooLarge for the first transaction that has to be streamed."""
+        """Raise _TooLarge for the first transaction that must be streamed."""
         ends = np.array([int(entry.end_lsn) * 4 for entry in entries], np.int64)
         sizes = np.zeros(len(entries) + 1, np.int64)
         single = pieces.singles()
@@ -348,28 +350,28 @@ class Stream:
 
     # ---- a transaction of its own -----------------------------------------------------------------------
     def _lazily(self, entry: LogEntry, counts: Counts) -> Iterator[bytes | memoryview]:
-        """One entry, write by write."""
+        """Yield the frames of one entry, write by write."""
         if entry.kind is EntryKind.MESSAGE:
             if self.wanted.messages:
                 yield from (framing.emitted(write, self.wanted, transactional=False).bytes() for write in entry.writes)
             return
         if framing.has_changes(entry, self.wanted) and (entry.writes or entry.kind is EntryKind.COMMIT):
-            # a PREPARE that has been taken back is told without its changes, whose files are gone: what follows is its ROLLBACK PREPARED
-            gone = entry.kind is EntryKind.PREPARE and self.engine.log.is_rolled_back(entry.commit_lsn)
-            yield from framing.whole(entry, () if gone else self._pieces(entry), self.wanted, counts)
+            # a PREPARE that was rolled back is sent without its changes, because its files are removed; its ROLLBACK PREPARED follows
+            is_rolled_back = entry.kind is EntryKind.PREPARE and self.engine.log.is_rolled_back(entry.commit_lsn)
+            yield from framing.whole(entry, () if is_rolled_back else self._pieces(entry), self.wanted, counts)
         self._count()
         prepared = self.engine.log.at(entry.prepared) if entry.kind is EntryKind.ROLLBACK_PREPARED else None
         yield framing.finish(entry, prepared, self.wanted)
 
     def _pieces(self, entry: LogEntry) -> Iterator[TransactionPiece]:
-        """What the transaction publishes, in order. Where it may be streamed each relation is announced in it."""
+        """Yield the published changes of a transaction in order. If it may be streamed, each relation is announced in it."""
         if self.wanted.streaming:
             self.announcer.forget_all()
         statements: dict[int, list[tuple[TableWrite, PublishedState]]] = {}
         altered, crossed = self._altered.get(entry.commit_lsn, (None, []))
         states = self._judgement.states([entry])
         if altered is not None:
-            states = [(each, write, altered.judged(state)) for each, write, state in states]
+            states = [(log_entry, write, altered.judged(state)) for log_entry, write, state in states]
         for _, write, state in states:
             if write.kind == "truncate":
                 statements.setdefault(write.statement, []).append((write, state))
@@ -381,7 +383,7 @@ class Stream:
                     yield TransactionPiece(framing.emitted(write, self.wanted, transactional=True), int(write.lsn), xid, 1)
             elif write.kind == "truncate":
                 if write is statements[write.statement][0][0]:
-                    yield from self._truncate_piece(_Segment(state, write), [one for one, _ in statements[write.statement]], xid)
+                    yield from self._truncate_piece(_Segment(state, write), [truncate for truncate, _ in statements[write.statement]], xid)
             else:
                 yield from self._large_write(_Segment(state, write), write, xid)
         if altered is not None:
@@ -390,7 +392,7 @@ class Stream:
                 yield from self._crossing(entry, crossing)
 
     def _crossing(self, entry: LogEntry, crossing: Crossing) -> Iterator[TransactionPiece]:
-        """The rows of a table that an alteration lets through, or no more."""
+        """Yield the rows of a table that an alteration adds to or removes from the published rows."""
         oid, lsn, last = crossing.relation.oid, int(entry.commit_lsn), None
         with self._told(entry.commit_lsn):
             for plan, rows in alteration.changes(self.engine, crossing, entry.commit_lsn, entry.end_lsn):
@@ -404,7 +406,7 @@ class Stream:
 
     @contextlib.contextmanager
     def _told(self, lsn: Lsn) -> Iterator[None]:
-        """Errors in the change callback say so."""
+        """Give errors the context of the change callback."""
         try:
             yield
         except PostgresError as error:
@@ -431,13 +433,13 @@ class Stream:
         if tasks.takes(self._renderer, write):
             return tasks.encode(self._renderer, plan, write, now())
         if write.changes <= SMALL:
-            found = self._renderer.small(plan, [write], now())
-            if found is not None:
-                return [found]
+            rendered = self._renderer.small(plan, [write], now())
+            if rendered is not None:
+                return [rendered]
         return self._renderer.large(plan, write, now())
 
     def _truncate_piece(self, segment: _Segment, writes: Sequence[TableWrite], xid: int) -> Iterator[TransactionPiece]:
-        plans = [plan for each in writes if (plan := self._plan(segment, each)) is not None and truncated(plan)]
+        plans = [plan for truncate in writes if (plan := self._plan(segment, truncate)) is not None and truncated(plan)]
         if plans:
             described = b"".join(self.announcer.announce(plan, now()) for plan in plans)
             lsn = int(writes[0].lsn)

@@ -1,14 +1,13 @@
-"""Encodes a large write of a relation in Spark's tasks: the other scheduler of the kernels that `rendering` calls in the driver.
+"""Encodes a large write of a relation in Spark tasks, with the same kernels that `rendering` calls in the driver.
 
     driver    lists the row groups of the write's files (`feed.Cut`), without reading a row
-    task      reads its row groups, judges the changes (`gate`), renders and encodes them, and returns frames of pgoutput as a few blobs
-    driver    reads the blobs in the order of the row groups, as soon as they are there, and passes them on to the socket
+    task      reads its row groups, judges the changes (`gate`), renders and encodes them, and returns pgoutput frames as a few blobs
+    driver    reads the blobs in the order of the row groups, as soon as they are available, and passes them to the socket
 
-Called by `stream` for a write of more than `small_batch_rows` changes. What must hold: a task depends on nothing but `EncodeTask`, so that
-Spark may run it again; the driver holds a few blobs at a time, and the temporary files hold those of one job, whatever the size of the
-write. A row filter that cannot be
-evaluated exactly for the changes of a row group without Spark's own expressions is the declared outcome `frames` NULL: the driver
-judges and encodes that row group. Several streams of one database share what they decode, so they do not use tasks.
+Called by `stream` for a write of more than `small_batch_rows` changes. Invariants: a task depends only on `EncodeTask`, so that Spark may
+retry it. The driver holds a few blobs at a time, and the temporary files hold those of one job, whatever the size of the write. If a row
+filter cannot be evaluated exactly for a row group without Spark's own expressions, the declared outcome is `frames` NULL: the driver judges
+and encodes that row group. Several streams of one database share decoded changes, so they do not use tasks.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from headgate.storage.transaction.log import TableWrite
 from headgate.types import registry
 
 REFUSED = "tasks could not encode changes"
-"""The message of an error that a task raises in place of PostgreSQL's, which shows values."""
+"""The message of a task's error in place of PostgreSQL's, which shows values."""
 CUTS_PER_TASK = 8
-"""Most row groups that a task encodes. A job has a task for each core, so that the temporary files of a job stay small."""
+"""The most row groups that a task encodes. A job has a task per core, so that its temporary files stay small."""
 _BLOBS = "cut int, changes bigint, sent bigint, frames binary, offsets binary, lsn binary"
 
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """The kernel's state. For mapInArrow: takes the numbers of cuts, gives rows of `_BLOBS`, one or several for each cut, in order."""
+    """The kernel for mapInArrow. It takes numbers of cuts and yields rows of `_BLOBS`, one or several per cut, in order."""
 
     files: feed.WriteFiles
     cuts: tuple[feed.Cut, ...]
@@ -50,26 +49,26 @@ class EncodeTask:
     send_time: int
     types: registry.TypeRegistry
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Encode each cut."""
         registry.use(self.types)
         with failure.carried(REFUSED):
-            for batch in given:
+            for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield from self._encoded(number)
 
     def _encoded(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Return the frames of a cut, or one row without frames if its filter is not exact here."""
+        """Return the frames of a cut, or one row without frames if its filter cannot be evaluated exactly here."""
         rows = []
         for piece in self.files.pieces(self.cuts[number]):
             changes = decoded(piece, [self.write])
             letters = gate.exact_verdicts(changes, self.plan)
             if letters is None:
                 return iter([_row(number, 0, 0, None)])
-            kept = np.flatnonzero(letters)
-            chosen = changes.take(kept, letters[kept])
-            rendered = Rendered(rendering.frames(chosen, self.plan, self.form, self.send_time), chosen.lsn)
-            rows.append(_row(number, len(changes), len(kept), rendered))
+            places = np.flatnonzero(letters)
+            published_changes = changes.take(places, letters[places])
+            rendered = Rendered(rendering.frames(published_changes, self.plan, self.form, self.send_time), published_changes.lsn)
+            rows.append(_row(number, len(changes), len(places), rendered))
         return iter(rows)
 
 
@@ -87,12 +86,12 @@ def _row(number: int, changes: int, sent: int, rendered: Rendered | None) -> pa.
 
 
 def takes(renderer: Renderer, write: TableWrite) -> bool:
-    """Return whether tasks encode a write, if its filter is exact there."""
+    """Return whether tasks encode a write, provided that its filter can be evaluated exactly."""
     return write.changes > renderer.reader.engine.small_batch_rows and not renderer.reader.shared.several(renderer.reader.database)
 
 
 def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: int) -> Iterator[Rendered]:
-    """Yield the published changes of a write, ascending in `lsn`, encoded by tasks."""
+    """Yield the published changes of a write, encoded by tasks, in ascending order of `lsn`."""
     files = feed.WriteFiles.of(renderer.reader.engine, plan.relation, write)
     cuts = tuple(files.cuts())
     if not plan.unfiltered:
@@ -102,12 +101,12 @@ def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: in
             return
     types, spark = registry.known(), renderer.reader.engine.spark
     cores = spark.sparkContext.defaultParallelism
-    named = f"{plan.relation.schema}.{plan.relation.name}"
-    description = f"encode {named} {write.lsn}: {write.changes:,} changes"
+    table_name = f"{plan.relation.schema}.{plan.relation.name}"
+    description = f"encode {table_name} {write.lsn}: {write.changes:,} changes"
     for start in range(0, len(cuts), cores * CUTS_PER_TASK):
-        chosen = cuts[start : start + cores * CUTS_PER_TASK]
-        task = EncodeTask(files, chosen, write, plan, renderer.form, send_time, types)
-        blobs = spark.range(0, len(chosen), 1, min(cores, len(chosen))).mapInArrow(task, _BLOBS)
+        job_cuts = cuts[start : start + cores * CUTS_PER_TASK]
+        task = EncodeTask(files, job_cuts, write, plan, renderer.form, send_time, types)
+        blobs = spark.range(0, len(job_cuts), 1, min(cores, len(job_cuts))).mapInArrow(task, _BLOBS)
         for batch in result_spool.spooled(blobs, renderer.reader.engine.exchange, description=description):
             yield from _received(renderer, plan, task, batch)
 
@@ -115,14 +114,14 @@ def encode(renderer: Renderer, plan: Published, write: TableWrite, send_time: in
 def _received(renderer: Renderer, plan: Published, task: EncodeTask, batch: pa.RecordBatch) -> Iterator[Rendered]:
     numbers, changes, sent = (batch.column(name).to_pylist() for name in ("cut", "changes", "sent"))
     blobs = [batch.column(name) for name in ("frames", "offsets", "lsn")]
-    for place, number in enumerate(numbers):
-        if not blobs[0][place].is_valid:
+    for index, number in enumerate(numbers):
+        if not blobs[0][index].is_valid:
             for piece in task.files.pieces(task.cuts[number]):
                 yield renderer.judged_piece(plan, decoded(piece, [task.write]), task.send_time)
             continue
-        renderer.judged.count(plan.publications, changes[place], sent[place])
-        data, offsets, lsn = (column[place].as_buffer() for column in blobs)
-        if sent[place]:
-            # numbers are copied, because a blob begins at any address
+        renderer.judged.count(plan.publications, changes[index], sent[index])
+        data, offsets, lsn = (column[index].as_buffer() for column in blobs)
+        if sent[index]:
+            # numbers are copied, because a blob may begin at an unaligned address
             frames = Frames(np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64).copy())
             yield Rendered(frames, np.frombuffer(lsn, np.int64).copy())

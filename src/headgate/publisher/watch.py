@@ -1,6 +1,6 @@
-"""Tells walsenders that the node's log has moved: one thread waits on the log and interrupts whoever has registered.
+"""Notifies walsenders when the node's log grows: one thread waits on the log and calls the registered functions.
 
-Made by the node; a walsender registers its channel's `interrupt` while it streams.
+Created by the node. A walsender registers its channel's `interrupt` while it streams.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LogWatch(Supervised):
-    """The thread; `start`, then `watching` from any thread, `stop` at the end."""
+    """The thread that waits on the log. After `start`, any thread may use `watching`."""
 
     def __init__(self, log: TransactionLog) -> None:
         super().__init__("log watch", self._watch, patience=5)
@@ -26,14 +26,14 @@ class LogWatch(Supervised):
         self._wakers: dict[int, Callable[[], None]] = {}
 
     def stop(self) -> None:
-        """End the thread, also while it waits for the log."""
+        """End the thread, even if it waits for the log."""
         self.stopping.set()
         self._log.wake()
         super().stop()
 
     @contextlib.contextmanager
     def watching(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Inside, `wake` is called whenever the log has grown."""
+        """Call `wake` whenever the log grows, inside the context."""
         with self._lock:
             self._wakers[id(wake)] = wake
         try:

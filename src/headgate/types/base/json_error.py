@@ -32,7 +32,7 @@ def explained(text: str, *, escapes: bool) -> PostgresError | None:
 
 
 class _Reader:
-    """A parser. `start` and `end` enclose the current token. `kind` is its first character (``"``; ``0`` number; ``w`` word; empty: end)."""
+    """A parser. `start` and `end` enclose the current token. `kind` is its first character, ``0`` for a number, ``w`` for a word."""
 
     def __init__(self, text: str, *, escapes: bool) -> None:
         self.text = text
