@@ -137,9 +137,9 @@ def changes(engine: Engine, crossing: Crossing, lsn: Lsn, end: Lsn) -> Iterator[
     Raise the errors of a filter.
     """
     if crossing.before is not None and crossing.now is not None and crossing.renamed:
-        for plan, operation in ((crossing.before, DELETE), (crossing.now, INSERT)):
+        for side, operation in ((crossing.before, DELETE), (crossing.now, INSERT)):
             for rows in _rows(engine, crossing.relation, lsn, end):
-                yield from _some(plan, rows, np.where(_through(engine, rows, plan), operation, 0).astype(np.uint8))
+                yield from _some(side, rows, np.where(_through(engine, rows, side), operation, 0).astype(np.uint8))
         return
     plan = crossing.now or crossing.before
     assert plan is not None

@@ -1,4 +1,4 @@
-"""sql: PostgreSQL's parse tree (postgast, the grammar of PostgreSQL itself), names, type names and option lists.
+"""sql: PostgreSQL's parse tree (postgast, PostgreSQL's own grammar), names, type names and option lists.
 
-Stands on `types` only; used by catalog, expression, rowfilter, commands and the server.
+It depends only on `types`. Used by catalog, expression, rowfilter, commands and the server.
 """

@@ -9,20 +9,20 @@ from headgate.sql.parser import ParseNode, unwrap
 
 
 def title(node: ParseNode) -> str:
-    """The column's name, ``?column?`` if nothing suggests one."""
+    """Return the column's name, or ``?column?`` if nothing suggests one."""
     return _figure(unwrap(node))[1] or "?column?"
 
 
 def _figure(node: ParseNode) -> tuple[int, str]:
-    """(how good, name): 2 is a name of its own, 1 a makeshift that a better one inside replaces."""
+    """Return (strength, name): 2 for a name of its own, 1 for a weak name that a better one inside replaces, 0 for none."""
     kind = "" if node is None else node.DESCRIPTOR.name
     if kind == "ColumnRef":
-        words = [unwrap(each) for each in node.fields]
-        named = [each.sval for each in words if each.DESCRIPTOR.name == "String"]
+        words = [unwrap(word) for word in node.fields]
+        named = [word.sval for word in words if word.DESCRIPTOR.name == "String"]
         return (2, named[-1]) if named else (0, "")
     if kind == "A_Indirection":
-        fields = [unwrap(each) for each in node.indirection]
-        named = [each.sval for each in fields if each.DESCRIPTOR.name == "String"]
+        fields = [unwrap(field) for field in node.indirection]
+        named = [field.sval for field in fields if field.DESCRIPTOR.name == "String"]
         return (2, named[-1]) if named else _figure(unwrap(node.arg))
     if kind == "FuncCall":
         return 2, sql_names.strings(node.funcname)[-1]

@@ -1,6 +1,6 @@
-"""The name of a command as messages have it: "CREATE TABLE", "ALTER INDEX", "SELECT FOR UPDATE" (CreateCommandTag of utility.c).
+"""The command tag of a statement: "CREATE TABLE", "ALTER INDEX", "SELECT FOR UPDATE" (CreateCommandTag of utility.c).
 
-Called where a statement is refused before it runs: it is not supported, or its transaction is read-only.
+Called for messages about statements that are rejected before they run, because they are not supported or their transaction is read-only.
 """
 
 from __future__ import annotations
@@ -81,16 +81,16 @@ STRENGTHS = {
     pb.LCS_FORNOKEYUPDATE: "FOR NO KEY UPDATE",
     pb.LCS_FORUPDATE: "FOR UPDATE",
 }
-"""What a locking clause is called."""
+"""The names of locking clauses."""
 
 
 def of(node: ParseNode) -> str:
-    """The command of a statement (the message inside RawStmt)."""
+    """Return the command tag of a statement (the message inside RawStmt)."""
     kind = str(node.DESCRIPTOR.name)
     if kind in _VERBS:
         verb, field = _VERBS[kind]
-        what = getattr(node, field)
-        return f"{verb} {_word(node.relation_type if kind == 'RenameStmt' and what == pb.OBJECT_COLUMN else what)}"
+        object_type = getattr(node, field)
+        return f"{verb} {_word(node.relation_type if kind == 'RenameStmt' and object_type == pb.OBJECT_COLUMN else object_type)}"
     match kind:
         case "SelectStmt":
             return _select(node)
@@ -112,7 +112,7 @@ def of(node: ParseNode) -> str:
 def _select(node: pb.SelectStmt) -> str:
     if node.into_clause.ByteSize():
         return "SELECT INTO"
-    strength = max((unwrap(each).strength for each in node.locking_clause), default=pb.LCS_NONE)
+    strength = max((unwrap(clause).strength for clause in node.locking_clause), default=pb.LCS_NONE)
     return f"SELECT {STRENGTHS[strength]}" if strength in STRENGTHS else "SELECT"
 
 
@@ -122,4 +122,4 @@ def _word(kind: int) -> str:
 
 def _spelled(kind: str) -> str:
     words = kind.removesuffix("Stmt")
-    return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(words)).upper()
+    return "".join(f" {letter}" if letter.isupper() and index else letter for index, letter in enumerate(words)).upper()

@@ -1,9 +1,8 @@
-"""libpg_query's functions (postgast), called in a few threads that stay.
+"""libpg_query's functions (postgast), called in a few permanent threads.
 
-libpg_query makes a key for data of a thread's own in each thread that calls it, and gives none back; a process has 1,024. A node has a
-thread for each session, so behind a thousand sessions nothing that needed a key for the first time could have one: libpq could not
-generate a nonce any more, and no subscription with a password could connect. Called by whoever takes SQL apart or puts it together;
-nothing else calls postgast.
+libpg_query creates a key for thread-local data in each thread that calls it, and releases none; a process has 1,024. A node has a thread
+per session, so after a thousand sessions no further code could create a key: libpq could not generate a nonce, and no subscription with a
+password could connect. All code that parses or deparses SQL calls this module; nothing else calls postgast.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ _pool = ThreadPoolExecutor(THREADS, "grammar")
 
 
 def _begin_anew() -> None:
-    """A process that was forked has none of the threads."""
-    global _pool  # noqa: PLW0603 (what was forked is another process)
+    """Replace the thread pool in a forked process, which does not have its threads."""
+    global _pool  # noqa: PLW0603 (the forked process is another one)
     _pool = ThreadPoolExecutor(THREADS, "grammar")
 
 
@@ -35,34 +34,34 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 def _called(function: Callable[..., T], *arguments: object) -> T:
     try:
-        asked = _pool.submit(function, *arguments)
-    except RuntimeError:  # the interpreter ends, or there is no thread to be had
+        future = _pool.submit(function, *arguments)
+    except RuntimeError:  # the interpreter is shutting down, or no thread can be started
         return function(*arguments)
-    return asked.result()
+    return future.result()
 
 
 def parse(text: str) -> ParseResult:
-    """The parse tree of a text; raises postgast.PgQueryError."""
+    """Return the parse tree of a text. Raise postgast.PgQueryError."""
     return _called(postgast.parse, text)
 
 
 def deparse(tree: Any) -> str:
-    """A statement's text; raises postgast.PgQueryError."""
+    """Return a statement's text. Raise postgast.PgQueryError."""
     return str(_called(postgast.deparse, tree))
 
 
 def scan(text: str) -> ScanResult:
-    """The tokens of a text; raises postgast.PgQueryError."""
+    """Return the tokens of a text. Raise postgast.PgQueryError."""
     return _called(postgast.scan, text)
 
 
 def parse_plpgsql(text: str) -> str:
-    """What libpg_query says of a CREATE FUNCTION in PL/pgSQL, as JSON that may be malformed; raises postgast.PgQueryError."""
+    """Return libpg_query's tree of a CREATE FUNCTION in PL/pgSQL, as JSON that may be malformed. Raise postgast.PgQueryError."""
     return _called(_parse_plpgsql, text)
 
 
 def _parse_plpgsql(text: str) -> str:
-    """As `postgast.parse_plpgsql`, which cannot read the JSON of a trigger function."""
+    """Parse as `postgast.parse_plpgsql`, which cannot read the JSON of a trigger function."""
     result = lib.pg_query_parse_plpgsql(text.encode())
     try:
         check_error(result)
@@ -72,10 +71,10 @@ def _parse_plpgsql(text: str) -> str:
 
 
 def normalize(text: str) -> str:
-    """A statement's text with $1… in place of its constants; raises postgast.PgQueryError."""
+    """Return a statement's text with $1… in place of its constants. Raise postgast.PgQueryError."""
     return str(_called(postgast.normalize, text))
 
 
 def fingerprint(text: str) -> int:
-    """What statements have in common that differ in constants alone; raises postgast.PgQueryError."""
+    """Return the fingerprint, which is equal for statements that differ only in constants. Raise postgast.PgQueryError."""
     return int(_called(postgast.fingerprint, text).fingerprint)

@@ -1,6 +1,6 @@
-"""Names in SQL text: quoting as PostgreSQL's quote_identifier does it, lists of names, type names, roles.
+"""Names in SQL text: quoting as PostgreSQL's quote_identifier, lists of names, type names, roles.
 
-Used wherever a name is printed into SQL (deparse, COPY statements, messages) or read out of a parse tree.
+Used to print names into SQL (deparse, COPY statements, messages) and to read them from parse trees.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ window with xmlattributes xmlconcat xmlelement xmlexists xmlforest xmlnamespaces
 
 
 def quote_ident(name: str) -> str:
-    """The name as it must stand in SQL: in quotes only if it needs them."""
+    """Return the name as an SQL identifier, quoted only if necessary."""
     if _PLAIN.match(name) and name not in KEYWORDS:
         return name
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_literal(text: str) -> str:
-    """The text as a string literal."""
+    """Return the text as a string literal."""
     if "\\" in text:
         return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
     return "'" + text.replace("'", "''") + "'"
 
 
 def qualified(schema: str | None, name: str) -> str:
-    """schema.name, quoted where necessary."""
+    """Return schema.name, quoted if necessary."""
     return quote_ident(name) if not schema else f"{quote_ident(schema)}.{quote_ident(name)}"
 
 
 def strings(nodes: Iterable[pb.Node]) -> list[str]:
-    """The values of a list of String nodes, as of a column list or a qualified name."""
+    """Return the values of a list of String nodes, such as a column list or a qualified name."""
     return [unwrap(node).sval for node in nodes]
 
 
 def split_name(nodes: Iterable[pb.Node], current_database: str | None = None) -> tuple[str | None, str]:
-    """(schema, name) of a qualified name given as String nodes; a third, leading part must be the database's name."""
+    """Return (schema, name) of a qualified name in String nodes. A third, leading part must be the name of the database."""
     parts = strings(nodes)
     if len(parts) == 3 and current_database is not None and parts[0] != current_database:
         raise PostgresError("0A000", f"cross-database references are not implemented: {'.'.join(parts)}")
@@ -68,18 +68,18 @@ def split_name(nodes: Iterable[pb.Node], current_database: str | None = None) ->
 
 
 def split_identifiers(text: str, separator: str = ",") -> list[str] | None:
-    """PostgreSQL's SplitIdentifierString: unquoted words are down-cased, None where the syntax is wrong."""
+    """Split a list as PostgreSQL's SplitIdentifierString: unquoted words are folded to lower case. Return None for invalid syntax."""
     rest = text.strip()
     names: list[str] = []
     if not rest:
         return names
     while True:
-        found = re.match(rf'"((?:[^"]|"")*)"|([^{separator}"\s]+)', rest)
-        if not found or (found[1] is not None and not found[1]):
+        match = re.match(rf'"((?:[^"]|"")*)"|([^{separator}"\s]+)', rest)
+        if not match or (match[1] is not None and not match[1]):
             return None
-        name = found[1].replace('""', '"') if found[1] is not None else found[2].lower()
+        name = match[1].replace('""', '"') if match[1] is not None else match[2].lower()
         names.append(name.encode()[:63].decode(errors="ignore"))
-        rest = rest[found.end() :].lstrip()
+        rest = rest[match.end() :].lstrip()
         if not rest:
             return names
         if rest[0] != separator:
@@ -93,49 +93,49 @@ def _constant(node: pb.Node) -> int | None:
 
 
 def shown_type(node: pb.TypeName) -> str:
-    """A TypeName as messages show it: the names joined by dots, `[]` behind an array."""
+    """Return a TypeName as messages show it: the names joined by dots, `[]` after an array."""
     return ".".join(strings(node.names)) + ("[]" if node.array_bounds else "")
 
 
 def type_name(node: pb.TypeName, types: registry.TypeRegistry | None = None) -> tuple[int, int]:
-    """(oid, typmod) of a TypeName; raises 42704 `type "x" does not exist` with the position, 22023 for a bad modifier."""
+    """Return (oid, typmod) of a TypeName. Raise 42704 `type "x" does not exist` with the position, 22023 for an invalid modifier."""
     if node.type_oid and not node.names:
         return int(node.type_oid), int(node.typemod)
     known = types or registry.known()
     parts = strings(node.names)
     if len(parts) > 1:
         registry.check_schema(parts[-2], known)
-    found = known.find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
-    if node.setof or node.pct_type or found is None:
+    pg_type = known.find_name(parts[-1], parts[-2] if len(parts) > 1 else None)
+    if node.setof or node.pct_type or pg_type is None:
         raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', position=position(node.location))
     modifier = -1
     if node.typmods:
-        values = [value for each in node.typmods if (value := _constant(each)) is not None]
+        values = [value for typmod_node in node.typmods if (value := _constant(typmod_node)) is not None]
         if len(values) < len(node.typmods):
             raise PostgresError("42601", "type modifiers must be simple constants or identifiers", position=position(node.location))
         try:
-            modifier = _modifier(found, values)
+            modifier = _modifier(pg_type, values)
         except PostgresError as error:
             error.position = position(node.location)
             raise
     if node.array_bounds:
-        if found.is_array:
-            return found.oid, modifier
-        if not found.array:
+        if pg_type.is_array:
+            return pg_type.oid, modifier
+        if not pg_type.array:
             raise PostgresError("42704", f'type "{shown_type(node)}" does not exist', position=position(node.location))
-        return found.array, modifier
-    return found.oid, modifier
+        return pg_type.array, modifier
+    return pg_type.oid, modifier
 
 
-def _modifier(found: registry.PgType, values: list[int]) -> int:
-    if found.oid == registry.INTERVAL:  # the grammar gives the mask of fields first
+def _modifier(pg_type: registry.PgType, values: list[int]) -> int:
+    if pg_type.oid == registry.INTERVAL:  # the grammar puts the mask of fields first
         fields = modifiers.interval_fields(values[0] << 16)
         return modifiers.interval(fields, values[1] if len(values) > 1 else None)
-    return modifiers.from_arguments(found.oid, found.name, values)
+    return modifiers.from_arguments(pg_type.oid, pg_type.name, values)
 
 
 def role_name(node: pb.RoleSpec, user: str, session_user: str) -> str:
-    """The role that a RoleSpec names: CURRENT_USER and its like are resolved, PUBLIC is refused."""
+    """Return the role that a RoleSpec names. CURRENT_USER and similar are resolved; PUBLIC is rejected with 42704."""
     if node.roletype == pb.ROLESPEC_CSTRING:
         return str(node.rolename)
     if node.roletype in (pb.ROLESPEC_CURRENT_ROLE, pb.ROLESPEC_CURRENT_USER):

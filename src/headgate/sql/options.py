@@ -1,6 +1,6 @@
 """Option lists: `WITH (a = 1, b, c = 'x')` as DefElem nodes, read with PostgreSQL's rules and errors.
 
-Used by the publication, subscription, COPY, database and role commands and by the replication grammar's options.
+Used by the publication, subscription, COPY, database and role commands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.sql.parser import ParseNode, position, unwrap
 
 @dataclass(frozen=True)
 class Option:
-    """One option: `value` is None for a bare word; a word, a string or a number in text form otherwise."""
+    """One option. `value` is None for an option without a value, else a word, a string or a number in text form."""
 
     name: str
     value: str | None
@@ -25,13 +25,13 @@ class Option:
     node: ParseNode | None
 
     def text(self) -> str:
-        """The value; 42601 `x requires a parameter` when there is none."""
+        """Return the value. Raise 42601 `x requires a parameter` if there is none."""
         if self.value is None:
             raise PostgresError("42601", f"{self.name} requires a parameter")
         return self.value
 
     def boolean(self) -> bool:
-        """A bare word is true; true, false, on, off, 1 and 0 are understood."""
+        """Return the Boolean value: true without a value, else true, false, on, off, 1 or 0. Raise 42601 otherwise."""
         if self.value is None:
             return True
         if self.value in ("0", "1"):
@@ -44,7 +44,7 @@ class Option:
         raise PostgresError("42601", f"{self.name} requires a Boolean value")
 
     def integer(self) -> int:
-        """A whole number; 42601 `x requires an integer value` otherwise."""
+        """Return an integer. Raise 42601 `x requires an integer value` otherwise."""
         try:
             return int(self.text())
         except ValueError as error:
@@ -52,28 +52,28 @@ class Option:
 
 
 def options(nodes: Iterable[pb.Node]) -> list[Option]:
-    """The DefElem nodes as options, in their order."""
-    read = []
+    """Return the DefElem nodes as options, in order."""
+    result = []
     for node in nodes:
         element = unwrap(node)
         argument = unwrap(element.arg) if element.HasField("arg") else None
-        read.append(Option(element.defname, None if argument is None else _text(argument), element.location, argument))
-    return read
+        result.append(Option(element.defname, None if argument is None else _text(argument), element.location, argument))
+    return result
 
 
 def conflicting(option: Option) -> PostgresError:
-    """The error for an option given twice."""
+    """Return the error for a duplicate option."""
     return PostgresError("42601", "conflicting or redundant options", position=position(option.location))
 
 
 def unique(nodes: Iterable[pb.Node]) -> dict[str, Option]:
-    """Options by name; an option given twice is 42601."""
-    found: dict[str, Option] = {}
+    """Return options by name. Raise 42601 for a duplicate option."""
+    by_name: dict[str, Option] = {}
     for option in options(nodes):
-        if option.name in found:
+        if option.name in by_name:
             raise conflicting(option)
-        found[option.name] = option
-    return found
+        by_name[option.name] = option
+    return by_name
 
 
 def _text(node: ParseNode) -> str:
@@ -89,7 +89,7 @@ def _text(node: ParseNode) -> str:
         case "TypeName":
             return shown_type(node)
         case "List":
-            return ".".join(_text(unwrap(each)) for each in node.items)
+            return ".".join(_text(unwrap(item)) for item in node.items)
         case "A_Star":
             return "*"
         case "RoleSpec":
@@ -101,7 +101,7 @@ def _text(node: ParseNode) -> str:
 
 
 def unwrap_constant(node: pb.A_Const) -> ParseNode:
-    """The Integer, Float, Boolean or String inside an A_Const."""
+    """Return the Integer, Float, Boolean or String inside an A_Const."""
     for field, value in node.ListFields():
         if field.name in ("ival", "fval", "boolval", "sval", "bsval"):
             return value

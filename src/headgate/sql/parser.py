@@ -1,10 +1,9 @@
-"""Text → statements, by PostgreSQL's own grammar.
+"""Parses text into statements with PostgreSQL's own grammar.
 
-The server calls `parse` with each query string; everything above works on the protobuf messages of postgast (libpg_query).
-What must hold: the grammar is that of PostgreSQL 18, a node's behaviour that of 15, so what 15's grammar refuses is refused
-here where its meaning would differ. Every `location` in the trees that leave this module counts *characters* of the whole
-query string from 0 (libpg_query counts bytes; the trees are corrected when the text is not ASCII), so the position of an
-error is `location + 1`, and -1 means "nowhere".
+The server calls `parse` with each query string. All higher layers use the protobuf messages of postgast (libpg_query). Invariants: the
+grammar is that of PostgreSQL 18, but a node behaves like 15. So syntax that 15 rejects is rejected here if its meaning would differ. Each
+`location` in the trees that leave this module counts *characters* of the whole query string from 0. (libpg_query counts bytes; the trees
+are corrected if the text is not ASCII.) So the position of an error is `location + 1`, and -1 means "nowhere".
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from headgate.sql import grammar
 from headgate.sql.parser_process import parse_apart
 
 ParseNode = Any
-"""A node of a parse tree of any kind: protobuf's messages have no common base that knows their fields.
-Where only one statement or clause can come, its own message stands (`pg_query_pb2.CreateStmt`)."""
+"""A node of a parse tree of any kind: protobuf's messages have no common base class that knows their fields.
+If only one statement or clause is possible, its own message type is used (`pg_query_pb2.CreateStmt`)."""
 
 _OFFSETS = {"location", "stmt_location", "name_location", "list_start", "list_end", "rexpr_list_start", "rexpr_list_end"}
 
 SMALL = 4096
-"""Bytes of a text that is parsed in the thread that asks: each nests at most 200 bytes of stack deeper, and a thread may have but 2 MB."""
+"""The size in bytes up to which a text is parsed in the calling thread. Each byte nests at most 200 bytes of stack, of a possible 2 MB."""
 
 _LOOK = 2048
-"""Messages of a tree between two looks at a cancel."""
+"""The number of messages of a tree between two checks for a cancel."""
 
 _ENCODED = 1 << 20
-"""Characters that are encoded at once, as the interpreter's lock is held for so long."""
+"""The number of characters that are encoded at once, because the interpreter's lock is held for that time."""
 _BLOCK = 1024
-"""Bytes of a text whose characters are counted at once."""
+"""The number of bytes of a text whose characters are counted at once."""
 _CONTINUATION = bytes(range(0x80, 0xC0))
-"""Bytes of UTF-8 that begin no character."""
+"""The bytes of UTF-8 that do not begin a character."""
 
 _PUBLICATION_OBJECTS = "One of TABLE or TABLES IN SCHEMA must be specified before a standalone table or schema name."
 
@@ -53,7 +52,7 @@ class Statement:
     """One statement of a query string.
 
     `node` is the message inside RawStmt (SelectStmt, CreateStmt, …), `text` the whole query string, `start` and `length` the
-    statement's place in it, in characters.
+    statement's location in it, in characters.
     """
 
     node: ParseNode
@@ -61,11 +60,11 @@ class Statement:
     start: int
     length: int
     weight: int = 0
-    """Bytes of memory that text and tree of the whole query string take, estimated."""
+    """The estimated memory in bytes of the text and tree of the whole query string."""
 
     @property
     def kind(self) -> str:
-        """The name of the node's message type, as "SelectStmt"."""
+        """The name of the node's message type, such as "SelectStmt"."""
         return str(self.node.DESCRIPTOR.name)
 
     @property
@@ -75,7 +74,7 @@ class Statement:
 
 
 def parse(text: str) -> list[Statement]:
-    """Gives the statements of a query string, none for an empty one; raises 42601 and its like with the position."""
+    """Return the statements of a query string, none for an empty one. Raise 42601 and other errors with their position."""
     if "\0" in text:
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
     try:
@@ -101,26 +100,26 @@ def parse(text: str) -> list[Statement]:
 
 
 def _has_merge(encoded: bytes, raw: pg_query_pb2.RawStmt) -> bool:
-    """Return whether a statement's own text has the word; its place counts bytes. Of a text with other characters `lower` would be slow."""
+    """Return whether a statement's own text contains "merge". Its location counts bytes. `lower` would be slow on non-ASCII text."""
     start = max(raw.stmt_location, 0)
     end = start + raw.stmt_len if raw.stmt_len else len(encoded)
-    return any(b"merge" in encoded[at : min(at + _ENCODED + 5, end)].lower() for at in range(start, end, _ENCODED))
+    return any(b"merge" in encoded[position : min(position + _ENCODED + 5, end)].lower() for position in range(start, end, _ENCODED))
 
 
 def _tree(text: str, encoded: bytes) -> tuple[pg_query_pb2.ParseResult, int]:
-    """Return the text's tree, parsed where it can do no harm, and the memory that both take.
+    """Return the text's tree, parsed where that is safe, and the memory that both take.
 
-    Measured on lists of constants, a tree takes some 16 times the bytes of its encoded form, but for the texts in it.
+    Measured on lists of constants, a tree takes about 16 times the bytes of its encoded form, not counting the texts in it.
     """
     if len(encoded) <= SMALL:
-        with contextlib.suppress(DecodeError):  # of more levels than protobuf reads unless it is told to
+        with contextlib.suppress(DecodeError):  # more levels than protobuf reads by default
             return grammar.parse(text), 24 * len(encoded)
     tree, size = parse_apart(encoded)
     return tree, 2 * len(encoded) + 16 * max(0, size - len(encoded))
 
 
 _TWO_WORDS = re.compile(r"\w+(?:\s|--[^\n]*\n|/\*.*?\*/)+(\w+)", re.DOTALL)
-"""A word and, behind space and comments, the next one."""
+"""A word and the next one, with white space and comments between them."""
 _LATER_NUMBER = re.compile(r"(?<![\w$])(?:0[xXoObB]\w|\d+_\d)")
 _MOST_SEARCHED = 1 << 20
 _OF_DATABASES = (pg_query_pb2.REINDEX_OBJECT_DATABASE, pg_query_pb2.REINDEX_OBJECT_SYSTEM)
@@ -130,7 +129,7 @@ _OF_EVERY_SELECT = frozenset({"limit_option", "op"})
 
 
 def parse_expression(text: str) -> ParseNode:
-    """Parses one expression that the catalog stores as text (a default, a check); gives its unwrapped node; 42601 for anything else."""
+    """Parse an expression that the catalog stores as text (a default, a check) into an unwrapped node. Raise 42601 for anything else."""
     statements = parse(f"SELECT {text}")
     alone = statements[0].node if len(statements) == 1 and statements[0].kind == "SelectStmt" else None
     if alone is None or [field.name for field, _ in alone.ListFields() if field.name not in _OF_EVERY_SELECT] != ["target_list"]:
@@ -141,7 +140,7 @@ def parse_expression(text: str) -> ParseNode:
 
 
 def unwrap(node: ParseNode) -> ParseNode:
-    """The message inside a `Node`; other messages and None stay what they are, an empty `Node` is None."""
+    """Return the message inside a `Node`. Other messages and None are returned unchanged; an empty `Node` is None."""
     if node is not None and node.DESCRIPTOR.name == "Node":
         field = node.WhichOneof("node")
         return None if field is None else getattr(node, field)
@@ -149,22 +148,22 @@ def unwrap(node: ParseNode) -> ParseNode:
 
 
 def anded(condition: ParseNode) -> Iterator[ParseNode]:
-    """The (unwrapped) conditions that AND connects in one; none of an empty one."""
+    """Yield the (unwrapped) conditions that AND connects in a condition; nothing for an empty one."""
     node = unwrap(condition)
     if node is not None and node.DESCRIPTOR.name == "BoolExpr" and node.boolop == pg_query_pb2.AND_EXPR:
-        for each in node.args:
-            yield from anded(each)
+        for argument in node.args:
+            yield from anded(argument)
     elif node is not None:
         yield node
 
 
 def has_condition(node: ParseNode) -> bool:
-    """Whether a statement has a WHERE that is a condition; WHERE CURRENT OF is none."""
+    """Return whether a statement has a WHERE condition other than WHERE CURRENT OF."""
     return bool(node.HasField("where_clause")) and kind(node.where_clause) != "CurrentOfExpr"
 
 
 def kind(node: ParseNode) -> str:
-    """The type name of the (unwrapped) node: "ColumnRef", "A_Const", …; "" for None."""
+    """Return the type name of the (unwrapped) node: "ColumnRef", "A_Const", …; "" for None."""
     inner = unwrap(node)
     return "" if inner is None else str(inner.DESCRIPTOR.name)
 
@@ -197,7 +196,7 @@ def walk(node: ParseNode) -> Iterator[Message]:
 
 @functools.cache
 def _inner(kind: Descriptor) -> tuple[str | None, tuple[tuple[str, bool], ...]]:
-    """Return where messages stand in one of a kind: the oneof whose member is one, or the fields, the last one first, and if repeated."""
+    """Return where a message type contains messages: its oneof, or its fields, the last one first, with whether they are repeated."""
     fields = [field for field in kind.fields if field.message_type is not None]
     if kind.oneofs and all(field.containing_oneof is not None for field in fields):
         return str(kind.oneofs[0].name), ()
@@ -205,7 +204,7 @@ def _inner(kind: Descriptor) -> tuple[str | None, tuple[tuple[str, bool], ...]]:
 
 
 def written(node: ParseNode) -> bytes:
-    """What a tree says, wherever it stands: two that are written alike are the same."""
+    """Serialize a tree without its locations. Trees that are written alike serialize to the same bytes."""
     copy = type(node)()
     copy.CopyFrom(node)
     for message in walk(copy):
@@ -216,14 +215,14 @@ def written(node: ParseNode) -> bytes:
 
 
 def position(location: int) -> int | None:
-    """PostgresError.position of a node's location."""
+    """Convert a node's location to PostgresError.position."""
     return location + 1 if location >= 0 else None
 
 
 def _count_characters(tree: pg_query_pb2.ParseResult, encoded: bytes) -> None:
-    """Turns byte offsets into character offsets, in place."""
+    """Convert byte offsets to character offsets, in place."""
     before = [0]
-    """The characters before each block of the text."""
+    """The number of characters before each block of the text."""
     for start in range(0, len(encoded), _BLOCK):
         before.append(before[-1] + len(encoded[start : start + _BLOCK].translate(None, _CONTINUATION)))
 
@@ -243,35 +242,35 @@ def _count_characters(tree: pg_query_pb2.ParseResult, encoded: bytes) -> None:
 
 def _syntax_error(error: postgast.PgQueryError, text: str) -> PostgresError:
     message = error.message
-    where = error.cursorpos if error.cursorpos > 0 else None
+    location = error.cursorpos if error.cursorpos > 0 else None
     if message == "invalid publication object list":
-        return PostgresError("42601", message, detail=_PUBLICATION_OBJECTS, position=where)
+        return PostgresError("42601", message, detail=_PUBLICATION_OBJECTS, position=location)
     if message.startswith("unrecognized partitioning strategy"):
         return PostgresError("22023", message, position=None)
     if message.endswith("for hash partition must be specified"):
         return PostgresError("42601", message, position=None)
     if message.endswith("for hash partition provided more than once"):
-        return PostgresError("42710", message, position=where)
+        return PostgresError("42710", message, position=location)
     if "not supported" in message or "not implemented" in message or "not yet implemented" in message:
-        return PostgresError("0A000", message, position=where)
-    if message == "invalid Unicode escape" and where is not None:
-        forms = "\\uXXXX or \\UXXXXXXXX" if text[where : where + 1] in ("u", "U") else "\\XXXX or \\+XXXXXX"
-        return PostgresError("42601", message, hint=f"Unicode escapes must be {forms}.", position=where)
+        return PostgresError("0A000", message, position=location)
+    if message == "invalid Unicode escape" and location is not None:
+        forms = "\\uXXXX or \\UXXXXXXXX" if text[location : location + 1] in ("u", "U") else "\\XXXX or \\+XXXXXX"
+        return PostgresError("42601", message, hint=f"Unicode escapes must be {forms}.", position=location)
     if message.startswith("unsafe use of"):
         return PostgresError(
-            "22P06", message, hint="Use '' to write quotes in strings. \\' is insecure in client-only encodings.", position=where
+            "22P06", message, hint="Use '' to write quotes in strings. \\' is insecure in client-only encodings.", position=location
         )
     if message.endswith("cannot be used as a role name here"):
-        return PostgresError("42939", message, position=where)
+        return PostgresError("42939", message, position=location)
     if message.startswith("invalid byte sequence"):
         return PostgresError("22021", message)
-    return PostgresError("42601", message, position=where)
+    return PostgresError("42601", message, position=location)
 
 
 def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int, *, has_merge: bool) -> None:
-    """Raise 15's syntax error for grammar of PostgreSQL 16 to 18 that a node would otherwise ignore or take for something else.
+    """Raise 15's syntax error for grammar of PostgreSQL 16 to 18 that a node would otherwise ignore or misinterpret.
 
-    Grammar that commands refuse themselves with 0A000 (JSON constructors, JSON_TABLE, CREATE STATISTICS without a name) is not listed.
+    Grammar that commands reject with 0A000 themselves (JSON constructors, JSON_TABLE, CREATE STATISTICS without a name) is not listed.
     """
     name = node.DESCRIPTOR.name
     if name in ("CreateStmt", "AlterTableStmt", "CreateSchemaStmt"):
@@ -289,7 +288,7 @@ def _refuse_later_grammar(node: ParseNode, text: str, start: int, end: int, *, h
 
 
 def _refuse_later_definition(node: ParseNode, text: str) -> None:
-    """Refuse what 15 has not in CREATE TABLE and ALTER TABLE: storage of columns, kinds of constraints, SET … DEFAULT."""
+    """Reject additions to 15's CREATE TABLE and ALTER TABLE: storage of columns, kinds of constraints, SET … DEFAULT."""
     for message in walk(node):
         match message.DESCRIPTOR.name:
             case "Constraint":
@@ -304,12 +303,12 @@ def _refuse_later_definition(node: ParseNode, text: str) -> None:
 
 def _sets_default(command: pg_query_pb2.AlterTableCmd) -> bool:
     """Return whether it is SET STATISTICS, SET STORAGE or SET ACCESS METHOD DEFAULT."""
-    given = unwrap(getattr(command, "def"))
+    definition = unwrap(getattr(command, "def"))
     match command.subtype:
         case pg_query_pb2.AT_SetStatistics:
-            return given is None
+            return definition is None
         case pg_query_pb2.AT_SetStorage:
-            return bool(given.sval == "default")
+            return bool(definition.sval == "default")
         case pg_query_pb2.AT_SetAccessMethod:
             return not command.name
         case _:
@@ -317,7 +316,7 @@ def _sets_default(command: pg_query_pb2.AlterTableCmd) -> bool:
 
 
 def _refuse_later_maintenance(node: ParseNode, text: str, start: int, end: int) -> None:
-    """Refuse VACUUM and ANALYZE ONLY, and REINDEX of a database without its name."""
+    """Reject VACUUM and ANALYZE ONLY, and REINDEX of a database without its name."""
     if node.DESCRIPTOR.name == "ReindexStmt":
         if node.kind in _OF_DATABASES and not node.name:
             raise _error_at(text, end)
@@ -329,7 +328,7 @@ def _refuse_later_maintenance(node: ParseNode, text: str, start: int, end: int) 
 
 
 def _refuse_later_merge(statement: pg_query_pb2.MergeStmt, text: str) -> None:
-    """Refuse MERGE … RETURNING and WHEN NOT MATCHED BY SOURCE or TARGET."""
+    """Reject MERGE … RETURNING and WHEN NOT MATCHED BY SOURCE or TARGET."""
     by = re.compile(r"\bMATCHED\s+(BY)\s+(?:SOURCE|TARGET)\b", re.IGNORECASE).search(text, statement.relation.location)
     if by is not None:
         raise _error_at(text, by.start(1))
@@ -339,7 +338,7 @@ def _refuse_later_merge(statement: pg_query_pb2.MergeStmt, text: str) -> None:
 
 def _refuse_later_grant(statement: pg_query_pb2.GrantRoleStmt, text: str) -> None:
     """Raise 42601 unless the only option of a membership is WITH ADMIN OPTION, or ADMIN OPTION FOR of a REVOKE."""
-    options = [unwrap(each) for each in statement.opt]
+    options = [unwrap(option) for option in statement.opt]
     for option in options[:1]:
         words = _TWO_WORDS.match(text, option.location)
         second = len(text) if words is None else words.start(1)
@@ -381,17 +380,17 @@ def _refuse_later_numbers(text: str) -> None:
 
 
 def _error_at_word(text: str, start: int, word: str) -> PostgresError:
-    """Return the syntax error at the first occurrence of a keyword from a place on."""
-    found = _find_word(text, word, start)
-    return _error_at(text, len(text) if found < 0 else found)
+    """Return the syntax error at the next occurrence of a keyword after a position."""
+    location = _find_word(text, word, start)
+    return _error_at(text, len(text) if location < 0 else location)
 
 
 def _find_word(text: str, word: str, start: int) -> int:
-    """Return where a key word stands next, in whatever case; -1 if nowhere."""
+    """Return the next position of a keyword, in any case, or -1."""
     pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
-    for at in range(max(start, 0), len(text), _ENCODED // 16):
+    for window in range(max(start, 0), len(text), _ENCODED // 16):
         look()
-        match = pattern.search(text, at, at + _ENCODED // 16 + len(word))
+        match = pattern.search(text, window, window + _ENCODED // 16 + len(word))
         if match:
             return match.start()
     return -1

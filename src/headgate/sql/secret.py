@@ -1,8 +1,8 @@
-"""Passwords and keys in the text of statements: what the log and pg_stat_statements show of a statement, and of an error about it.
+"""Hides passwords and keys in the text of statements and errors, for the log and pg_stat_statements.
 
-`hidden` takes a statement apart with PostgreSQL's own scanner, so that a password is hidden however it is written: E'…', U&'…', $$…$$,
-behind comments, in a connection string or URI. Called by the server's log. What must hold: of text that cannot be scanned, or is too large
-for it, nothing is shown from the first place on that could be a password; what is hidden needlessly does no harm.
+`hidden` tokenizes a statement with PostgreSQL's own scanner, so that a password is hidden in any notation: E'…', U&'…', $$…$$, after
+comments, in a connection string or URI. Called by the server's log. Invariant: a text that cannot be scanned, or is too large, is hidden
+from the first position that could be a password. Hiding too much does no harm.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from headgate.sql import grammar
 
 HIDDEN = "<hidden>"
 _SCANNED = 64 << 10
-"""Characters of a statement that is taken apart: each token is an object, and the interpreter's lock is held while they are made."""
+"""The most characters of a statement to tokenize: each token is an object, and the interpreter's lock is held while they are created."""
 _SHOWN = 1 << 20
-"""Characters of a statement beyond which it is cut."""
+"""The number of characters to which a statement is cut."""
 _SEARCHED, _LONGEST_WORD = 64 << 10, 32
-"""Characters in which a word is looked for at once, and of the longest word: a search holds the interpreter's lock."""
+"""The characters searched for a word at once, and those of the longest word: a search holds the interpreter's lock."""
 _SUSPECT = re.compile(r"password|secret|token|access.?key|connection|://|\b(?:role|user|group)\b", re.IGNORECASE)
-"""Text without any of these has nothing to hide."""
+"""A text without any of these contains no secret."""
 _IN_SUSPECT = ("password", "secret", "token", "access", "connect", "://", "role", "user", "group")
-"""What folded text has if it has any of these: quick to look for. No i, of which folding leaves some that IGNORECASE takes."""
+"""Parts of these words in casefolded text, which are quick to search. They avoid the letter i, whose variants folding keeps and IGNORECASE
+matches."""
 _IN_URI = re.compile(rb"://[^/\s]*@")
-"""What makes a string one that has a password in it, without the word."""
+"""Matches a string with a password but without the word."""
 _NAMED_SO = re.compile(rb"password|secret|token|access.?key", re.IGNORECASE)
-"""Names of settings and options whose values are hidden; Spark hides by the same words (spark.redaction.regex)."""
+"""Matches names of settings and options whose values are hidden. Spark hides by the same words (spark.redaction.regex)."""
 _SETTING = re.compile(rb"'[\w.]*(?:password|secret|token|access.?key)[\w.]*'", re.IGNORECASE)
-"""A string that is such a name."""
+"""Matches a string that is such a name."""
 _FIRST = re.compile(r"['$]|password|secret|token|access.?key|connection", re.IGNORECASE)
 _NEAR = re.compile(r' (?:at or near|after) "(?:(?:[EeBbXxNn]|[Uu]&)?[\'$]).*', re.DOTALL)
 _NEAR_ANYTHING = re.compile(r' (?:at or near|after) ".*', re.DOTALL)
@@ -39,26 +40,26 @@ _CONNECTION = "invalid connection string syntax: "
 _COMMENTS = {pb.SQL_COMMENT, pb.C_COMMENT}
 _STRINGS = {pb.SCONST, pb.USCONST, pb.BCONST, pb.XCONST}
 _BETWEEN = {pb.NCHAR, pb.TO, pb.EQUALS_GREATER, pb.COLON_EQUALS, *map(ord, "=(.,")}
-"""What may stand between the word password and the password: behind a dot a name goes on, a comma is that of set_config."""
+"""Tokens allowed between the word password and the password. After a dot a name continues; the comma is that of set_config."""
 _WORDS = {pb.IDENT, pb.ICONST, pb.FCONST}
 _ROLES = {pb.ROLE, pb.USER, pb.GROUP_P}
 _NO_SECRETS = {pb.NULL_P, pb.DEFAULT, pb.SET, pb.LIMIT, pb.PASSWORD}
-"""Words behind one that announces a secret which are none: PASSWORD NULL, TO DEFAULT, CONNECTION LIMIT; a role may be called my_secret."""
+"""Words after an announcing word that are not secrets: PASSWORD NULL, TO DEFAULT, CONNECTION LIMIT. A role may be called my_secret."""
 
 
 def hidden(statement: str) -> str:
-    """The statement with its passwords hidden; what is longer than `_SHOWN` is cut."""
+    """Return the statement with its passwords hidden, cut to `_SHOWN` characters."""
     if len(statement) > _SHOWN:
         return hidden(statement[:_SHOWN]) + "..."
-    shown, at = [], 0
+    shown, end_of_last = [], 0
     for start, end in _places(statement):
-        shown += [statement[at:start], HIDDEN]
-        at = end
-    return "".join([*shown, statement[at:]])
+        shown += [statement[end_of_last:start], HIDDEN]
+        end_of_last = end
+    return "".join([*shown, statement[end_of_last:]])
 
 
 def hidden_error(message: str, statement: str = "", position: int | None = None) -> str:
-    """An error's message without the string at which it stopped, or the word that `hidden` hides in the statement (`position` from 1)."""
+    """Hide the quoted string in an error message, or a word that `hidden` would hide in the statement (`position` from 1)."""
     if message.startswith(_CONNECTION):
         return _CONNECTION + HIDDEN
     near = _NEAR
@@ -68,13 +69,13 @@ def hidden_error(message: str, statement: str = "", position: int | None = None)
 
 
 def _places(statement: str) -> Iterator[tuple[int, int]]:
-    """Where in a statement secrets stand, in its order: the first character of each, and the one behind it."""
+    """Yield the ranges of the secrets in a statement, in order: the first character, and the one after the last."""
     if not _is_suspect(statement):
         return
     encoded = statement.encode(errors="replace")
     try:
         tokens = None if len(statement) > _SCANNED or b"\0" in encoded else grammar.scan(statement).tokens
-    except Exception:  # noqa: BLE001 - whatever it is, the text is not taken apart
+    except Exception:  # noqa: BLE001 - the text cannot be tokenized, whatever the reason
         tokens = None
     if tokens is None:
         yield from _from_suspect(statement)
@@ -84,7 +85,7 @@ def _places(statement: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_suspect(statement: str) -> bool:
-    """Return whether a statement may have something to hide."""
+    """Return whether a statement may contain a secret."""
     for start in range(0, len(statement), _SEARCHED):
         end = start + _SEARCHED + _LONGEST_WORD
         part = statement[start:end].casefold()
@@ -94,48 +95,48 @@ def _is_suspect(statement: str) -> bool:
 
 
 def _from_suspect(statement: str) -> Iterator[tuple[int, int]]:
-    """All of a text that cannot be taken apart, from its first quote on, or from the first word that announces a secret."""
+    """Yield the range of a text that cannot be tokenized, from its first quote or the first word that announces a secret."""
     for start in range(0, len(statement), _SEARCHED):
-        found = _FIRST.search(statement, start, start + _SEARCHED + _LONGEST_WORD)
-        if found is not None:
-            yield found.start() if found[0] in "'$" else found.end(), len(statement)
+        match = _FIRST.search(statement, start, start + _SEARCHED + _LONGEST_WORD)
+        if match is not None:
+            yield match.start() if match[0] in "'$" else match.end(), len(statement)
             return
 
 
 @dataclass
 class _Place:
-    """Where in a statement the scan is."""
+    """The state of the scan at a token."""
 
     words: list[int] = field(default_factory=list)
-    """The first two."""
+    """The first two tokens."""
     password: bool = False
-    """Whether a password may come next."""
+    """Whether a password may follow."""
     connection: bool = False
     name: bytes = b""
-    """The name at which the scan is, as far as it goes: words with dots between them."""
+    """The current name as far as it has been scanned: words with dots between them."""
     dot: bool = False
-    """Whether the last token was a dot, behind which a name goes on."""
+    """Whether the last token was a dot, after which a name continues."""
     open: bool = False
-    """Behind UNTIL or SET strings are shown."""
+    """Whether strings are shown, as after UNTIL or SET."""
     given: bool = False
-    """Whether a string has come where a secret was announced."""
+    """Whether a string has followed the announcement of a secret."""
     sets: bool = False
-    """Whether the value of a setting comes, once its name has come."""
+    """Whether the value of a setting follows after its name."""
 
     @property
     def secret(self) -> bool:
-        """Whether a string that comes next is hidden."""
+        """Whether the next string is hidden."""
         return self.password or self.connection or (self.of_role and not self.open)
 
     def announces(self, kind: int) -> bool:
-        """Whether a secret should stand where a token stands that is no string: its quotes were forgotten, or it needs none."""
+        """Return whether a non-string token is where a secret is expected: its quotes are missing, or it needs none."""
         if kind in _BETWEEN or kind in _NO_SECRETS or len(self.words) < 2 or (self.given and kind not in _WORDS):
             return False
         return (self.password and (self.of_role or self.sets)) or (self.connection and self.words[1] == pb.SUBSCRIPTION)
 
     @property
     def of_role(self) -> bool:
-        """Whether it makes or changes a role."""
+        """Whether the statement creates or alters a role."""
         return len(self.words) == 2 and self.words[0] in {pb.CREATE, pb.ALTER} and self.words[1] in _ROLES
 
 
@@ -146,14 +147,14 @@ def _secrets(text: bytes, tokens: Iterable[pb.ScanToken]) -> Iterator[pb.ScanTok
         in_name = place.dot or kind == ord(".")
         place.name, place.dot = place.name + word if in_name else word, kind == ord(".")
         if kind in _STRINGS and _NAMED_SO.search(word) and not _SETTING.fullmatch(word):
-            # Behind a quote too many what was within quotes is without, so that nothing that follows is what it seems.
+            # After a superfluous quote, strings and other text are swapped, so that the rest cannot be interpreted.
             yield pb.ScanToken(start=token.start, end=len(text))
             return
         if kind == ord(";"):
             place = _Place()
             continue
         if kind not in _STRINGS and not in_name and place.announces(kind):
-            yield pb.ScanToken(start=token.start, end=len(text))  # it may have any characters
+            yield pb.ScanToken(start=token.start, end=len(text))  # it may contain any characters
             return
         if len(place.words) < 2:
             place.words.append(kind)

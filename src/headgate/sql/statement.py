@@ -1,7 +1,7 @@
-"""Statements made of names and values, as parse trees: what comes from elsewhere never becomes text of SQL.
+"""Builds statements from names and values as parse trees: untrusted input never becomes SQL text.
 
-Called where replication makes tables and changes them by itself (`commands.subscription`). A name is a field of its node, whatever it
-contains; a type and an expression are trees that `type_name` and `parse_expression` have taken apart.
+Called if replication creates and alters tables (`commands.subscription`). A name is a field of its node, whatever it contains. Types and
+expressions are trees from `type_name` and `parse_expression`.
 """
 
 from __future__ import annotations
@@ -15,88 +15,88 @@ from headgate.sql.parser import parse
 
 
 def named(name: str) -> str:
-    """A name that may be given; 42601 for one of no length, which SQL cannot write and nothing below has a place for."""
+    """Return the identifier. Raise 42601 if it is empty: SQL cannot express that, and no lower layer accepts it."""
     if not name:
         raise PostgresError("42601", "zero-length delimited identifier")
     return name
 
 
 def strings(names: Iterable[str]) -> list[pb.Node]:
-    """Names as a list of String nodes."""
+    """Return names as a list of String nodes."""
     return [pb.Node(string=pb.String(sval=name)) for name in names]
 
 
 def type_name(schema: str, name: str, *, array: bool = False) -> pb.TypeName:
-    """The name of a type, with or without brackets behind it."""
+    """Return a type name, with brackets if `array` is true."""
     bounds = [pb.Node(integer=pb.Integer(ival=-1))] if array else []
     return pb.TypeName(names=strings((schema, name)), typemod=-1, array_bounds=bounds, location=-1)
 
 
 def relation(schema: str, name: str) -> pb.RangeVar:
-    """The name of a table."""
+    """Return a table name."""
     return pb.RangeVar(schemaname=named(schema), relname=named(name), inh=True, relpersistence="p", location=-1)
 
 
 def constraint(kind: int, **fields: object) -> pb.Node:
-    """A constraint of a column, a table or a domain."""
+    """Return a constraint of a column, a table or a domain."""
     return pb.Node(constraint=pb.Constraint(contype=kind, location=-1, is_enforced=True, initially_valid=True, **fields))
 
 
 def key(names: Iterable[str], kind: int = pb.CONSTR_PRIMARY) -> pb.Node:
-    """PRIMARY KEY or UNIQUE over columns."""
+    """Return PRIMARY KEY or UNIQUE over columns."""
     return constraint(kind, keys=strings(names))
 
 
 def column(name: str, kind: pb.TypeName, constraints: Sequence[pb.Node] = ()) -> pb.Node:
-    """The definition of a column."""
-    made = pb.ColumnDef(colname=named(name), type_name=kind, is_local=True, constraints=constraints, location=-1)
-    return pb.Node(column_def=made)
+    """Return the definition of a column."""
+    definition = pb.ColumnDef(colname=named(name), type_name=kind, is_local=True, constraints=constraints, location=-1)
+    return pb.Node(column_def=definition)
 
 
 def create_table(schema: str, name: str, elements: Sequence[pb.Node], **fields: object) -> pb.CreateStmt:
-    """CREATE TABLE."""
+    """Return CREATE TABLE."""
     return pb.CreateStmt(relation=relation(schema, name), table_elts=elements, oncommit=pb.ONCOMMIT_NOOP, **fields)
 
 
 def partition_key(strategy: str, names: Iterable[str]) -> pb.PartitionSpec:
-    """PARTITION BY; `strategy` is pg_partitioned_table.partstrat."""
+    """Return PARTITION BY. `strategy` is pg_partitioned_table.partstrat."""
     kind = {"l": pb.PARTITION_STRATEGY_LIST, "r": pb.PARTITION_STRATEGY_RANGE, "h": pb.PARTITION_STRATEGY_HASH}[strategy]
     parts = [pb.Node(partition_elem=pb.PartitionElem(name=name, location=-1)) for name in names]
     return pb.PartitionSpec(strategy=kind, part_params=parts, location=-1)
 
 
 def partition_bound(text: str) -> pb.PartitionBoundSpec:
-    """The bound in a text as pg_get_expr prints it (``FOR VALUES IN ('a')``, ``DEFAULT``); 08P01 for any other text."""
+    """Parse a bound printed by pg_get_expr (``FOR VALUES IN ('a')``, ``DEFAULT``). Raise 08P01 for any other text."""
     try:
         statements = parse(f"CREATE TABLE a PARTITION OF b {text}")
         plain = parse("CREATE TABLE a PARTITION OF b DEFAULT")[0].node
     except PostgresError:
         statements = []
     if len(statements) == 1 and statements[0].kind == "CreateStmt":
-        found = statements[0].node
-        plain.partbound.CopyFrom(found.partbound)
-        if plain == found:
-            return found.partbound
+        statement = statements[0].node
+        plain.partbound.CopyFrom(statement.partbound)
+        if plain == statement:
+            return statement.partbound
     raise PostgresError("08P01", "publisher sent an invalid partition bound")
 
 
 def create_schema(name: str) -> pb.CreateSchemaStmt:
-    """CREATE SCHEMA."""
+    """Return CREATE SCHEMA."""
     return pb.CreateSchemaStmt(schemaname=named(name))
 
 
 def create_enum(schema: str, name: str, labels: Iterable[str]) -> pb.CreateEnumStmt:
-    """CREATE TYPE … AS ENUM."""
+    """Return CREATE TYPE … AS ENUM."""
     return pb.CreateEnumStmt(type_name=strings((named(schema), named(name))), vals=strings(labels))
 
 
 def create_composite(schema: str, name: str, columns: Iterable[pb.Node]) -> pb.CompositeTypeStmt:
-    """CREATE TYPE … AS (…); `columns` as `column` makes them."""
+    """Return CREATE TYPE … AS (…). `columns` are results of `column`."""
     return pb.CompositeTypeStmt(typevar=relation(schema, name), coldeflist=columns)
 
 
 def add_label(schema: str, name: str, label: str, before: str | None) -> pb.AlterEnumStmt:
-    """ALTER TYPE … ADD VALUE [BEFORE …]."""
+    """Return ALTER TYPE … ADD VALUE [BEFORE …]."""
     return pb.AlterEnumStmt(
         type_name=strings((schema, name)), new_val=label, new_val_neighbor=before or "", new_val_is_after=before is None,
         skip_if_new_val_exists=True,
@@ -104,35 +104,35 @@ def add_label(schema: str, name: str, label: str, before: str | None) -> pb.Alte
 
 
 def create_domain(schema: str, name: str, base: pb.TypeName, constraints: Sequence[pb.Node]) -> pb.CreateDomainStmt:
-    """CREATE DOMAIN."""
+    """Return CREATE DOMAIN."""
     return pb.CreateDomainStmt(domainname=strings((named(schema), named(name))), type_name=base, constraints=constraints)
 
 
 def alter_table(schema: str, name: str, commands: Sequence[pb.AlterTableCmd]) -> pb.AlterTableStmt:
-    """ALTER TABLE with these commands."""
-    wrapped = [pb.Node(alter_table_cmd=each) for each in commands]
+    """Return ALTER TABLE with these commands."""
+    wrapped = [pb.Node(alter_table_cmd=command) for command in commands]
     return pb.AlterTableStmt(relation=relation(schema, name), cmds=wrapped, objtype=pb.OBJECT_TABLE)
 
 
 def command(kind: int, **fields: object) -> pb.AlterTableCmd:
-    """One command of ALTER TABLE."""
+    """Return one command of ALTER TABLE."""
     return pb.AlterTableCmd(subtype=kind, behavior=pb.DROP_RESTRICT, **fields)
 
 
 def change_type(name: str, kind: pb.TypeName) -> pb.AlterTableCmd:
-    """ALTER COLUMN … TYPE."""
+    """Return ALTER COLUMN … TYPE."""
     definition = pb.Node(column_def=pb.ColumnDef(type_name=kind, location=-1))
     return command(pb.AT_AlterColumnType, name=name, **{"def": definition})
 
 
 def replica_identity_full() -> pb.AlterTableCmd:
-    """REPLICA IDENTITY FULL."""
+    """Return REPLICA IDENTITY FULL."""
     identity = pb.Node(replica_identity_stmt=pb.ReplicaIdentityStmt(identity_type="f"))
     return command(pb.AT_ReplicaIdentity, **{"def": identity})
 
 
 def rename_column(schema: str, name: str, before: str, after: str) -> pb.RenameStmt:
-    """ALTER TABLE … RENAME COLUMN."""
+    """Return ALTER TABLE … RENAME COLUMN."""
     return pb.RenameStmt(
         rename_type=pb.OBJECT_COLUMN, relation_type=pb.OBJECT_TABLE, relation=relation(schema, name), subname=before, newname=named(after),
         behavior=pb.DROP_RESTRICT,
@@ -140,7 +140,7 @@ def rename_column(schema: str, name: str, before: str, after: str) -> pb.RenameS
 
 
 def comment(kind: int, names: Sequence[str], text: str) -> pb.CommentStmt:
-    """COMMENT ON a schema (one name), a table or a column."""
+    """Return COMMENT ON a schema (one name), a table or a column."""
     if kind == pb.OBJECT_SCHEMA:
         target = strings(names)[0]
     else:

@@ -1,6 +1,7 @@
-"""Parses a type name that someone else wrote, and rejects a text that is anything else.
+"""Parses an untrusted type name, and rejects a text that is anything else.
 
-Called for what a publisher sends (`commands.subscription.applied_ddl`), which is data and never becomes part of a statement as it came.
+Called for type names that a publisher sends (`commands.subscription.applied_ddl`). They are data and never become part of a statement as
+text.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from headgate.sql.parser import parse, unwrap
 
 _CAST = "SELECT NULL::"
 LONGEST = 1000
-"""Characters; names have 63 bytes at most."""
+"""The maximum number of characters; names have at most 63 bytes."""
 
 
 def parsed(text: str) -> pb.TypeName:
@@ -22,14 +23,14 @@ def parsed(text: str) -> pb.TypeName:
     if name is not None:
         alone = grammar.parse(f"{_CAST}text")
         alone.stmts[0].stmt.select_stmt.target_list[0].res_target.val.type_cast.type_name.CopyFrom(name)
-        # anything else in the text (FROM, an alias, a second statement) makes it longer than the cast alone
+        # anything else in the text (FROM, an alias, a second statement) makes it longer than just the cast
         if grammar.deparse(alone) == grammar.deparse(grammar.parse(_CAST + text)):
             return name
     raise PostgresError("08P01", "publisher sent an invalid type name", detail="It is no name of a type, or more than one.")
 
 
 def _name(text: str) -> pb.TypeName | None:
-    """The TypeName of a text that begins with one; None where it does not, or says more of it than a type has."""
+    """Return the TypeName at the beginning of a text, or None if there is none or it has more than a type's modifiers."""
     try:
         statements = parse(_CAST + text)
     except PostgresError:
@@ -40,5 +41,9 @@ def _name(text: str) -> pb.TypeName | None:
     if cast.DESCRIPTOR.name != "TypeCast" or unwrap(cast.arg).DESCRIPTOR.name != "A_Const":
         return None
     name = cast.type_name
-    plain = all(unwrap(each).DESCRIPTOR.name in ("A_Const", "ColumnRef") for each in name.typmods) and not name.setof and not name.pct_type
-    return name if plain else None
+    is_plain = (
+        all(unwrap(modifier).DESCRIPTOR.name in ("A_Const", "ColumnRef") for modifier in name.typmods)
+        and not name.setof
+        and not name.pct_type
+    )
+    return name if is_plain else None

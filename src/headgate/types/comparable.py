@@ -63,9 +63,9 @@ def _numbers(values: pa.Array) -> pa.Array:
     width = int(count.max(initial=0))
     digits = np.zeros((len(count), width), np.int64)
     for index in range(width):
-        rows = np.flatnonzero(count > index)
-        first = starts[rows] + 8 + 2 * index
-        digits[rows, index] = (raw[first].astype(np.int64) << 8) | raw[first + 1]
+        present_rows = np.flatnonzero(count > index)
+        first = starts[present_rows] + 8 + 2 * index
+        digits[present_rows, index] = (raw[first].astype(np.int64) << 8) | raw[first + 1]
     kind = np.where(digits.any(axis=1), np.where(sign == 0x4000, 1, 3), 2)
     kind = np.select([sign == 0xF000, sign == 0xD000, sign == 0xC000], [0, 4, 5], kind)
     fields = np.concatenate([(weight + 0x8000)[:, None], digits], axis=1).astype(">u2")

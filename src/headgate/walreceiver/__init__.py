@@ -1,1 +1,1 @@
-"""A connection to any publisher, PostgreSQL or a node: its commands, its stream, and the segments that the stream is cut into."""
+"""Connections to publishers (PostgreSQL or a node): commands, the stream, and the segments into which the stream is divided."""

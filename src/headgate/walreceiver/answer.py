@@ -1,6 +1,6 @@
-"""A publisher's answers, taken for what they should be: text without a zero byte, numbers of their range, a SQLSTATE. Else 22021 or 08P01.
+"""Validates a publisher's answers: text without a zero byte, numbers in their range, a SQLSTATE. Invalid ones are 22021 or 08P01.
 
-A publisher may be anybody. Called by `link` for every cell, and by whoever reads a number out of an answer.
+A publisher is not trusted. Called by `link` for every cell, and by code that reads a number from an answer.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from headgate.errors import PostgresError
 
 @dataclass(eq=False)
 class PublisherError(PostgresError):
-    """An error that the publisher reported, with its SQLSTATE; `message` is libpq's text, ``ERROR:  …`` with DETAIL and HINT lines."""
+    """An error reported by the publisher, with its SQLSTATE. `message` is libpq's text, ``ERROR:  …`` with DETAIL and HINT lines."""
 
 
 LARGEST = 64 << 20
-"""Bytes of one answer that is held as a whole; the rows of a COPY and of the stream are not."""
+"""The most bytes of an answer that is held completely. It does not apply to the rows of a COPY and of the stream."""
 ROW = 100
-"""Bytes that a row costs beside its cells."""
+"""The bytes that a row takes in addition to its cells."""
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _STATE = re.compile(rb"[0-9A-Z]{5}")
 
 
 def text(cell: bytes) -> str:
-    """The text of a cell."""
+    """Return the text of a cell. Raise 22021 if it is not valid UTF-8 without zero bytes."""
     if b"\0" in cell:
         raise PostgresError("22021", 'invalid byte sequence for encoding "UTF8": 0x00')
     try:
@@ -36,26 +36,26 @@ def text(cell: bytes) -> str:
 
 
 def number(cell: str | None, *, least: int = 0, most: int = 2**32 - 1) -> int:
-    """A number; NULL is none."""
-    found = int(cell) if cell is not None and _NUMBER.fullmatch(cell) else least - 1
-    if not least <= found <= most:
+    """Return a number. Raise 08P01 if it is NULL, not a number or out of range."""
+    value = int(cell) if cell is not None and _NUMBER.fullmatch(cell) else least - 1
+    if not least <= value <= most:
         raise PostgresError("08P01", "invalid response from publisher", detail=f"Expected a number from {least} to {most}.")
-    return found
+    return value
 
 
 def attnum(cell: str | None) -> int:
-    """The number of a column."""
+    """Return a column number. Raise 08P01 if it is invalid."""
     return number(cell, most=2**15 - 1)
 
 
 def sqlstate(field: bytes | None) -> str:
-    """What an error says that it is; 08006 where it says nothing, 08P01 where that is no SQLSTATE."""
+    """Return the SQLSTATE of an error: 08006 if the field is missing, 08P01 if it is invalid."""
     if not field:
         return "08006"
     return field.decode() if _STATE.fullmatch(field) else "08P01"
 
 
-def check_fields(got: int, wanted: int | None) -> None:
-    """Raises unless the rows have so many fields."""
-    if wanted is not None and got != wanted:
-        raise PostgresError("08P01", "invalid response from publisher", detail=f"Expected {wanted} fields, got {got}.")
+def check_fields(count: int, expected: int | None) -> None:
+    """Raise 08P01 unless the rows have the expected number of fields."""
+    if expected is not None and count != expected:
+        raise PostgresError("08P01", "invalid response from publisher", detail=f"Expected {expected} fields, got {count}.")

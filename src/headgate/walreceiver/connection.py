@@ -1,9 +1,10 @@
-"""A connection to a publisher: replication commands, the stream, COPY, over a `link`.
+"""A connection to a publisher: replication commands, the stream and COPY, over a `link`.
 
-Used by CREATE, ALTER and DROP SUBSCRIPTION, by apply workers and table syncs. One thread at a time; a stopped `Waker` ends every wait.
+Used by CREATE, ALTER and DROP SUBSCRIPTION, by apply workers and table syncs. One thread uses it at a time; a stopped `Waker` ends all
+waits.
 
-States: idle → (START_REPLICATION) streaming → (the publisher's end) closed. Errors are PostgresError, as the link's:
-of the connection 08006, of the publisher `PublisherError`, whose text callers put behind their own
+States: idle → (START_REPLICATION) streaming → (the publisher's end) closed. Errors are PostgresError, as in `link`: 08006 for the
+connection, `PublisherError` for errors of the publisher. Callers append its text to their own
 (``could not create replication slot "s": ERROR:  …``) with ``raise … from``.
 """
 
@@ -31,7 +32,7 @@ from headgate.walreceiver.waker import Waker
 
 @dataclass(frozen=True)
 class System:
-    """The answer to IDENTIFY_SYSTEM."""
+    """The result of IDENTIFY_SYSTEM."""
 
     system_id: str
     timeline: int
@@ -41,7 +42,7 @@ class System:
 
 @dataclass(frozen=True)
 class CreatedSlot:
-    """The answer to CREATE_REPLICATION_SLOT."""
+    """The result of CREATE_REPLICATION_SLOT."""
 
     name: str
     consistent_point: Lsn
@@ -49,20 +50,20 @@ class CreatedSlot:
 
 
 class PublisherConnection(Link):
-    """See the module."""
+    """A replication connection to a publisher."""
 
     def __init__(self, pgconn: PGconn, waker: Waker | None) -> None:
         super().__init__(pgconn, waker)
         self.streaming = False
         self.arriving = (0, 0)
-        """Messages and bytes of the piece of a COPY that is on its way."""
+        """The messages and bytes of the piece of a COPY that is being received."""
         self.heard_at = 0.0
-        """When data of a COPY has come last (`time.monotonic`)."""
+        """When data of a COPY last arrived (`time.monotonic`)."""
 
     # ---- commands ---------------------------------------------------------------------------------------
 
     def identify_system(self) -> System:
-        """IDENTIFY_SYSTEM."""
+        """Run IDENTIFY_SYSTEM."""
         rows = _expect(self.query("IDENTIFY_SYSTEM"), 3)
         system_id, timeline, position = rows[0][:3]
         return System(str(system_id), answer.number(timeline), Lsn.parse(position or ""), rows[0][3] if len(rows[0]) > 3 else None)
@@ -70,7 +71,7 @@ class PublisherConnection(Link):
     def create_slot(
         self, name: str, *, snapshot: str = "nothing", temporary: bool = False, two_phase: bool = False, failover: bool = False
     ) -> CreatedSlot:
-        """CREATE_REPLICATION_SLOT … LOGICAL pgoutput; 08P01 ``could not create replication slot "…": …``."""
+        """Run CREATE_REPLICATION_SLOT … LOGICAL pgoutput. Raise 08P01 ``could not create replication slot "…": …``."""
         words = ["CREATE_REPLICATION_SLOT", _always_quoted(name), *(["TEMPORARY"] if temporary else []), "LOGICAL pgoutput"]
         if self.server_version >= 150000:
             options = [*(["TWO_PHASE"] if two_phase else []), *(["FAILOVER"] if failover else []), f"SNAPSHOT '{snapshot}'"]
@@ -85,14 +86,14 @@ class PublisherConnection(Link):
         return CreatedSlot(row[0] or name, Lsn.parse(row[1] or ""), row[2])
 
     def alter_slot(self, name: str, *, failover: bool) -> None:
-        """ALTER_REPLICATION_SLOT (PostgreSQL 17); XX000 ``could not alter replication slot "…" on publisher: …``."""
+        """Run ALTER_REPLICATION_SLOT (PostgreSQL 17). Raise 08P01 ``could not alter replication slot "…": …``."""
         try:
             self.query(f"ALTER_REPLICATION_SLOT {quote_ident(name)} ( FAILOVER {'true' if failover else 'false'} );")
         except PostgresError as error:
             raise _about(error, "08P01", f'could not alter replication slot "{name}"') from error
 
     def drop_slot(self, name: str, *, missing_ok: bool = False) -> bool:
-        """DROP_REPLICATION_SLOT … WAIT; whether there was one. 08006 ``could not drop replication slot "…" on publisher: …``."""
+        """Run DROP_REPLICATION_SLOT … WAIT. Return whether the slot existed. Raise 08006 ``could not drop replication slot …``."""
         try:
             self.query(f"DROP_REPLICATION_SLOT {quote_ident(name)} WAIT")
         except PostgresError as error:
@@ -105,25 +106,25 @@ class PublisherConnection(Link):
 
     @property
     def protocol(self) -> int:
-        """The newest protocol that the publisher and a PostgreSQL 15 subscriber know."""
+        """The latest protocol version that both the publisher and a PostgreSQL 15 subscriber support."""
         return 3 if self.server_version >= 150000 else 2 if self.server_version >= 140000 else 1
 
     def start_streaming(self, slot: str, position: Lsn, publications: Sequence[str], options: Mapping[str, str] | None = None) -> None:
-        """START_REPLICATION; 08P01 ``could not start WAL streaming: …``.
+        """Run START_REPLICATION. Raise 08P01 ``could not start WAL streaming: …``.
 
         Args:
             slot: name of the slot.
             position: start here, or at the slot's confirmed position if that is later.
             publications: names.
-            options: further options in PostgreSQL's order, such as ``{"streaming": "on"}``; `binary` goes last.
+            options: further options in PostgreSQL's order, such as ``{"streaming": "on"}``; `binary` is sent last.
         """
-        given = dict(options or {})
-        binary = given.pop("binary", None)
+        further_options = dict(options or {})
+        binary = further_options.pop("binary", None)
         listed = ",".join(_always_quoted(name) for name in publications)
-        parts = {"proto_version": str(self.protocol)} | given | {"publication_names": listed}
+        parts = {"proto_version": str(self.protocol)} | further_options | {"publication_names": listed}
         if binary is not None:
             parts["binary"] = binary
-        # not as a literal of SQL: the grammar of replication takes a backslash for what it is
+        # not as an SQL literal: in the replication grammar a backslash is an ordinary character
         shown = ", ".join(f"{name} {_plain_literal(value)}" for name, value in parts.items())
         try:
             result = self._start(f"START_REPLICATION SLOT {_always_quoted(slot)} LOGICAL {position} ({shown})")
@@ -134,9 +135,9 @@ class PublisherConnection(Link):
         self.streaming = True
 
     def receive(self, limit: int = 8 << 20) -> list[memoryview] | None:
-        """What has arrived, without waiting: contents of CopyData, at most about `limit` bytes; None at the end of the stream.
+        """Return the contents of the CopyData messages that have arrived, at most about `limit` bytes, or None at the end of the stream.
 
-        57P01 if the waker has been stopped: a publisher that is written to without a pause always has something, so nobody might ever wait.
+        It does not wait. Raise 57P01 if the waker has been stopped: with a publisher that sends without pause, the worker might never wait.
         """
         self._go_on()
         if not self.streaming:
@@ -175,9 +176,10 @@ class PublisherConnection(Link):
         return frames
 
     def _raise_end(self, about: str, error: psycopg.Error) -> None:
-        """Raise the error with which the publisher ended the stream, 08006 with libpq's text if the stream is not over, nothing if it is.
+        """Raise the error with which the publisher ended the stream, or 08006 with libpq's text if the stream has not ended.
 
-        libpq refuses all data of a COPY once the publisher's error has arrived, and its own text hides that error.
+        If the stream has ended without an error, return. libpq refuses all COPY data after the publisher's error has arrived, and its own
+        text hides that error.
         """
         text = f"{about}: {self._error(error)}"
         length = -1
@@ -190,7 +192,7 @@ class PublisherConnection(Link):
             raise PostgresError("08006", text) from error
 
     def _end_of_stream(self) -> None:
-        """Reads what follows the CopyDone, or the error that ended the stream."""
+        """Read the results after CopyDone, or raise the error that ended the stream."""
         self.streaming = False
         result = self._result()
         while result is not None:
@@ -203,13 +205,13 @@ class PublisherConnection(Link):
             result = self._result()
 
     def wait(self, timeout: float | None) -> bool:
-        """Waits for input; False if the waker or the timeout came first. 57P01 if the waker has been stopped."""
+        """Wait for input. Return False if the waker or the timeout came first. Raise 57P01 if the waker has been stopped."""
         return self._wait(timeout)
 
     def send_status(self, status: m.StatusUpdate) -> None:
         """Send a Standby Status Update.
 
-        Raises the publisher's error if it has ended the stream with one, otherwise 08006 ``could not send data to WAL stream: …``.
+        Raise the publisher's error if it has ended the stream with one, otherwise 08006 ``could not send data to WAL stream: …``.
         """
         try:
             with step(Step.FEEDBACK):
@@ -221,7 +223,7 @@ class PublisherConnection(Link):
     # ---- COPY -------------------------------------------------------------------------------------------
 
     def copy_out(self, sql: str, size: int = 1 << 20) -> Iterator[bytes]:
-        """Runs a COPY … TO STDOUT; its data in pieces of whole CopyData messages of about `size` bytes."""
+        """Run COPY … TO STDOUT. Yield its data in pieces of whole CopyData messages of about `size` bytes."""
         result = self._start(sql)
         if result.status != pq.ExecStatus.COPY_OUT:
             raise self._failed(result)
@@ -240,7 +242,7 @@ class PublisherConnection(Link):
                 raise PostgresError("08006", f"could not receive data from WAL stream: {self._error(error)}") from error
             if length < 0:
                 break
-            pieces.append(bytes(data))  # of memoryviews that are held, Python's collector looks at all, and at all else, again and again
+            pieces.append(bytes(data))  # not memoryviews: Python's garbage collector would visit them, and all other objects, repeatedly
             held += length
             if held >= size:
                 self._go_on()
@@ -263,18 +265,18 @@ def _plain_literal(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A string literal, the same whatever standard_conforming_strings says there."""
+    """Return a string literal that does not depend on standard_conforming_strings."""
     quoted = "'" + text.replace("'", "''") + "'"
     return " E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted
 
 
 def _expect(rows: list[Row], fields: int) -> list[Row]:
     if len(rows) != 1 or len(rows[0]) < fields:
-        got = f"{len(rows)} rows, {len(rows[0]) if rows else 0} fields"
-        raise PostgresError("08P01", "invalid response from primary server", detail=f"Expected 1 row and {fields} fields, got {got}.")
+        actual = f"{len(rows)} rows, {len(rows[0]) if rows else 0} fields"
+        raise PostgresError("08P01", "invalid response from primary server", detail=f"Expected 1 row and {fields} fields, got {actual}.")
     return rows
 
 
 def _about(error: PostgresError, sqlstate: str, text: str) -> PostgresError:
-    """PostgreSQL's error around one of the publisher; a stopped worker's stays as it is."""
+    """Wrap an error of the publisher in PostgreSQL's error text. The error of a stopped worker is returned unchanged."""
     return error if error.sqlstate == "57P01" and error.severity is Severity.FATAL else PostgresError(sqlstate, f"{text}: {error.message}")

@@ -1,8 +1,8 @@
-"""What a publisher says of tables: columns, types, keys, partitions, comments. What `create_tables` and `schema_evolution` work from.
+"""Reads a publisher's definitions of tables: columns, types, keys, partitions, comments, for `create_tables` and `schema_evolution`.
 
-`read` is called by the commands that make and change tables (`commands.subscription`). A few queries serve all
-tables; each is plain enough for PostgreSQL from 12 on and for a node. All of it is data that anybody may have written: numbers are checked
-here, texts by whoever uses them.
+The commands that create and change tables (`commands.subscription`) call `read`. A few queries fetch the definitions of all tables. They
+are simple enough for PostgreSQL from 12 on and for a node. All data is untrusted: numbers are checked here, texts by the code that uses
+them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from headgate.walreceiver.link import Row
 from headgate.walreceiver.remote import PublishedTable, array_elements
 
 _LEVELS = 64
-"""How deep partitions, and types over types, may lie."""
+"""The maximum depth of partitions, and of types over types."""
 
 
 @dataclass(frozen=True)
 class RemoteAttribute:
-    """A column of a composite type. `shown`: format_type."""
+    """A column of a composite type. `shown`: the result of format_type."""
 
     name: str
     type_oid: int
@@ -31,9 +31,9 @@ class RemoteAttribute:
 
 @dataclass(frozen=True)
 class RemoteType:
-    """A type. `kind`: pg_type.typtype; `element` of an array and `base` of a domain are oids, 0 for none; `labels` are an enum's.
+    """A type. `kind`: pg_type.typtype. `element` of an array and `base` of a domain are OIDs, 0 for none. `labels` are those of an enum.
 
-    `attributes` are those of a composite type; a table's row type has none.
+    `attributes` are those of a composite type; the row type of a table has none.
     """
 
     oid: int
@@ -54,9 +54,9 @@ class RemoteType:
 
 @dataclass(frozen=True)
 class DefinedColumn:
-    """A column. `shown`: format_type; `added_with`: what rows have that are older than the column, where that is known.
+    """A column. `shown`: the result of format_type. `added_with`: the value in rows that are older than the column, if it is known.
 
-    `dimensions`: the pairs of brackets that an array was declared with (attndims).
+    `dimensions`: the number of brackets in the declaration of an array (attndims).
     """
 
     attnum: int
@@ -76,7 +76,7 @@ class DefinedColumn:
 
 @dataclass(frozen=True)
 class RemoteTable:
-    """A table. `key`: the columns that name a row; `parent` the oid of the table that this is a partition of, 0 for none."""
+    """A table. `key`: the columns that identify a row. `parent`: the OID of the table of which this is a partition, 0 for none."""
 
     oid: int
     schema: str
@@ -94,17 +94,17 @@ class RemoteTable:
 
     @property
     def live(self) -> tuple[DefinedColumn, ...]:
-        """The columns that are published, and the generated ones, which never are, unless a column list leaves some of the others out."""
-        there = [each for each in self.columns if not each.dropped]
+        """The published columns and the generated ones, which are never published, unless a column list omits some of the other columns."""
+        existing = [column for column in self.columns if not column.dropped]
         if self.published is None:
-            return tuple(there)
-        whole = all(each.generated or each.name in self.published for each in there)
-        return tuple(each for each in there if each.name in self.published or (each.generated and whole))
+            return tuple(existing)
+        whole = all(column.generated or column.name in self.published for column in existing)
+        return tuple(column for column in existing if column.name in self.published or (column.generated and whole))
 
 
 @dataclass
 class Definitions:
-    """Tables by their oid (ancestors of partitions too), the published ones by name, types by their oid, comments of schemas."""
+    """Tables by OID (with ancestors of partitions), the published ones by name, types by OID, and comments of schemas."""
 
     tables: dict[int, RemoteTable] = field(default_factory=dict)
     named: dict[tuple[str, str], RemoteTable] = field(default_factory=dict)
@@ -113,64 +113,66 @@ class Definitions:
 
 
 def read(connection: PublisherConnection, published: Sequence[PublishedTable], types: Collection[int] = ()) -> Definitions:
-    """What the publisher says of these tables, the tables that they are partitions of, the types of their columns and further types."""
-    found = Definitions()
-    lists = {(each.schema, each.name): each.columns for each in published}
-    rows = [row for schema in sorted({each.schema for each in published}) for row in _relations(connection, _in_schema(schema, published))]
-    _take(connection, found, rows, lists)
+    """Read the definitions of these tables, of the tables of which they are partitions, of their columns' types and of further `types`."""
+    definitions = Definitions()
+    lists = {(table.schema, table.name): table.columns for table in published}
+    rows = [
+        row for schema in sorted({table.schema for table in published}) for row in _relations(connection, _in_schema(schema, published))
+    ]
+    _take(connection, definitions, rows, lists)
     for _ in range(_LEVELS):
-        above = {each.parent for each in found.tables.values() if each.parent} - set(found.tables)
+        above = {table.parent for table in definitions.tables.values() if table.parent} - set(definitions.tables)
         if not above:
             break
-        _take(connection, found, _relations(connection, f"c.oid IN ({_numbers(above)})"), {})
-    _read_types(connection, found, types)
-    named = sorted({each.schema for each in found.tables.values()})
-    if named:
-        _read_schemas(connection, found, named)
-    return found
+        _take(connection, definitions, _relations(connection, f"c.oid IN ({_numbers(above)})"), {})
+    _read_types(connection, definitions, types)
+    schemas = sorted({table.schema for table in definitions.tables.values()})
+    if schemas:
+        _read_schemas(connection, definitions, schemas)
+    return definitions
 
 
 def _in_schema(schema: str, published: Sequence[PublishedTable]) -> str:
-    names = ", ".join(literal(each.name) for each in published if each.schema == schema)
+    names = ", ".join(literal(table.name) for table in published if table.schema == schema)
     return f"n.nspname = {literal(schema)} AND c.relname IN ({names})"
 
 
-def _relations(connection: PublisherConnection, where: str) -> list[Row]:
+def _relations(connection: PublisherConnection, condition: str) -> list[Row]:
     return connection.query(
         "SELECT c.oid, n.nspname, c.relname, c.relkind, c.relreplident, i.inhparent,"
         " pg_catalog.pg_get_expr(c.relpartbound, c.oid), p.partstrat, p.partattrs FROM pg_catalog.pg_class c"
         " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
         " LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid AND c.relispartition"
-        f" LEFT JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = c.oid WHERE c.relkind IN ('r', 'p') AND {where}",
+        f" LEFT JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = c.oid WHERE c.relkind IN ('r', 'p') AND {condition}",
         9,
     )
 
 
 def _take(
-    connection: PublisherConnection, found: Definitions, rows: Sequence[Row], lists: dict[tuple[str, str], tuple[str, ...] | None]
+    connection: PublisherConnection, definitions: Definitions, rows: Sequence[Row], lists: dict[tuple[str, str], tuple[str, ...] | None]
 ) -> None:
-    """Adds tables with their columns, keys and comments."""
+    """Add tables with their columns, keys and comments."""
     oids = [answer.number(row[0]) for row in rows]
     if not oids:
         return
     columns, keys, comments = _columns(connection, oids), _keys(connection, oids), _comments(connection, oids)
     for oid, row in zip(oids, rows, strict=True):
         schema, name = str(row[1]), str(row[2])
-        if connection.server_version >= 180000:  # what is published is sent, and is no generated column here
+        if connection.server_version >= 180000:  # a published generated column is sent, and is an ordinary column here
             sent = lists.get((schema, name)) or ()
             columns[oid] = [
-                replace(each, generated=False, default=None) if each.generated and each.name in sent else each
-                for each in columns.get(oid, ())
+                replace(column, generated=False, default=None) if column.generated and column.name in sent else column
+                for column in columns.get(oid, ())
             ]
         table = RemoteTable(
             oid, schema, name, str(row[3]), str(row[4]),
-            tuple(replace(each, comment=comments.get((oid, each.attnum))) for each in columns.get(oid, ())),
+            tuple(replace(column, comment=comments.get((oid, column.attnum))) for column in columns.get(oid, ())),
             keys.get(oid, ()), 0 if row[5] is None else answer.number(row[5]), row[6], row[7] or "", _attnums(row[8]),
             comments.get((oid, 0)), lists.get((schema, name)),
         )  # fmt: skip
-        found.tables[oid] = table
+        definitions.tables[oid] = table
         if (schema, name) in lists:
-            found.named[schema, name] = table
+            definitions.named[schema, name] = table
 
 
 def _columns(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, list[DefinedColumn]]:
@@ -182,9 +184,9 @@ def _columns(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, 
         f" WHERE a.attrelid IN ({_numbers(oids)}) AND a.attnum > 0 ORDER BY a.attrelid, a.attnum",
         13,
     )
-    found: dict[int, list[DefinedColumn]] = {}
+    columns: dict[int, list[DefinedColumn]] = {}
     for row in rows:
-        found.setdefault(answer.number(row[0]), []).append(
+        columns.setdefault(answer.number(row[0]), []).append(
             DefinedColumn(
                 answer.attnum(row[1]),
                 str(row[2]),
@@ -200,17 +202,17 @@ def _columns(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, 
                 dimensions=answer.number(row[12], most=2**15 - 1),
             )
         )  # fmt: skip
-    return found
+    return columns
 
 
 def _only(array: str | None) -> str | None:
-    """The one element of attmissingval."""
+    """Return the single element of attmissingval, or None."""
     elements = () if array is None or array.startswith("{{") else array_elements(array)
     return elements[0] if len(elements) == 1 else None
 
 
 def _keys(connection: PublisherConnection, oids: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """The replica identity's index, else the primary key."""
+    """Return the columns of the replica identity's index, or else of the primary key."""
     rows = connection.query(
         "SELECT i.indrelid, i.indkey, i.indisprimary, i.indisreplident FROM pg_catalog.pg_index i"
         f" WHERE i.indrelid IN ({_numbers(oids)}) AND (i.indisprimary OR i.indisreplident) ORDER BY i.indisreplident",
@@ -228,35 +230,35 @@ def _comments(connection: PublisherConnection, oids: Sequence[int]) -> dict[tupl
     return {(answer.number(row[0]), answer.attnum(row[1])): row[2] for row in rows if row[2]}
 
 
-def _read_schemas(connection: PublisherConnection, found: Definitions, names: Sequence[str]) -> None:
+def _read_schemas(connection: PublisherConnection, definitions: Definitions, names: Sequence[str]) -> None:
     rows = connection.query(
         "SELECT n.nspname, d.description FROM pg_catalog.pg_namespace n"
         f" JOIN pg_catalog.pg_description d ON d.objoid = n.oid AND d.classoid = 2615"
         f" WHERE n.nspname IN ({', '.join(map(literal, names))})",
         2,
     )
-    found.schemas = {str(row[0]): row[1] for row in rows if row[1]}
+    definitions.schemas = {str(row[0]): row[1] for row in rows if row[1]}
 
 
-def _read_types(connection: PublisherConnection, found: Definitions, further: Collection[int]) -> None:
-    """The types of all columns, further ones, and the types that those are made of."""
-    wanted = set(further) | {column.type_oid for table in found.tables.values() for column in table.columns if not column.dropped}
+def _read_types(connection: PublisherConnection, definitions: Definitions, further: Collection[int]) -> None:
+    """Read the types of all columns, further ones, and the types of which they consist."""
+    missing = set(further) | {column.type_oid for table in definitions.tables.values() for column in table.columns if not column.dropped}
     for _ in range(_LEVELS):
-        wanted -= set(found.types)
-        if not wanted:
+        missing -= set(definitions.types)
+        if not missing:
             break
-        read_now = _with_attributes(connection, _types(connection, wanted))
-        found.types |= read_now
-        wanted = {oid for each in read_now.values() for oid in (each.element, each.base) if oid}
-        wanted |= {attribute.type_oid for each in read_now.values() for attribute in each.attributes}
-    enums = [oid for oid, each in found.types.items() if each.kind == "e"]
+        new_types = _with_attributes(connection, _types(connection, missing))
+        definitions.types |= new_types
+        missing = {oid for new_type in new_types.values() for oid in (new_type.element, new_type.base) if oid}
+        missing |= {attribute.type_oid for new_type in new_types.values() for attribute in new_type.attributes}
+    enums = [oid for oid, known_type in definitions.types.items() if known_type.kind == "e"]
     if enums:
         labels: dict[int, list[str]] = {}
         listed = "SELECT e.enumtypid, e.enumlabel FROM pg_catalog.pg_enum e WHERE e.enumtypid IN"
         for row in connection.query(f"{listed} ({_numbers(enums)}) ORDER BY e.enumtypid, e.enumsortorder", 2):
             labels.setdefault(answer.number(row[0]), []).append(str(row[1]))
-        found.types |= {oid: replace(found.types[oid], labels=tuple(labels.get(oid, ()))) for oid in enums}
-    domains = [oid for oid, each in found.types.items() if each.kind == "d"]
+        definitions.types |= {oid: replace(definitions.types[oid], labels=tuple(labels.get(oid, ()))) for oid in enums}
+    domains = [oid for oid, known_type in definitions.types.items() if known_type.kind == "d"]
     if domains:
         checks: dict[int, list[tuple[str, str]]] = {}
         listed = (
@@ -264,7 +266,7 @@ def _read_types(connection: PublisherConnection, found: Definitions, further: Co
         )
         for row in connection.query(f"{listed} AND k.contypid IN ({_numbers(domains)}) ORDER BY k.contypid, k.conname", 3):
             checks.setdefault(answer.number(row[0]), []).append((str(row[1]), str(row[2])))
-        found.types |= {oid: replace(found.types[oid], checks=tuple(checks.get(oid, ()))) for oid in domains}
+        definitions.types |= {oid: replace(definitions.types[oid], checks=tuple(checks.get(oid, ()))) for oid in domains}
 
 
 def _types(connection: PublisherConnection, oids: Iterable[int]) -> dict[int, RemoteType]:
@@ -275,19 +277,19 @@ def _types(connection: PublisherConnection, oids: Iterable[int]) -> dict[int, Re
         f" FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace WHERE t.oid IN ({_numbers(oids)})",
         11,
     )
-    found = [
+    types = [
         RemoteType(
             answer.number(row[0]), str(row[1]), str(row[2]), str(row[3]), answer.number(row[4]), answer.number(row[5]),
             answer.number(row[6], least=-1, most=2**31 - 1), str(row[7]), str(row[8]), row[9] == "t", row[10],
         )
         for row in rows
     ]  # fmt: skip
-    return {each.oid: each for each in found}
+    return {remote_type.oid: remote_type for remote_type in types}
 
 
 def _with_attributes(connection: PublisherConnection, types: dict[int, RemoteType]) -> dict[int, RemoteType]:
-    """The types, the composite ones with their attributes."""
-    composite = [oid for oid, each in types.items() if each.kind == "c"]
+    """Return the types, composite ones with their attributes."""
+    composite = [oid for oid, remote_type in types.items() if remote_type.kind == "c"]
     if not composite:
         return types
     rows = connection.query(
@@ -296,14 +298,14 @@ def _with_attributes(connection: PublisherConnection, types: dict[int, RemoteTyp
         f" WHERE t.oid IN ({_numbers(composite)}) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY t.oid, a.attnum",
         4,
     )
-    found: dict[int, list[RemoteAttribute]] = {}
+    attributes: dict[int, list[RemoteAttribute]] = {}
     for row in rows:
-        found.setdefault(answer.number(row[0]), []).append(RemoteAttribute(str(row[1]), answer.number(row[2]), str(row[3])))
-    return types | {oid: replace(types[oid], attributes=tuple(found.get(oid, ()))) for oid in composite}
+        attributes.setdefault(answer.number(row[0]), []).append(RemoteAttribute(str(row[1]), answer.number(row[2]), str(row[3])))
+    return types | {oid: replace(types[oid], attributes=tuple(attributes.get(oid, ()))) for oid in composite}
 
 
 def _attnums(vector: str | None) -> tuple[int, ...]:
-    """An int2vector; 0 stands for an expression."""
+    """Parse an int2vector. 0 stands for an expression."""
     return tuple(answer.attnum(number) for number in re.findall(r"\d+", vector or ""))
 
 

@@ -1,11 +1,10 @@
-"""A session with a publisher through libpq (`psycopg.pq`): opening it, SQL, and all waiting.
+"""A session with a publisher through libpq (`psycopg.pq`): connecting, SQL, and all waits.
 
-`connection.PublisherConnection` puts the replication protocol on it. One thread at a time. All waiting is on the socket and a `Waker`, so
-that a worker can be stopped at any place. libpq does what belongs to it: conninfo, TLS, SCRAM, service files, .pgpass. Start-up parameters
-are those of a PostgreSQL 15 subscriber (libpqrcv_connect in libpqwalreceiver.c), and further settings that change text output
-(`TEXT_SETTINGS`).
+`connection.PublisherConnection` adds the replication protocol. One thread uses it at a time. All waits are on the socket and a `Waker`, so
+that a worker can be stopped anywhere. libpq handles conninfo, TLS, SCRAM, service files and .pgpass. The startup parameters are those of a
+PostgreSQL 15 subscriber (libpqrcv_connect in libpqwalreceiver.c), and further settings that affect text output (`TEXT_SETTINGS`).
 
-Errors are PostgresError: of the session 08006, of the publisher `answer.PublisherError`.
+Errors are PostgresError: 08006 for the session, `answer.PublisherError` for errors of the publisher.
 """
 
 from __future__ import annotations
@@ -37,27 +36,27 @@ TEXT_SETTINGS = {
     "quote_all_identifiers": "off",
     "transform_null_equals": "off",
 }
-"""The settings on which the text of values and the meaning of queries depend: the publisher's role or database may have others."""
+"""The settings on which the text of values and the meaning of queries depend. Those of the publisher's role or database may differ."""
 OPTIONS = "".join(f" -c {name}={value}" for name, value in TEXT_SETTINGS.items())
 Row = tuple[str | None, ...]
 
 
 def check_conninfo(conninfo: str) -> None:
-    """Raises 42601 ``invalid connection string syntax: …`` for a string that libpq does not take."""
+    """Raise 42601 ``invalid connection string syntax: …`` for a string that libpq rejects."""
     try:
         pq.Conninfo.parse(conninfo.encode())
     except psycopg.Error as error:
-        # libpq's text ends with a line feed, and here PostgreSQL leaves it there
+        # libpq's text ends with a line feed, which PostgreSQL keeps here
         raise PostgresError("42601", f"invalid connection string syntax: {_chomp(str(error))}\n") from error
 
 
 def terminated() -> PostgresError:
-    """What a stopped worker raises out of a wait."""
+    """Return the error that a stopped worker raises from a wait."""
     return PostgresError("57P01", "terminating logical replication worker due to administrator command", severity=Severity.FATAL)
 
 
 class Link:
-    """See the module."""
+    """A session with a publisher, as the module describes."""
 
     def __init__(self, pgconn: PGconn, waker: Waker | None) -> None:
         self._pgconn = pgconn
@@ -67,7 +66,7 @@ class Link:
 
     @classmethod
     def open(cls, conninfo: str, application_name: str, *, waker: Waker | None = None, replication: bool = True) -> Self:
-        """Connects and clears the search path.
+        """Connect and clear the search path.
 
         Args:
             conninfo: of the subscription.
@@ -79,13 +78,13 @@ class Link:
             PostgresError: 08006 ``could not connect to the publisher: …``; 42601 for a malformed conninfo.
         """
         check_conninfo(conninfo)
-        given = conninfos.conninfo_to_dict(conninfo)
+        conninfo_options = conninfos.conninfo_to_dict(conninfo)
         parts: dict[str, str | int | None] = {"client_encoding": "UTF8", "fallback_application_name": application_name}
-        parts["options"] = f"{given.get('options') or ''}{OPTIONS}"
+        parts["options"] = f"{conninfo_options.get('options') or ''}{OPTIONS}"
         if replication:
             parts["replication"] = "database"
         text = conninfos.make_conninfo(conninfo, **parts)
-        limit = int(given.get("connect_timeout") or 0)
+        limit = int(conninfo_options.get("connect_timeout") or 0)
         pgconn = pq.PGconn.connect_start(text.encode())
         link = cls(pgconn, waker)
         try:
@@ -103,10 +102,10 @@ class Link:
         while True:
             if pgconn.status == pq.ConnStatus.BAD:
                 raise PostgresError("08006", f"could not connect to the publisher: {self._error()}")
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            if remaining is not None and remaining <= 0:
                 raise PostgresError("08006", "could not connect to the publisher: timeout expired")
-            if not self._wait(left, write=status == pq.PollingStatus.WRITING):
+            if not self._wait(remaining, write=status == pq.PollingStatus.WRITING):
                 continue
             status = pgconn.connect_poll()
             if status == pq.PollingStatus.OK:
@@ -115,7 +114,7 @@ class Link:
                 raise PostgresError("08006", f"could not connect to the publisher: {self._error()}")
 
     def close(self) -> None:
-        """Sends Terminate and closes; may be called twice."""
+        """Send Terminate and close the connection. It may be called twice."""
         with contextlib.suppress(psycopg.Error):
             self._pgconn.finish()
 
@@ -125,11 +124,11 @@ class Link:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- who is there -----------------------------------------------------------------------------------
+    # ---- the publisher ----------------------------------------------------------------------------------
 
     @property
     def server_version(self) -> int:
-        """As libpq numbers it: 150018."""
+        """The publisher's version in libpq's format: 150018."""
         return self._pgconn.server_version
 
     @property
@@ -138,26 +137,26 @@ class Link:
         return b"headgate" in (self._pgconn.parameter_status(b"server_version") or b"")
 
     def parameter(self, name: str) -> str | None:
-        """A ParameterStatus of the publisher, such as TimeZone."""
-        found = self._pgconn.parameter_status(name.encode())
-        return None if found is None else answer.text(found)
+        """Return a ParameterStatus of the publisher, such as TimeZone, or None."""
+        value = self._pgconn.parameter_status(name.encode())
+        return None if value is None else answer.text(value)
 
     @property
     def host(self) -> str:
-        """Where the connection goes."""
+        """The host of the connection."""
         return (self._pgconn.host or b"").decode(errors="replace")
 
     @property
     def backend_pid(self) -> int:
-        """The publisher's process."""
+        """The publisher's process ID."""
         return self._pgconn.backend_pid
 
     # ---- SQL --------------------------------------------------------------------------------------------
 
     def query(self, sql: str, fields: int | None = None) -> list[Row]:
-        """Runs SQL or a replication command by the simple protocol; the rows of the last result, in text form.
+        """Run SQL or a replication command with the simple query protocol. Return the rows of the last result in text format.
 
-        08P01 where they do not have so many `fields`, 22021 for what is no text, 54000 for more than `answer.LARGEST`.
+        Raise 08P01 if rows do not have `fields` fields, 22021 for invalid text, 54000 for more than `answer.LARGEST` bytes.
         """
         self._send(sql)
         self._pgconn.set_single_row_mode()
@@ -187,7 +186,7 @@ class Link:
 
     @staticmethod
     def _taken(rows: list[Row], cells: list[bytes | None], fields: int | None) -> PostgresError | None:
-        """Adds a row; gives the error where it is none that was asked for: what follows of the answer must still be read."""
+        """Add a row. Return the error if it is invalid: the rest of the answer must still be read."""
         try:
             answer.check_fields(len(cells), fields)
             rows.append(tuple(None if cell is None else answer.text(cell) for cell in cells))
@@ -212,7 +211,7 @@ class Link:
         return result
 
     def _finish(self, result: PGresult | None) -> PGresult | None:
-        """Reads all results; gives the last one, raises the first error."""
+        """Read all results. Return the last one, or raise the first error."""
         last, failed = None, None
         while result is not None:
             if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY):
@@ -227,14 +226,14 @@ class Link:
         return last
 
     def _not_rows(self, result: PGresult) -> PostgresError:
-        """The publisher's error; raises 08P01 for a COPY that nobody wanted, which would be its answer for ever."""
+        """Return the publisher's error. Raise 08P01 for an unexpected COPY, which would otherwise be its answer forever."""
         if result.status in (pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT, pq.ExecStatus.COPY_BOTH):
             self._pgconn.finish()
             raise PostgresError("08P01", "invalid response from publisher", detail="It began a COPY that was not asked for.")
         return self._failed(result)
 
     def _forget_notifications(self) -> None:
-        """What nobody has asked for is not kept: libpq would for ever."""
+        """Discard notifications, which libpq would otherwise store forever."""
         while self._pgconn.notifies() is not None:
             pass
 
@@ -264,7 +263,7 @@ class Link:
         return text or (str(error) if error is not None else "no connection to the server")
 
     def _wait(self, timeout: float | None, *, write: bool = False) -> bool:
-        """Waits for the socket; False if the waker or the timeout came first."""
+        """Wait for the socket. Return False if the waker or the timeout came first."""
         self._go_on()
         waker = self._waker
         poll = select.poll()
@@ -279,7 +278,7 @@ class Link:
         return socket in ready
 
     def _go_on(self) -> None:
-        """57P01 if the waker has been stopped; for what may find input for ever and never wait."""
+        """Raise 57P01 if the waker has been stopped, in loops that may always find input and never wait."""
         if self._waker is not None and self._waker.stopped:
             raise terminated()
 

@@ -1,8 +1,8 @@
-"""How far one stream has come: received, applied, and what may be confirmed to the publisher.
+"""The progress of one stream: the LSNs received, applied, and ready to be confirmed to the publisher.
 
-The receiver notes what arrives, the applier what is durable and visible; either asks. What must hold: `flushed` never passes
-the end of a transaction that is not durable and visible here, and never goes back. When nothing is outstanding, keepalives move it:
-so an idle stream, or one whose changes are all filtered out, advances the publisher's slot.
+The receiver records received data, the applier data that is durable and visible; both may query it. Invariants: `flushed` never passes the
+end of a transaction that is not durable and visible here, and never moves backward. If nothing is outstanding, keepalives advance it. So
+an idle stream, or one whose changes are all filtered out, advances the publisher's slot.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ POSTGRES_EPOCH = 946_684_800_000_000
 
 
 def now() -> int:
-    """Microseconds since 2000-01-01 UTC."""
+    """Return microseconds since 2000-01-01 UTC."""
     return time.time_ns() // 1000 - POSTGRES_EPOCH
 
 
 @dataclass(frozen=True)
 class ReceiverPosition:
-    """A row's worth of pg_stat_subscription; times in microseconds since 2000-01-01, 0 for none."""
+    """The values of a row of pg_stat_subscription. Times are microseconds since 2000-01-01, 0 for none."""
 
     received: Lsn = INVALID
     last_send_time: int = 0
@@ -34,24 +34,24 @@ class ReceiverPosition:
 
 
 class StreamProgress:
-    """See the module; may be used from any thread."""
+    """The progress of one stream. All methods are thread-safe."""
 
     def __init__(self, start: Lsn = INVALID) -> None:
         self._lock = threading.Lock()
         self._flushed = start
         self._received = start
         self._committed = INVALID
-        """End of the last whole transaction that was received."""
+        """The end of the last whole transaction that was received."""
         self._idle = INVALID
-        """The newest keepalive behind which nothing was outstanding when it came, or is now."""
+        """The latest keepalive after which nothing was outstanding when it arrived, or is now."""
         self._position = ReceiverPosition()
         self._waiting: deque[tuple[Lsn, float]] = deque()
-        """Ends of transactions that are not applied, and when they came; near ones are one entry."""
+        """The ends of transactions that are not applied yet, and when they arrived. Ends within 0.1 s share an entry."""
         self._inside_since: float | None = None
-        """When the transaction began to come of which the end has not come."""
+        """When the first part of an incomplete transaction arrived."""
 
     def received(self, end: Lsn, send_time: int, *, committed: Lsn | None = None, keepalive: bool = False, inside: bool = False) -> None:
-        """Notes what has arrived up to `end`: the end of the last whole transaction, if there was one, or a keepalive."""
+        """Record data received up to `end`, with the end of the last whole transaction in it (`committed`), or a keepalive."""
         with self._lock:
             self._received = max(self._received, end)
             if committed is not None:
@@ -70,18 +70,18 @@ class StreamProgress:
             self._settle()
 
     def note_inside(self, *, inside: bool) -> None:
-        """Note whether a part of a transaction has come without its end."""
+        """Record whether a part of a transaction has arrived without its end."""
         with self._lock:
             self._inside_since = None if not inside else self._inside_since or time.monotonic()
 
     def passed(self, end: Lsn) -> None:
-        """Notes the end of a transaction of which nothing is wanted; what was received before it has been noted."""
+        """Record the end of a dropped transaction. Data received before it must have been recorded."""
         with self._lock:
             self._idle = max(self._idle, end)
             self._settle()
 
     def applied(self, end: Lsn) -> None:
-        """Notes that everything up to the end of a transaction is durable and visible."""
+        """Record that everything up to the end of a transaction is durable and visible."""
         with self._lock:
             self._flushed = max(self._flushed, end)
             self._settle()
@@ -94,26 +94,26 @@ class StreamProgress:
 
     @property
     def flushed(self) -> Lsn:
-        """What may be confirmed."""
+        """The LSN that may be confirmed."""
         with self._lock:
             return self._flushed
 
     @property
     def written(self) -> Lsn:
-        """What has been received."""
+        """The LSN that has been received."""
         with self._lock:
             return self._received
 
     @property
     def outstanding(self) -> bool:
-        """Whether whole transactions have been received that are not applied."""
+        """Whether received whole transactions have not been applied yet."""
         with self._lock:
             return self._flushed < self._committed
 
     def lag(self) -> tuple[int, float]:
-        """How far what is applied is behind what the publisher was heard to have: bytes of its log, and seconds since they came.
+        """Return the lag behind the publisher's last known position: bytes of its log, and seconds since they arrived.
 
-        On a slow line a transaction counts from its first message on.
+        On a slow connection a transaction counts from its first message on.
         """
         with self._lock:
             size = max(self._received, self._position.latest_end) - self._flushed
@@ -122,13 +122,13 @@ class StreamProgress:
 
     @property
     def heard(self) -> float | None:
-        """When the publisher said something last, in seconds since 1970."""
+        """When the last message of the publisher arrived, in seconds since 1970, or None."""
         with self._lock:
             moment = self._position.last_receipt_time
         return (moment + POSTGRES_EPOCH) / 1_000_000 if moment else None
 
     @property
     def position(self) -> ReceiverPosition:
-        """For pg_stat_subscription."""
+        """The values for pg_stat_subscription."""
         with self._lock:
             return self._position

@@ -1,17 +1,17 @@
-"""Streamed and prepared transactions put together again, so that what is behind the receiver sees whole ones in commit order.
+"""Reassembles streamed and prepared transactions, so that the code after the receiver gets whole transactions in commit order.
 
-Between the receiver and the spool, for streams with `streaming`, `two_phase` or `origin = none`. What becomes of the messages:
+It is between the receiver and the spool, for streams with `streaming`, `two_phase` or `origin = none`. It handles messages as follows:
 
-    S xid … E       kept, by transaction, in memory and from some size on in files; each change with its subtransaction
-    A xid subxid    the subtransaction's changes are forgotten, or all of the transaction
-    c xid           an ordinary transaction: Begin, the kept changes, Commit, as if it had come whole
+    S xid … E       stored by transaction, in memory and from some size on in files; each change with its subtransaction
+    A xid subxid    the subtransaction's changes are discarded, or those of the whole transaction
+    c xid           an ordinary transaction: Begin, the stored changes, Commit, as if it had been sent as a whole
     b … P, p xid    a run of its own, marked as prepared: Begin with the PREPARE's LSN, the changes, Commit
-    K, r            a run of their own without frames: what becomes of a prepared transaction
-    B O … C         (origin = none) dropped, and so is a streamed or prepared transaction with an Origin
+    K, r            a run of its own without frames: the outcome of a prepared transaction
+    B O … C         (origin = none) dropped, as is a streamed or prepared transaction with an Origin
 
 Traced: S 7, I(7), E; B C of another; S 7, I(8), E; A 7 8; c 7: the other transaction, then B I(7) C.
-Frames keep their XLogData header, changes lose the xid that they carry between S and E (protocol message formats, manual 55.9).
-Nothing is durable: a transaction that has not ended is sent again after a restart.
+Frames keep their XLogData header; changes lose the xid that they have between S and E (protocol message formats, manual 55.9).
+Nothing is durable: after a restart the publisher sends transactions again that have not ended.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from headgate.walreceiver.segment import Mark
 from headgate.walreceiver.spool import Spool
 
 IN_MEMORY = 4 << 20
-"""Bytes of one transaction in progress that are kept in memory."""
+"""The most bytes of one transaction in progress that are held in memory."""
 ALL_IN_MEMORY = 64 << 20
-"""Bytes of all of them: whatever a publisher begins, the largest ones go to files."""
+"""The most bytes of all of them in memory. Beyond that the largest ones are spilled to files."""
 MOST_IN_PROGRESS = 262_143
 """PostgreSQL's largest max_connections, and so the most transactions that a publisher can have in progress."""
 PIECE = 4 << 20
-"""Bytes that are given to the spool at a time."""
+"""The number of bytes passed to the spool at a time."""
 _OF_CHANGE = frozenset(b"RYIUDTM")
 _DESCRIPTIONS = frozenset(b"RY")
 _BEGIN, _COMMIT, _ORIGIN, _ABORT = ord("B"), ord("C"), ord("O"), ord("A")
@@ -46,21 +46,21 @@ _ENTRY = struct.Struct("=II")
 
 @dataclass
 class _InProgress:
-    """A streamed transaction that has not ended: its frames with the subtransaction of each, the oldest ones in a file."""
+    """A streamed transaction in progress: its frames with the subtransaction of each, the oldest ones in a file."""
 
     path: Path
     aborted: set[int] = field(default_factory=set)
     foreign: bool = False
-    """Whether it came to the publisher from elsewhere."""
+    """Whether it has an origin other than the publisher."""
     size: int = 0
-    """Bytes that are kept in memory."""
+    """The bytes held in memory."""
     kept: int = 0
-    """All bytes that are kept."""
+    """All stored bytes."""
     _frames: list[tuple[int, bytes]] = field(default_factory=list)
     _written: bool = False
 
     def add(self, subxid: int, frame: bytes) -> None:
-        """Keeps a frame."""
+        """Store a frame."""
         self._frames.append((subxid, frame))
         self.size += len(frame)
         self.kept += len(frame)
@@ -68,7 +68,7 @@ class _InProgress:
             self.write_out()
 
     def write_out(self) -> None:
-        """Writes what is in memory behind what was written before; no file stays open, as there may be many transactions."""
+        """Append the frames in memory to the file. The file is closed again, as there may be many transactions."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with step(Step.SEGMENT), self.path.open("ab" if self._written else "wb") as file:
@@ -79,7 +79,7 @@ class _InProgress:
         self._frames, self.size = [], 0
 
     def frames(self) -> Iterator[bytes]:
-        """The frames of what was not rolled back, in order."""
+        """Yield the frames that were not rolled back, in order."""
         if self._written:
             with self.path.open("rb") as file:
                 while head := file.read(_ENTRY.size):
@@ -90,55 +90,55 @@ class _InProgress:
         yield from (frame for subxid, frame in self._frames if subxid not in self.aborted)
 
     def close(self) -> None:
-        """Forgets everything."""
+        """Delete the file."""
         if self._written:
             self.path.unlink(missing_ok=True)
 
 
 class Reassembly:
-    """See the module; used by the receiver's thread alone."""
+    """The reassembly of one stream. Only the receiver's thread uses it."""
 
     def __init__(self, spool: Spool, *, only_local: bool = False) -> None:
-        """`only_local`: transactions that came to the publisher from elsewhere are dropped."""
+        """`only_local`: drop transactions that have an origin other than the publisher."""
         self._spool, self._only_local = spool, only_local
         self.passed = 0
         """The end of the last transaction that was dropped."""
         self._streams: dict[int, _InProgress] = {}
         self._in_memory = 0
-        """Bytes of the transactions in progress, but for the chunk that is being received."""
+        """The bytes of transactions in progress in memory, without the one whose chunk is being received."""
         self._chunk: _InProgress | None = None
         self._top = 0
         self._begun: bytes | None = None
-        """A Begin that has not been given on, because an Origin may follow."""
+        """A Begin that has not been passed on, because an Origin may follow."""
         self._dropping = False
         self._prepared: m.BeginPrepare | None = None
         self._run: list[bytes | memoryview] = []
         self._described: list[bytes | memoryview] = []
-        """Relations and types that dropped transactions described: the publisher does not say so again."""
+        """Relations and types described in dropped transactions: the publisher does not describe them again."""
 
     @property
     def inside(self) -> bool:
-        """Whether the last frame lies inside a transaction or a chunk of one."""
+        """Whether the last frame is inside a transaction or a chunk of one."""
         return self._chunk is not None or self._begun is not None or self._dropping or self._prepared is not None
 
     @property
     def kept(self) -> int:
-        """Bytes of the transactions in progress."""
+        """The bytes of transactions in progress."""
         return sum(stream.kept for stream in self._streams.values())
 
     def take(self, frames: Sequence[memoryview]) -> int | None:
-        """Takes XLogData contents; the end of the last transaction that was completed (ended, prepared), None if none was."""
+        """Process XLogData contents. Return the end LSN of the last transaction that was completed (ended or prepared), or None."""
         end: int | None = None
         for frame in frames:
             if len(frame) <= XLOG_HEADER:
                 raise violation("insufficient data left in message")
-            found = self._frame(frame)
-            end = found if found is not None else end
+            completed = self._frame(frame)
+            end = completed if completed is not None else end
         self._flush()
         return end
 
     def close(self) -> None:
-        """Forgets the transactions in progress."""
+        """Discard the transactions in progress."""
         for stream in self._streams.values():
             stream.close()
         self._streams.clear()
@@ -150,7 +150,7 @@ class Reassembly:
         if self._chunk is not None:
             self._in_chunk(frame, tag)
             return None
-        if tag == _ABORT:  # also of a transaction that was never streamed, at any place
+        if tag == _ABORT:  # may occur anywhere, and for a transaction that was never streamed
             return self._control(frame)
         if tag == _BEGIN:
             if self._only_local:
@@ -199,49 +199,49 @@ class Reassembly:
             raise violation(f'unexpected message type "{chr(tag)}" in a chunk of a streamed transaction')
 
     def _control(self, frame: memoryview) -> int | None:
-        found = read(bytes(frame[XLOG_HEADER:]))
-        match found:
+        message = read(bytes(frame[XLOG_HEADER:]))
+        match message:
             case m.StreamStart():
-                self._top = found.xid
-                self._chunk = self._of(found.xid)
+                self._top = message.xid
+                self._chunk = self._of(message.xid)
             case m.StreamAbort():
-                if found.subxid == found.xid:
-                    self._forget(found.xid)
-                elif found.xid in self._streams:
-                    self._streams[found.xid].aborted.add(found.subxid)
+                if message.subxid == message.xid:
+                    self._forget(message.xid)
+                elif message.xid in self._streams:
+                    self._streams[message.xid].aborted.add(message.subxid)
             case m.StreamCommit():
-                return self._stream_commit(frame, found)
+                return self._stream_commit(frame, message)
             case m.BeginPrepare():
                 self._flush()
-                self._prepared = found
+                self._prepared = message
                 self._spool.begin_marked()
-                self._begin(_like(frame, m.Begin(found.prepare_lsn, found.prepare_time, found.xid)))
+                self._begin(_like(frame, m.Begin(message.prepare_lsn, message.prepare_time, message.xid)))
             case m.Prepare():
-                return self._prepare(frame, found)
+                return self._prepare(frame, message)
             case m.StreamPrepare():
-                return self._stream_prepare(frame, found)
+                return self._stream_prepare(frame, message)
             case m.CommitPrepared():
-                self._mark(found)
-                return found.end_lsn
+                self._mark(message)
+                return message.end_lsn
             case m.RollbackPrepared():
-                self._mark(found)
-                return found.rollback_end_lsn
+                self._mark(message)
+                return message.rollback_end_lsn
             case _:
                 raise violation(f'unexpected message type "{chr(frame[XLOG_HEADER])}"')
         return None
 
     def _of(self, xid: int) -> _InProgress:
-        """The transaction in progress."""
-        found = self._streams.get(xid)
-        if found is None:
+        """Return the transaction in progress, which is created if it is new."""
+        stream = self._streams.get(xid)
+        if stream is None:
             if len(self._streams) >= MOST_IN_PROGRESS:
                 raise violation("too many streamed transactions in progress")
-            found = self._streams[xid] = _InProgress(self._spool.directory / f"{xid}.stream")
-        self._in_memory -= found.size  # counted again at the end of the chunk
-        return found
+            stream = self._streams[xid] = _InProgress(self._spool.directory / f"{xid}.stream")
+        self._in_memory -= stream.size  # added again at the end of the chunk
+        return stream
 
     def _end_chunk(self, chunk: _InProgress) -> None:
-        """The transactions that hold the most go to files where all together hold too much."""
+        """End a chunk. If all transactions together hold too much in memory, spill the larger half of them to files."""
         self._chunk = None
         self._in_memory += chunk.size
         if self._in_memory > ALL_IN_MEMORY:
@@ -286,14 +286,14 @@ class Reassembly:
         self._spool.end_marked(mark)
 
     def _replay(self, xid: int) -> None:
-        """Gives on what was kept of a streamed transaction, piece by piece."""
+        """Pass on the stored changes of a streamed transaction, piece by piece."""
         stream = self._streams.get(xid)
         if stream is None:
             return
         held = 0
-        for kept in stream.frames():
-            self._run.append(kept)
-            held += len(kept)
+        for frame in stream.frames():
+            self._run.append(frame)
+            held += len(frame)
             if held >= PIECE:
                 self._flush()
                 held = 0
@@ -306,9 +306,9 @@ class Reassembly:
             stream.close()
 
     def _drop(self, xid: int) -> None:
-        """Forgets a streamed transaction but for what it described."""
-        kept = self._streams[xid].frames()
-        self._described += [frame for frame in kept if frame[XLOG_HEADER] in _DESCRIPTIONS]
+        """Discard a streamed transaction, except for its descriptions of relations and types."""
+        frames = self._streams[xid].frames()
+        self._described += [frame for frame in frames if frame[XLOG_HEADER] in _DESCRIPTIONS]
         self._forget(xid)
 
     def _begin(self, frame: bytes | memoryview) -> None:
@@ -322,5 +322,5 @@ class Reassembly:
 
 
 def _like(frame: memoryview, message: m.Message) -> bytes:
-    """A message with the XLogData header of another."""
+    """Return a message with the XLogData header of another one."""
     return bytes(frame[:XLOG_HEADER]) + write(message)

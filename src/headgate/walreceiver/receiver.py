@@ -1,11 +1,12 @@
-"""The receiver: a thread that moves a stream from its socket into a spool and tells the publisher how far the applier is.
+"""The receiver: a thread that moves a stream from its socket to a spool and reports the applier's progress to the publisher.
 
-One per stream (apply worker, table sync). It never waits for the applier: keepalives are answered while a merge runs. States:
+Each stream (apply worker, table sync) has one. It never waits for the applier: keepalives are answered during a merge. States:
 
-    streaming   frames go to the spool; status after each step of the applier, after `status_interval`, or when asked for
-    full        the spool and the streamed transactions in progress hold more than `disk_limit` and the applier has whole transactions to
-                work on: the socket is not read (so TCP and then the publisher stop), status goes on being sent
-    ended       `error` says why: the publisher ended the stream, the connection broke, nothing came for `timeout`, or it was stopped
+    streaming   frames go to the spool; status is sent after each step of the applier, after `status_interval`, or on request
+    full        the spool and the streamed transactions in progress hold more than `disk_limit`, and the applier has whole transactions
+                to process: the socket is not read (so TCP and then the publisher stop); status is still sent
+    ended       `error` is the reason: the publisher ended the stream, the connection broke, nothing arrived for `timeout`, or it was
+                stopped
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _log = logging.getLogger("headgate.walreceiver")
 
 _STREAM_ABORT = b"A"
 STATUS_PAUSE = 0.05
-"""Seconds between two status messages that only report progress."""
+"""The minimum interval in seconds between two status messages that only report progress."""
 PING_SECONDS = 10.0
-"""A publisher that has said nothing for so long is asked to answer, or for half of the timeout if that is shorter."""
+"""The silence after which the publisher is asked to reply, or half of the timeout if that is shorter."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Settings of a stream: seconds (0: off) and bytes."""
+    """The limits of a stream in seconds (0: off) and bytes."""
 
     status_interval: float = 10
     timeout: float = 60
@@ -47,17 +48,17 @@ class Limits:
 
 
 class StreamEndError(PostgresError):
-    """The publisher ended the stream without an error (it shuts down, or the slot was dropped)."""
+    """The publisher ended the stream without an error, because it shuts down or the slot was dropped."""
 
 
 class Receiver:
-    """See the module. `start` begins to receive on a connection that is streaming; `waker` is the one of that connection."""
+    """The receiver of one stream. `start` requires a connection that is streaming; `waker` is that of the connection."""
 
     def __init__(
         self, connection: PublisherConnection, spool: Spool, progress: StreamProgress, waker: Waker, limits: Callable[[], Limits], *,
         reassembly: Reassembly | None = None,
     ) -> None:  # fmt: skip
-        """`reassembly`: for streams that may hold streamed or prepared transactions, or some that are to be dropped."""
+        """`reassembly`: for streams that may contain streamed or prepared transactions, or transactions to be dropped."""
         self._reassembly = reassembly
         self._connection, self._spool, self._progress, self._waker, self._limits = connection, spool, progress, waker, limits
         self._thread: threading.Thread | None = None
@@ -68,12 +69,12 @@ class Receiver:
         self._reply_wanted = True
 
     def start(self, name: str) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the thread and waits for it; the connection stays open."""
+        """Stop the thread and wait for its end. The connection stays open."""
         self._waker.stop()
         if self._thread is not None:
             self._thread.join()
@@ -85,7 +86,7 @@ class Receiver:
                 self._step()
         except PostgresError as error:
             self._spool.fail(error)
-        except Exception as error:  # noqa: BLE001 (the applier must learn of it)
+        except Exception as error:  # noqa: BLE001 (it must be passed to the applier)
             _log.exception("receiver failed")
             self._spool.fail(PostgresError("XX000", f"receiver failed: {error}"))
         finally:
@@ -123,7 +124,7 @@ class Receiver:
         self._store(run)
 
     def _store(self, run: list[memoryview]) -> None:
-        if self._reassembly is None:  # PostgreSQL 18 may send the abort of a transaction that was never streamed: it means nothing
+        if self._reassembly is None:  # PostgreSQL 18 may send the abort of a transaction that was never streamed; it is ignored
             run = [frame for frame in run if frame[XLOG_HEADER : XLOG_HEADER + 1] != _STREAM_ABORT]
         if not run:
             return
@@ -142,25 +143,25 @@ class Receiver:
             self._progress.passed(Lsn(self._reassembly.passed))
 
     def _keepalive(self, frame: memoryview) -> None:
-        found = read_frame(bytes(frame))
-        assert isinstance(found, m.Keepalive)
-        self._progress.received(Lsn(found.end), found.send_time, keepalive=True, inside=self._is_inside())
-        if found.reply_requested:
+        keepalive = read_frame(bytes(frame))
+        assert isinstance(keepalive, m.Keepalive)
+        self._progress.received(Lsn(keepalive.end), keepalive.send_time, keepalive=True, inside=self._is_inside())
+        if keepalive.reply_requested:
             self._reply_wanted = True
         self._spool.wake()
 
     def _is_inside(self) -> bool:
-        """Whether a transaction has come in part."""
+        """Return whether a part of a transaction has arrived."""
         return self._spool.inside_transaction or (self._reassembly is not None and self._reassembly.inside)
 
     def _report(self, limits: Limits) -> None:
-        """Sends a status if one is due."""
+        """Send a status message if one is due."""
         moment = time.monotonic()
         state = (self._progress.written, self._progress.flushed)
-        since = moment - self._sent_at
-        due = limits.status_interval > 0 and since >= limits.status_interval
-        news = state != self._sent and since >= STATUS_PAUSE
-        if self._reply_wanted or due or news:
+        elapsed = moment - self._sent_at
+        due = limits.status_interval > 0 and elapsed >= limits.status_interval
+        has_news = state != self._sent and elapsed >= STATUS_PAUSE
+        if self._reply_wanted or due or has_news:
             self._send(state)
 
     def _send(self, state: tuple[Lsn, Lsn], *, ping: bool = False) -> None:
@@ -181,7 +182,7 @@ class Receiver:
             self._send((self._progress.written, self._progress.flushed), ping=True)
 
     def _pause(self, limits: Limits) -> float:
-        """Seconds until something is due if nothing arrives."""
+        """Return the seconds until something is due if nothing arrives."""
         moment = time.monotonic()
         ends = [moment + 1.0]
         if limits.status_interval > 0:
@@ -193,7 +194,7 @@ class Receiver:
         return max(0.0, min(ends) - moment)
 
     def _rest(self, seconds: float) -> None:
-        """Waits for the applier without reading the socket."""
+        """Wait for the applier without reading the socket."""
         poll = select.poll()
         poll.register(self._waker.fileno(), select.POLLIN)
         if poll.poll(max(seconds, 0.01) * 1000):

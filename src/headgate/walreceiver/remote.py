@@ -1,4 +1,4 @@
-"""What a subscriber asks a publisher: publications, tables, columns, filters. The queries are those that PostgreSQL 15 sends.
+"""A subscriber's queries to a publisher: publications, tables, columns, filters. They are the queries that PostgreSQL 15 sends.
 
 PostgreSQL has them in fetch_remote_table_info (tablesync.c) and fetch_table_list (subscriptioncmds.c). Used by CREATE and ALTER
 SUBSCRIPTION (`missing_publications`, `published_tables`) and by the table sync (`fetch_relation`, `copy_command`).
@@ -20,7 +20,7 @@ from headgate.walreceiver.link import Row
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table that the publications of a subscription contain; `columns` None if the publisher does not know column lists."""
+    """A table in the publications of a subscription. `columns` is None if the publisher does not support column lists."""
 
     schema: str
     name: str
@@ -29,7 +29,7 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class RemoteColumn:
-    """A published column; `key`: part of the replica identity."""
+    """A published column. `key`: part of the replica identity."""
 
     attnum: int
     name: str
@@ -40,7 +40,7 @@ class RemoteColumn:
 
 @dataclass(frozen=True)
 class RemoteRelation:
-    """A table as the publisher describes it for the initial copy. `filters` is empty if some publication has none."""
+    """A table as the publisher describes it for the initial copy. `filters` is empty if a publication has no filter."""
 
     oid: int
     schema: str
@@ -52,18 +52,18 @@ class RemoteRelation:
 
 
 def missing_publications(connection: PublisherConnection, publications: Sequence[str]) -> list[str]:
-    """Those of the given names that the publisher does not have, in their order."""
+    """Return the given names that do not exist on the publisher, in their order."""
     listed = _list(publications)
     try:
-        found = connection.query(f"SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ({listed})", 1)
+        rows = connection.query(f"SELECT t.pubname FROM\n pg_catalog.pg_publication t WHERE\n t.pubname IN ({listed})", 1)
     except PostgresError as error:
         raise PostgresError("XX000", f"could not receive list of publications from the publisher: {error.message}") from error
-    there = {row[0] for row in found}
-    return [name for name in publications if name not in there]
+    existing = {row[0] for row in rows}
+    return [name for name in publications if name not in existing]
 
 
 def missing_text(names: Sequence[str]) -> str:
-    """The warning about publications that do not exist (42704)."""
+    """Return the warning about publications that do not exist (42704)."""
     shown = ", ".join(f'"{name}"' for name in names)
     return (
         f"publication {shown} does not exist on the publisher" if len(names) == 1 else f"publications {shown} do not exist on the publisher"
@@ -71,33 +71,33 @@ def missing_text(names: Sequence[str]) -> str:
 
 
 def published_tables(connection: PublisherConnection, publications: Sequence[str]) -> list[PublishedTable]:
-    """The tables of the publications; 0A000 where two publications give a table different column lists."""
-    lists = connection.server_version >= 150000
-    columns = "\n, t.attnames" if lists else ""
+    """Return the tables of the publications. Raise 0A000 if two publications have different column lists for a table."""
+    has_lists = connection.server_version >= 150000
+    columns = "\n, t.attnames" if has_lists else ""
     sql = (
         f"SELECT DISTINCT t.schemaname, t.tablename {columns}\nFROM pg_catalog.pg_publication_tables t\n"
         f" WHERE t.pubname IN ({_list(publications)})"
     )
     try:
-        rows = connection.query(sql, 3 if lists else 2)
+        rows = connection.query(sql, 3 if has_lists else 2)
     except PostgresError as error:
         raise PostgresError("08006", f"could not receive list of replicated tables from the publisher: {error.message}") from error
-    found: dict[tuple[str, str], PublishedTable] = {}
+    tables: dict[tuple[str, str], PublishedTable] = {}
     for row in rows:
         schema, name = str(row[0]), str(row[1])
-        if (schema, name) in found:
+        if (schema, name) in tables:
             text = f'cannot use different column lists for table "{schema}.{name}" in different publications'
             raise PostgresError("0A000", text)
-        attnames = row[2] if lists else None
-        found[schema, name] = PublishedTable(schema, name, None if attnames is None else array_elements(attnames))
-    covered = _covered(connection, set(found)) if connection.is_node and len(found) > 1 else set()
-    return [table for name, table in found.items() if name not in covered]
+        attnames = row[2] if has_lists else None
+        tables[schema, name] = PublishedTable(schema, name, None if attnames is None else array_elements(attnames))
+    covered = _covered(connection, set(tables)) if connection.is_node and len(tables) > 1 else set()
+    return [table for name, table in tables.items() if name not in covered]
 
 
 def written_by_subscriptions(
     connection: PublisherConnection, publications: Sequence[str], without: Collection[tuple[str, str]] = ()
 ) -> list[str]:
-    """The publications with a table into which a subscription of the publisher writes; `without`: tables that do not count."""
+    """Return the publications with a table into which a subscription of the publisher writes. `without`: tables that do not count."""
     tree = "" if connection.is_node else (
         " OR c.oid IN (SELECT relid FROM pg_catalog.pg_partition_ancestors(s.srrelid)"
         " UNION SELECT relid FROM pg_catalog.pg_partition_tree(s.srrelid))"
@@ -113,7 +113,7 @@ def written_by_subscriptions(
 
 
 def _covered(connection: PublisherConnection, listed: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """The partitions whose ancestor is listed too, which brings their rows: a node leaves them out as PostgreSQL does from 16 on."""
+    """Return the partitions whose ancestor is also listed and includes their rows. A node omits them, as PostgreSQL does from 16 on."""
     rows = _ask(
         connection,
         "SELECT n.nspname, c.relname, pn.nspname, p.relname FROM pg_catalog.pg_inherits i"
@@ -124,29 +124,29 @@ def _covered(connection: PublisherConnection, listed: set[tuple[str, str]]) -> s
     )
     parents = {(str(row[0]), str(row[1])): (str(row[2]), str(row[3])) for row in rows}
     covered = set()
-    for each in listed:
-        ancestor = parents.get(each)
+    for table in listed:
+        ancestor = parents.get(table)
         while ancestor is not None and ancestor not in listed:
             ancestor = parents.get(ancestor)
         if ancestor is not None:
-            covered.add(each)
+            covered.add(table)
     return covered
 
 
 def fetch_relation(connection: PublisherConnection, schema: str, name: str, publications: Sequence[str]) -> RemoteRelation:
-    """A table with its published columns and its filters, inside the transaction of the copy."""
+    """Read a table with its published columns and filters, inside the transaction of the copy."""
     shown = f"{schema}.{name}"
     about = f'could not fetch table info for table "{shown}" from publisher'
-    found = _ask(
+    tables = _ask(
         connection,
         "SELECT c.oid, c.relreplident, c.relkind  FROM pg_catalog.pg_class c  INNER JOIN pg_catalog.pg_namespace n"
         f"        ON (c.relnamespace = n.oid) WHERE n.nspname = {literal(schema)}   AND c.relname = {literal(name)}",
         about,
         3,
     )
-    if not found:
+    if not tables:
         raise PostgresError("42704", f'table "{shown}" not found on publisher')
-    oid, identity, kind = answer.number(found[0][0]), str(found[0][1]), str(found[0][2])
+    oid, identity, kind = answer.number(tables[0][0]), str(tables[0][1]), str(tables[0][2])
     included = _column_list(connection, shown, oid, publications)
     generated = ", a.attgenerated != ''" if connection.server_version >= 180000 else ""
     rows = _ask(
@@ -160,8 +160,8 @@ def fetch_relation(connection: PublisherConnection, schema: str, name: str, publ
         5 if generated else 4,
     )
     columns = tuple(RemoteColumn(answer.attnum(row[0]), str(row[1]), answer.number(row[2]), row[3] == "t", "t" in row[4:]) for row in rows)
-    kept = tuple(column for column in columns if included is None or column.attnum in included)
-    return RemoteRelation(oid, schema, name, identity, kind, kept, _filters(connection, shown, oid, publications))
+    published = tuple(column for column in columns if included is None or column.attnum in included)
+    return RemoteRelation(oid, schema, name, identity, kind, published, _filters(connection, shown, oid, publications))
 
 
 def _column_list(connection: PublisherConnection, shown: str, oid: int, publications: Sequence[str]) -> frozenset[int] | None:
@@ -192,18 +192,18 @@ def _filters(connection: PublisherConnection, shown: str, oid: int, publications
         f'could not fetch table WHERE clause info for table "{shown}" from publisher',
         1,
     )
-    found = [row[0] for row in rows]
-    return () if None in found else tuple(str(text) for text in found)
+    filters = [row[0] for row in rows]
+    return () if None in filters else tuple(str(text) for text in filters)
 
 
 _NO_CAST = frozenset({registry.BOOL, registry.CHAR, registry.BPCHAR, registry.XML, registry.INET, registry.CIDR})
-"""Built-in types whose cast to text is not their output function."""
+"""The built-in types whose cast to text differs from their output function."""
 
 
 def as_text(column: str, type_oid: int) -> str:
-    """A column's text form, that of its type's output function, as an expression.
+    """Return an expression for a column's text form according to its type's output function.
 
-    num_nulls, as a composite value of NULLs IS NULL too.
+    It uses num_nulls, because a composite value of NULLs also satisfies IS NULL.
     """
     name = quote_ident(column)
     if type_oid < registry.FIRST_USER_OID and type_oid not in _NO_CAST:
@@ -214,33 +214,41 @@ def as_text(column: str, type_oid: int) -> str:
 def copy_command(
     relation: RemoteRelation, *, where: str | None = None, binary: bool = False, texts: Collection[RemoteColumn] = frozenset()
 ) -> str:
-    """The COPY … TO STDOUT of a table: the plain form where PostgreSQL uses it, else a query with the filters ORed.
+    """Return the COPY … TO STDOUT of a table: the plain form if PostgreSQL uses it, else a query with the filters ORed.
 
-    `where` is one more condition (a range of the table), `binary` asks for COPY's binary format, in which `texts` are sent in text form.
+    `where` is a further condition (a range of the table). `binary`: use COPY's binary format, in which `texts` are sent in text form.
     """
-    columns = ", ".join(as_text(one.name, one.type_oid) if one in texts else quote_ident(one.name) for one in relation.columns)
+    columns = ", ".join(
+        as_text(column.name, column.type_oid) if column in texts else quote_ident(column.name) for column in relation.columns
+    )
     name = qualified(relation.schema, relation.name)
     tail = " WITH (FORMAT binary)" if binary else ""
-    if relation.kind == "r" and not relation.filters and where is None and not texts and not any(one.generated for one in relation.columns):
+    if (
+        relation.kind == "r"
+        and not relation.filters
+        and where is None
+        and not texts
+        and not any(column.generated for column in relation.columns)
+    ):
         listed = f" ({columns})" if relation.columns else ""
         return f"COPY {name}{listed} TO STDOUT{tail}"
     only = "ONLY " if relation.kind == "r" else ""
     conditions = [" OR ".join(relation.filters)] if relation.filters else []
     conditions += [where] if where is not None else []
-    shown = conditions[0] if len(conditions) == 1 else " AND ".join(f"({each})" for each in conditions)
+    shown = conditions[0] if len(conditions) == 1 else " AND ".join(f"({condition})" for condition in conditions)
     return f"COPY (SELECT {columns} FROM {only}{name}{' WHERE ' + shown if conditions else ''}) TO STDOUT{tail}"
 
 
 def array_elements(text: str) -> tuple[str, ...]:
-    """The elements of the text form of a one-dimensional array of names.
+    """Return the elements of the text form of a one-dimensional array of names.
 
     >>> array_elements('{a,"b c"}')
     ('a', 'b c')
     """
     if not (text.startswith("{") and text.endswith("}")):
         raise PostgresError("08P01", f'malformed array literal: "{text}"')
-    found = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,"{}]+)', text[1:-1])
-    return tuple(bare or re.sub(r"\\(.)", r"\1", quoted) for quoted, bare in found)
+    elements = re.findall(r'"((?:[^"\\]|\\.)*)"|([^,"{}]+)', text[1:-1])
+    return tuple(bare or re.sub(r"\\(.)", r"\1", quoted) for quoted, bare in elements)
 
 
 def _ask(connection: PublisherConnection, sql: str, about: str, fields: int) -> list[Row]:

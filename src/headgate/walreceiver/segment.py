@@ -1,15 +1,14 @@
-"""Segments: what a stream delivered, cut into runs of whole transactions, in memory while small and on disk when large.
+"""Segments: the received stream, divided into runs of whole transactions, in memory while small and on disk when large.
 
-The receiver thread adds frames to a `Spool` (`walreceiver.spool`); the applier takes a `Segment` of all whole transactions that have
-arrived (up to a limit), applies it and releases it. A transaction of any size goes through: its frames lie in files, which are read
-a `SegmentPart` at a time. What two-phase commit says of a transaction (prepared, committed, rolled back) is the `mark` of a segment of its
-own.
+The receiver thread adds frames to a `Spool` (`walreceiver.spool`). The applier takes a `Segment` of all whole transactions that have
+arrived (up to a limit), applies it and releases it. Transactions of any size are supported: their frames are in files, which are read one
+`SegmentPart` at a time. Messages of two-phase commit (prepared, committed, rolled back) are the `mark` of a separate segment.
 
-    DIR/pg_replication/<subscription>/<n>.segment   XLogData contents laid end to end
-    DIR/pg_replication/<subscription>/<n>.index     their lengths, uint32 of the machine
+    DIR/pg_replication/<subscription>/<n>.segment   XLogData contents, concatenated
+    DIR/pg_replication/<subscription>/<n>.index     their lengths, uint32 in native byte order
 
-Nothing here is durable and nothing is synced to disk: what is in segments has not been confirmed to the publisher, which sends
-it again after a crash.
+Nothing here is durable and nothing is synced to disk: the contents of segments have not been confirmed to the publisher, which sends
+them again after a crash.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class SegmentPiece:
     index_offset: int = 0
 
     def cut(self, frame: int) -> tuple[SegmentPiece, SegmentPiece]:
-        """The first `frame` frames, and the others."""
+        """Return the first `frame` frames, and the others."""
         size = int(self.lengths[:frame].sum(dtype=np.int64))
         head = SegmentPiece(
             self.first_seq, self.lengths[:frame], size, None if self.data is None else self.data[:size], self.path, self.offset,
@@ -54,7 +53,7 @@ class SegmentPiece:
         return head, tail
 
     def read(self) -> Bytes:
-        """The bytes."""
+        """Return the bytes of the frames."""
         if self.data is not None:
             return self.data
         return np.fromfile(f"{self.path}.segment", np.uint8, self.size, offset=self.offset)
@@ -62,22 +61,22 @@ class SegmentPiece:
 
 @dataclass(frozen=True)
 class SegmentPart:
-    """Consecutive frames of a segment, which are read and decoded at once; it may begin and end inside a transaction."""
+    """Consecutive frames of a segment that are read and decoded together. It may begin and end inside a transaction."""
 
     pieces: tuple[SegmentPiece, ...]
 
     @property
     def first_seq(self) -> int:
-        """Number of the first frame."""
+        """The number of the first frame."""
         return self.pieces[0].first_seq
 
     @property
     def end_seq(self) -> int:
-        """The number behind that of the last frame."""
+        """The number after that of the last frame."""
         return self.pieces[-1].first_seq + len(self.pieces[-1].lengths)
 
     def read(self) -> tuple[Bytes, Numbers, Numbers]:
-        """(data, starts, lengths) for `decode`."""
+        """Return (data, starts, lengths) for `decode`."""
         if len(self.pieces) == 1:
             data, lengths = self.pieces[0].read(), self.pieces[0].lengths
         else:
@@ -87,30 +86,30 @@ class SegmentPart:
 
     @property
     def size(self) -> int:
-        """Bytes of the frames."""
+        """The bytes of the frames."""
         return sum(piece.size for piece in self.pieces)
 
     def parts(self, size: int) -> Iterator[SegmentPart]:
-        """Parts of about `size` bytes that make it up; one frame at least in each."""
+        """Yield parts of about `size` bytes, each with at least one frame."""
         return parts(self.pieces, size)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of whole transactions. `others` are (seq, lsn, message) of all messages but B, C, I, U and D."""
+    """A run of whole transactions. `others` are (seq, lsn, message) of all messages except B, C, I, U and D."""
 
     pieces: tuple[SegmentPiece, ...]
     transactions: Transactions
     others: tuple[tuple[int, int, m.Message], ...]
     size: int
     touched: frozenset[int]
-    """OIDs of the relations that are changed (of a part of a segment: some that the other part changes may be among them)."""
+    """OIDs of the changed relations. For a part of a segment they may include some that only the other part changes."""
     mark: Mark | None = None
-    """Prepare: the one transaction is prepared and not committed; else what becomes of a prepared one, and no transaction."""
+    """Prepare: the one transaction is prepared, not committed. Otherwise the outcome of a prepared one; there is no transaction."""
 
     @property
     def end(self) -> Lsn:
-        """The position of the publisher that is reached with the segment."""
+        """The publisher's LSN that is reached with the segment."""
         match self.mark:
             case m.Prepare() | m.CommitPrepared():
                 return Lsn(self.mark.end_lsn)
@@ -121,25 +120,25 @@ class Segment:
 
     @property
     def first_seq(self) -> int:
-        """Number of the first frame."""
+        """The number of the first frame."""
         return self.pieces[0].first_seq if self.pieces else 0
 
     @property
     def frames(self) -> int:
-        """Number of frames."""
+        """The number of frames."""
         return sum(len(piece.lengths) for piece in self.pieces)
 
     @property
     def changes(self) -> int:
-        """Number of changes: of the frames that are neither Begin or Commit nor among `others`."""
+        """The number of changes: of frames that are neither Begin nor Commit nor among `others`."""
         return self.frames - 2 * len(self.transactions) - len(self.others)
 
     def read(self) -> tuple[Bytes, Numbers, Numbers]:
-        """(data, starts, lengths) for `decode`, all in memory: for small segments."""
+        """Return (data, starts, lengths) for `decode`, all in memory, for small segments."""
         return SegmentPart(self.pieces).read()
 
     def split(self, count: int) -> tuple[Segment, Segment]:
-        """The first `count` transactions, and the others."""
+        """Return a segment of the first `count` transactions, and one of the others."""
         border = int(self.transactions.commit[count - 1]) + 1
         left, right = cut(self.pieces, border)
         return (
@@ -150,19 +149,19 @@ class Segment:
         )
 
     def parts(self, size: int) -> Iterator[SegmentPart]:
-        """Parts of about `size` bytes that make up the segment; one frame at least in each."""
+        """Yield parts of about `size` bytes, each with at least one frame."""
         return parts(self.pieces, size)
 
 
 def parts(pieces: Sequence[SegmentPiece], size: int) -> Iterator[SegmentPart]:
-    """The pieces in parts of about `size` bytes; one frame at least in each."""
+    """Yield the pieces in parts of about `size` bytes, each with at least one frame."""
     group: list[SegmentPiece] = []
     room = size
     for whole in pieces:
         rest = whole
         while len(rest.lengths):
-            places = np.cumsum(rest.lengths, dtype=np.int64)
-            count = int(np.searchsorted(places, room, side="right"))
+            ends = np.cumsum(rest.lengths, dtype=np.int64)
+            count = int(np.searchsorted(ends, room, side="right"))
             if not count and not group:
                 count = 1
             head, rest = rest.cut(count)
@@ -179,12 +178,12 @@ def parts(pieces: Sequence[SegmentPiece], size: int) -> Iterator[SegmentPart]:
 def segment_of(
     pieces: Sequence[SegmentPiece], transactions: Transactions, others: Sequence[tuple[int, int, m.Message]], touched: frozenset[int]
 ) -> Segment:
-    """A segment of these frames."""
+    """Return a segment of these frames."""
     return Segment(tuple(pieces), transactions, tuple(others), sum(piece.size for piece in pieces), touched)
 
 
 def cut(pieces: Sequence[SegmentPiece], seq: int) -> tuple[list[SegmentPiece], list[SegmentPiece]]:
-    """What lies before frame `seq`, and the others."""
+    """Return the pieces before frame `seq`, and the others."""
     left: list[SegmentPiece] = []
     right: list[SegmentPiece] = []
     for piece in pieces:
@@ -201,18 +200,18 @@ def cut(pieces: Sequence[SegmentPiece], seq: int) -> tuple[list[SegmentPiece], l
 
 
 def joined(pieces: Sequence[SegmentPiece]) -> list[SegmentPiece]:
-    """Pieces that are neighbours in one file, or in memory, become one."""
-    found: list[SegmentPiece] = []
+    """Join pieces that are adjacent in one file, or in memory."""
+    result: list[SegmentPiece] = []
     for group in _neighbours(pieces):
         first = group[0]
         if len(group) == 1:
-            found.append(first)
+            result.append(first)
             continue
         lengths = np.concatenate([piece.lengths for piece in group])
         data = None if first.data is None else np.concatenate([piece.read() for piece in group])
         size = sum(piece.size for piece in group)
-        found.append(SegmentPiece(first.first_seq, lengths, size, data, first.path, first.offset, first.index_offset))
-    return found
+        result.append(SegmentPiece(first.first_seq, lengths, size, data, first.path, first.offset, first.index_offset))
+    return result
 
 
 def _neighbours(pieces: Sequence[SegmentPiece]) -> Iterator[list[SegmentPiece]]:

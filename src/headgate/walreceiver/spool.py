@@ -1,8 +1,8 @@
-"""The spool: the hand-over between the receiver of a stream, which adds frames, and its applier, which takes segments.
+"""The spool between the receiver of a stream, which adds frames, and its applier, which takes segments.
 
-What has arrived lies in a queue of runs. The last run grows; a run that ends with a prepared transaction, or that is nothing but the
-end of one, is closed with its mark and taken alone, at its place in the stream. A spool clears its directory when it opens it.
-Called by `receiver` (add, begin_marked, end_marked, fail) and by the subscriber's workers (take, release, close).
+Received frames are in a queue of runs. The last run grows. A run that ends with a prepared transaction, or that only contains the outcome
+of one, is closed with its mark and taken alone, at its position in the stream. A spool clears its directory when it opens. Called by
+`receiver` (add, begin_marked, end_marked, fail) and by the subscriber's workers (take, release, close).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from headgate.pgoutput.outline import Numbers, Outline, frames_of, pair, scan
 from headgate.walreceiver.segment import Mark, Segment, SegmentPiece, cut, joined, segment_of
 
 IN_MEMORY = 8 << 20
-"""Bytes of frames that a spool keeps in memory before it writes them to a file."""
+"""The most bytes of frames that a spool holds in memory before it writes them to a file."""
 FILE_SIZE = 256 << 20
-"""A new file begins at this size."""
+"""The size in bytes at which a new file begins."""
 GATHER_SECONDS = 2.0
-"""How long `take` waits at most for enough frames of a backlog."""
+"""The longest time for which `take` waits for enough frames of a backlog."""
 PAUSE_SECONDS = 0.05
-"""If no transaction ends for so long, the stream brings no backlog."""
+"""If no transaction ends for this time, the stream has no backlog."""
 
 
 @dataclass
@@ -44,10 +44,10 @@ class _File:
     size: int = 0
     frames: int = 0
     failure: PostgresError | None = None
-    """Of the first write that failed: what is in the file is not known any more."""
+    """The first failed write. After it the contents of the file are unknown."""
 
     def append(self, piece: SegmentPiece) -> SegmentPiece:
-        """Writes a piece that is in memory; the piece as it lies in the file."""
+        """Write a piece that is in memory. Return it with its location in the file."""
         assert piece.data is not None
         if self.failure is not None:
             raise self.failure
@@ -60,31 +60,31 @@ class _File:
         except OSError as error:
             self.failure = cannot_write(error, f"{self.path}.segment")
             raise self.failure from error
-        written = SegmentPiece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
+        written_piece = SegmentPiece(piece.first_seq, piece.lengths, piece.size, None, self.path, self.size, self.frames)
         self.size += piece.size
         self.frames += len(piece.lengths)
-        return written
+        return written_piece
 
     def close(self) -> None:
         for file in (self.data, self.index):
-            with contextlib.suppress(OSError):  # what a full disk has not taken is tried once more
+            with contextlib.suppress(OSError):  # closing retries a write that failed on a full disk
                 file.close()
 
 
 @dataclass
 class _Arrived:
-    """A run of frames that has arrived and has not been taken."""
+    """A run of received frames that has not been taken."""
 
     pieces: list[SegmentPiece] = field(default_factory=list)
     outlines: list[Outline] = field(default_factory=list)
     committed: int = 0
-    """seq behind the last Commit."""
+    """The sequence number after the last Commit."""
     in_memory: int = 0
     mark: Mark | None = None
 
 
 class Spool:
-    """See the module; one thread on each side."""
+    """The spool of one stream, used by one thread on each side."""
 
     def __init__(self, directory: Path, *, in_memory: int = IN_MEMORY, file_size: int = FILE_SIZE) -> None:
         shutil.rmtree(directory, ignore_errors=True)
@@ -101,12 +101,12 @@ class Spool:
         self._error: BaseException | None = None
         self._closed = False
         self.outstanding = 0
-        """Bytes that have been added and not released."""
+        """The bytes that have been added and not released."""
 
     # the receiver's side
 
     def add(self, frames: Sequence[bytes | memoryview]) -> bool:
-        """Adds XLogData contents in the order of the stream; whether a transaction was completed. 08P01 for malformed ones."""
+        """Add XLogData contents in stream order. Return whether a transaction was completed. Raise 08P01 for malformed ones."""
         data, starts, lengths = frames_of(frames)
         outline = scan(data, starts, lengths, self._seq)
         piece = SegmentPiece(self._seq, lengths.astype(np.uint32), len(data), data)
@@ -126,7 +126,7 @@ class Spool:
             return False
 
     def begin_marked(self) -> None:
-        """What is added from now on, up to `end_marked`, is one transaction that gets a mark. Call between transactions."""
+        """Begin a run: the data added up to `end_marked` are one transaction that gets a mark. Must be called between transactions."""
         with self._changed:
             if self._arrived.pieces:
                 self._closed_runs.append(self._arrived)
@@ -134,7 +134,7 @@ class Spool:
             self._marking = True
 
     def end_marked(self, mark: Mark) -> None:
-        """Closes the run that `begin_marked` began: nothing, or one whole transaction."""
+        """Close the run begun by `begin_marked`, which is empty or one whole transaction."""
         with self._changed:
             arrived = self._arrived
             arrived.committed, arrived.mark = self._seq, mark
@@ -145,17 +145,17 @@ class Spool:
 
     @property
     def has_whole_transactions(self) -> bool:
-        """Whether something is waiting to be taken."""
+        """Whether whole transactions are waiting to be taken."""
         return bool(self._closed_runs) or self._arrived.committed > 0
 
     @property
     def inside_transaction(self) -> bool:
-        """Whether the last frame belongs to a transaction whose Commit is still to come."""
+        """Whether the last frame belongs to a transaction whose Commit has not arrived."""
         with self._changed:
             return self._marking or (bool(self._arrived.pieces) and self._arrived.committed < self._seq)
 
     def fail(self, error: BaseException) -> None:
-        """The stream has ended: the applier gets what is complete, then this error."""
+        """End the stream with an error. The applier gets all complete transactions first."""
         with self._changed:
             self._error = error
             self._changed.notify_all()
@@ -165,26 +165,26 @@ class Spool:
     def take(
         self, timeout: float, limit: int, *, rows: int = 1 << 40, delay: float = 0, enough: int = 0, wanted: threading.Event | None = None
     ) -> Segment | None:
-        """All whole transactions that have arrived, the first ones of about `limit` bytes; None after `timeout` seconds or when woken.
+        """Return all whole transactions that have arrived, up to about `limit` bytes, or None after `timeout` seconds or when woken.
 
-        At most `rows` changes, unless one transaction has more; `delay`: seconds in which more is waited for once something is there.
-        `enough`: if an eighth of so many changes has arrived, waits for all of them as long as more arrives without a pause, at most
-        GATHER_SECONDS. A transaction with a mark comes alone. Raises the error of `fail` once everything complete has been taken.
+        It has at most `rows` changes, unless a single transaction has more. `delay`: seconds to wait for more after something has arrived.
+        `enough`: if an eighth of so many changes has arrived, wait for all of them while more arrives without a pause, at most
+        GATHER_SECONDS. A transaction with a mark is returned alone. After all complete transactions, raise the error of `fail`.
         """
         deadline = time.monotonic() + timeout
         with self._changed:
             while not self.has_whole_transactions:
                 if self._error is not None:
                     raise self._error
-                left = deadline - time.monotonic()
-                if left <= 0 or self._closed or (wanted is not None and wanted.is_set()):
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or self._closed or (wanted is not None and wanted.is_set()):
                     return None
-                self._changed.wait(left)
+                self._changed.wait(remaining)
             gathered = time.monotonic() + delay
-            while delay and self.outstanding < limit and self._error is None and (left := gathered - time.monotonic()) > 0:
+            while delay and self.outstanding < limit and self._error is None and (remaining := gathered - time.monotonic()) > 0:
                 if wanted is not None and wanted.is_set():
                     break
-                self._changed.wait(left)
+                self._changed.wait(remaining)
             gathered = time.monotonic() + GATHER_SECONDS
             while self._lacks(enough) and self.outstanding < limit and self._error is None and time.monotonic() < gathered:
                 if not self._changed.wait(PAUSE_SECONDS) or (wanted is not None and wanted.is_set()):
@@ -192,13 +192,13 @@ class Spool:
             return self._take(limit, rows)
 
     def _lacks(self, enough: int) -> bool:
-        """Whether a part of so many changes, but not all of them, has arrived of a run that is not closed."""
+        """Return whether the open run has a part, but not all, of so many changes."""
         frames = sum(len(piece.lengths) for piece in self._arrived.pieces)
         changes = frames - 2 * sum(len(outline.commits) for outline in self._arrived.outlines)
         return not self._closed_runs and enough // 8 <= changes < enough
 
     def wake(self) -> None:
-        """Ends a wait of `take`."""
+        """End a wait of `take`."""
         with self._changed:
             self._changed.notify_all()
 
@@ -209,13 +209,13 @@ class Spool:
             self._write_out(arrived)
         pieces, rest = cut(arrived.pieces, arrived.committed)
         transactions = pair(arrived.outlines)
-        done = len(transactions) - int(len(transactions) > 0 and transactions.commit[-1] < 0)
+        complete = len(transactions) - int(len(transactions) > 0 and transactions.commit[-1] < 0)
         others = [other for outline in arrived.outlines for other in outline.others]
         relations = [outline.relations for outline in arrived.outlines]
         touched = frozenset(np.unique(np.concatenate(relations)).tolist()) if relations else frozenset()
         left_over = [] if not rest else [_rest_of(arrived.outlines, arrived.committed)]
-        taken = segment_of(joined(pieces), transactions.slice(0, done), [o for o in others if o[0] < arrived.committed], touched)
-        whole = Segment(taken.pieces, taken.transactions, taken.others, taken.size, taken.touched, arrived.mark)
+        segment = segment_of(joined(pieces), transactions.slice(0, complete), [o for o in others if o[0] < arrived.committed], touched)
+        whole = Segment(segment.pieces, segment.transactions, segment.others, segment.size, segment.touched, arrived.mark)
         if not closed:
             self._arrived = _Arrived(rest, left_over, 0, sum(p.size for p in rest if p.data is not None))
         if (whole.size > limit or whole.frames > rows) and len(whole.transactions) > 1:
@@ -225,11 +225,11 @@ class Spool:
         return whole
 
     def _give_back(self, whole: Segment, limit: int, rows: int, *, closed: bool) -> Segment:
-        """Cuts a segment that is too large; what is behind the cut becomes the beginning of what has arrived."""
+        """Cut a segment that is too large. The part after the cut becomes the beginning of the received data."""
         lengths = np.concatenate([piece.lengths for piece in whole.pieces])
-        behind = np.cumsum(lengths, dtype=np.int64)[whole.transactions.commit - whole.first_seq]
+        sizes = np.cumsum(lengths, dtype=np.int64)[whole.transactions.commit - whole.first_seq]
         changes = np.cumsum(whole.transactions.commit - whole.transactions.begin - 1)
-        count = max(1, min(int(np.searchsorted(at, most, side="right")) for at, most in ((behind, limit), (changes, rows))))
+        count = max(1, min(int(np.searchsorted(totals, maximum, side="right")) for totals, maximum in ((sizes, limit), (changes, rows))))
         if count >= len(whole.transactions):
             return whole
         head, tail = whole.split(count)
@@ -243,7 +243,7 @@ class Spool:
         return head
 
     def release(self, segment: Segment) -> None:
-        """The oldest segment that was taken has been applied: its disk space is free."""
+        """Release the disk space of the oldest taken segment after it has been applied."""
         with self._changed:
             size, files = self._taken.popleft()
             self.outstanding -= size
@@ -264,7 +264,7 @@ class Spool:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Removes everything."""
+        """Delete all files."""
         with self._changed:
             self._closed = True
             if self._file is not None:
@@ -274,11 +274,11 @@ class Spool:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _write_out(self, arrived: _Arrived) -> None:
-        """Writes what is in memory to files."""
+        """Write the pieces in memory to files."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        for place, piece in enumerate(arrived.pieces):
+        for index, piece in enumerate(arrived.pieces):
             if piece.data is not None:
-                arrived.pieces[place] = self._writable().append(piece)
+                arrived.pieces[index] = self._writable().append(piece)
         arrived.pieces[:] = joined(arrived.pieces)
         arrived.in_memory = 0
 
@@ -294,22 +294,22 @@ class Spool:
 
 
 def _rest_of(outlines: Sequence[Outline], seq: int) -> Outline:
-    """What the outlines say of the frames from `seq` on: at most one Begin, no Commit."""
+    """Return the outline of the frames from `seq` on: at most one Begin, no Commit."""
     begins = np.concatenate([outline.begins for outline in outlines])
-    kept = begins >= seq
+    is_kept = begins >= seq
 
     def of(name: str) -> Numbers:
-        chosen: Numbers = np.concatenate([getattr(outline, name) for outline in outlines])[kept]
-        return chosen
+        selected: Numbers = np.concatenate([getattr(outline, name) for outline in outlines])[is_kept]
+        return selected
 
     none = np.zeros(0, np.int64)
     others = tuple(other for outline in outlines for other in outline.others if other[0] >= seq)
     touched = np.unique(outlines[-1].relations) if len(outlines) == 1 else np.unique(np.concatenate([o.relations for o in outlines]))
-    return Outline(begins[kept], of("begin_lsn"), of("begin_time"), of("begin_xid"), none, none, none, none, others, none, touched)
+    return Outline(begins[is_kept], of("begin_lsn"), of("begin_time"), of("begin_xid"), none, none, none, none, others, none, touched)
 
 
 def _outline_of(segment: Segment) -> Outline:
-    """The outline of a segment of whole transactions."""
+    """Return the outline of a segment of whole transactions."""
     t = segment.transactions
     return Outline(
         t.begin, t.commit_lsn, t.commit_time, t.xid, t.commit, t.commit_lsn, t.end_lsn, t.commit_time, segment.others,

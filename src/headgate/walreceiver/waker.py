@@ -1,6 +1,6 @@
-"""Wakes a thread that waits on a socket: a file descriptor that becomes readable.
+"""Wakes a thread that waits on a socket, with a file descriptor that becomes readable.
 
-One `Waker` per thread that waits. `wake` may be called from any thread and any number of times; `stop` wakes for good.
+Each waiting thread has its own `Waker`. Any thread may call `wake`, any number of times. `stop` wakes the thread permanently.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ from collections.abc import Callable
 
 
 class Waker:
-    """An eventfd with a flag; `told` is called by `stop`, in the thread of whoever stops."""
+    """An eventfd with a flag. `stop` calls `told` in its own thread."""
 
     def __init__(self, told: Callable[[], None] = lambda: None) -> None:
         self._told = told
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self.stopped = False
-        """Whether `stop` was called: the thread should end what it does."""
+        """Whether `stop` was called: the thread should end its work."""
 
     def fileno(self) -> int:
-        """For select and poll."""
+        """Return the descriptor for select and poll."""
         return self._fd
 
     def wake(self) -> None:
-        """Ends the present wait, or the next one."""
+        """End the current wait, or the next one."""
         with self._lock:
             if self._fd >= 0:
                 os.eventfd_write(self._fd, 1)
 
     def stop(self) -> None:
-        """Asks the thread to end."""
+        """Request the thread to end."""
         self.stopped = True
         self.wake()
         self._told()
 
     def clear(self) -> None:
-        """Takes note of the wake-ups so far."""
+        """Reset the wake-ups so far."""
         try:
             os.eventfd_read(self._fd)
         except BlockingIOError:
             return
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Close the descriptor."""
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)

@@ -1,7 +1,7 @@
 """The commands of a replication connection (manual, 55.4).
 
-`Walsender.run` is called by the simple query with each string; it answers replication commands and leaves SQL to the session.
-Each command but SQL ends the snapshot that CREATE_REPLICATION_SLOT has exported.
+The simple query protocol calls `Walsender.run` with each query string. It executes replication commands and leaves SQL to the session. Each
+query string ends the snapshot that CREATE_REPLICATION_SLOT has exported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Walsender:
         self._streamed = False
 
     def run(self, text: str) -> bool:
-        """Runs a replication command; False if the text is SQL."""
+        """Run a replication command. Return False if the text is SQL."""
         node = self.host.node
         node.slots.snapshots.forget(self.host.backend.pid)
         command = grammar.parse(text, self.host.notices)
@@ -57,9 +57,9 @@ class Walsender:
         _RUNNERS[type(command)](self, command)
         return True
 
-    # ---- small ones -------------------------------------------------------------------------------------
+    # ---- simple commands --------------------------------------------------------------------------------
     def identify(self, command: grammar.IdentifySystem) -> None:
-        """IDENTIFY_SYSTEM."""
+        """Run IDENTIFY_SYSTEM."""
         node = self.host.node
         columns = (
             ResultColumn("systemid", TEXT),
@@ -72,7 +72,7 @@ class Walsender:
         self.host.send_result(of_rows(columns, [row], "IDENTIFY_SYSTEM"))
 
     def show(self, command: grammar.Show) -> None:
-        """SHOW name."""
+        """Run SHOW name. Raise 42501 for a setting that the role may not read."""
         settings = self.host.settings
         columns = (ResultColumn(settings.canonical(command.name), TEXT),)
         if is_guarded(command.name) and not self._reads_all():
@@ -80,33 +80,33 @@ class Walsender:
         self.host.send_result(of_rows(columns, [(settings.text(command.name),)], "SHOW"))
 
     def _reads_all(self) -> bool:
-        """Whether the role has the rights of pg_read_all_settings."""
+        """Return whether the role has the privileges of pg_read_all_settings."""
         with contextlib.closing(self.host.node.catalog.cursor()) as cursor:
             return acl.role(cursor, self.host.context.user).owns(READ_ALL_SETTINGS)
 
     def timeline_history(self, command: grammar.TimelineHistory) -> None:
-        """TIMELINE_HISTORY n: a node has one timeline and no file about it."""
+        """Run TIMELINE_HISTORY n. Raise 58P01: a node has one timeline and no file about it."""
         columns = (ResultColumn("filename", TEXT), ResultColumn("content", TEXT))
         self.host.send_description(of_rows(columns, []))
         name = f"{command.timeline:08X}.history"
         raise PostgresError("58P01", f'could not open file "pg_wal/{name}": No such file or directory')
 
     def read_slot(self, command: grammar.ReadReplicationSlot) -> None:
-        """READ_REPLICATION_SLOT name: for physical slots, of which a node has none."""
+        """Run READ_REPLICATION_SLOT name, for physical slots, which a node does not have."""
         if self.host.node.slots.find(command.slot) is not None:
             raise PostgresError("0A000", "cannot use READ_REPLICATION_SLOT with a logical replication slot")
         columns = (ResultColumn("slot_type", TEXT), ResultColumn("restart_lsn", TEXT), ResultColumn("restart_tli", registry.INT8))
         self.host.send_result(of_rows(columns, [(None, None, None)], "READ_REPLICATION_SLOT"))
 
     def base_backup(self, command: grammar.BaseBackup) -> None:
-        """BASE_BACKUP."""
+        """Raise 0A000: BASE_BACKUP is not supported."""
         raise PostgresError("0A000", "BASE_BACKUP is not supported by a node")
 
-    # ---- of a node alone ---------------------------------------------------------------------------------
+    # ---- commands that only a node has -------------------------------------------------------------------
     def check_node(self, command: grammar.CheckNode) -> None:
-        """CHECK_NODE ['database']: what `headgate.check` finds, a row each; for superusers, as it tells of all databases.
+        """Run CHECK_NODE ['database']: return the findings of `headgate.check`, a row each.
 
-        The tag has the number of tables that were checked.
+        Only for superusers, as it covers all databases. The command tag contains the number of tables that were checked.
         """
         self._check_superuser("check a node")
         tables = 0
@@ -116,14 +116,14 @@ class Walsender:
             tables = yield from self.host.node.findings(command.database, lambda what: self.host.tell_progress(f"checking {what}"))
 
         rows = []
-        for found in findings():
+        for finding in findings():
             self.host.interrupts.check()
-            rows.append((str(found.severity), found.place, found.what, found.advice))
+            rows.append((str(finding.severity), finding.place, finding.what, finding.advice))
         columns = tuple(ResultColumn(name, TEXT) for name in ("severity", "place", "what", "advice"))
         self.host.send_result(of_rows(columns, rows, f"CHECK_NODE {tables}"))
 
     def backup_catalog(self, command: grammar.BackupCatalog) -> None:
-        """BACKUP_CATALOG: copies the catalog into a marked folder; what it names stays until the next command or the connection's end."""
+        """Run BACKUP_CATALOG: copy the catalog into a marked folder. Its files are retained until the next command or the disconnect."""
         self._check_superuser("back up a node")
         node, folder = self.host.node, Path(command.folder)
         if not folder.is_absolute() or not target.is_incomplete(folder):
@@ -137,7 +137,7 @@ class Walsender:
         self.host.send_result(of_rows(columns, [(str(end), str(node.engine.base))], "BACKUP_CATALOG"))
 
     def list_tables(self, command: grammar.ListTables) -> None:
-        """LIST_TABLES ['database']: all tables at one LSN, a row each, as `headgate.snapshot()` in every database; for superusers."""
+        """Run LIST_TABLES ['database']: all tables at one LSN, as `headgate.snapshot()` in every database. Only for superusers."""
         self._check_superuser("list the tables of all databases")
         engine = self.host.node.engine
         pin = engine.begin(0)
@@ -145,31 +145,31 @@ class Walsender:
             with engine.commit_lock:
                 pin.isolate(None, serializable=False)
                 cursor, end = pin.cursor, pin.seen
-            found = [
+            rows = [
                 (
-                    each.database,
-                    each.schema,
-                    each.name,
-                    str(each.oid),
-                    str(each.path),
-                    str(each.version),
+                    table.database,
+                    table.schema,
+                    table.name,
+                    str(table.oid),
+                    str(table.path),
+                    str(table.version),
                     str(end),
-                    json.dumps(each.columns),
+                    json.dumps(table.columns),
                 )
-                for each in inventory.tables(cursor, engine.base, engine.log.versions(end), command.database)
+                for table in inventory.tables(cursor, engine.base, engine.log.versions(end), command.database)
             ]
         finally:
             pin.rollback()
         names = ("database", "schema", "name", "oid", "path", "version", "lsn", "columns")
-        self.host.send_result(of_rows(tuple(ResultColumn(name, TEXT) for name in names), found, "LIST_TABLES"))
+        self.host.send_result(of_rows(tuple(ResultColumn(name, TEXT) for name in names), rows, "LIST_TABLES"))
 
-    def _check_superuser(self, what: str) -> None:
+    def _check_superuser(self, action: str) -> None:
         if not self.host.context.superuser:
-            raise PostgresError("42501", f"must be superuser to {what}")
+            raise PostgresError("42501", f"must be superuser to {action}")
 
     # ---- slots ------------------------------------------------------------------------------------------
     def create_slot(self, command: CreateReplicationSlot) -> None:
-        """CREATE_REPLICATION_SLOT."""
+        """Run CREATE_REPLICATION_SLOT."""
         snapshot, two_phase, failover = _slot_options(command)
         if command.plugin is None:
             raise PostgresError("0A000", "a node has no physical replication slots")
@@ -191,7 +191,7 @@ class Walsender:
             name = node.slots.snapshots.export(slot.confirmed_flush_lsn, context.database, self.host.backend.pid)
         elif snapshot == "use":
             self.host.block.imported = slot.confirmed_flush_lsn
-        columns = tuple(ResultColumn(each, TEXT) for each in ("slot_name", "consistent_point", "snapshot_name", "output_plugin"))
+        columns = tuple(ResultColumn(name, TEXT) for name in ("slot_name", "consistent_point", "snapshot_name", "output_plugin"))
         row = (command.slot, str(slot.confirmed_flush_lsn), name, command.plugin)
         self.host.send_result(of_rows(columns, [row], "CREATE_REPLICATION_SLOT"))
 
@@ -209,14 +209,14 @@ class Walsender:
                 raise _slot_error("(SNAPSHOT 'use') must be called before any query")
 
     def drop_slot(self, command: grammar.DropReplicationSlot) -> None:
-        """DROP_REPLICATION_SLOT name [WAIT]."""
+        """Run DROP_REPLICATION_SLOT name [WAIT]."""
         check_name(command.slot)
         host = self.host
         host.node.slots.drop(command.slot, host.backend.pid, wait=command.wait, check=host.interrupts.check)
         host.complete("DROP_REPLICATION_SLOT")
 
     def alter_slot(self, command: grammar.AlterReplicationSlot) -> None:
-        """ALTER_REPLICATION_SLOT name (FAILOVER …, TWO_PHASE …), of 17 and 18: one that is active is waited for."""
+        """Run ALTER_REPLICATION_SLOT name (FAILOVER …, TWO_PHASE …) of 17 and 18. Wait while the slot is active."""
         flags: dict[str, bool] = {}
         for name, value in command.options:
             if name not in ("failover", "two_phase"):
@@ -230,7 +230,7 @@ class Walsender:
 
     # ---- the stream -------------------------------------------------------------------------------------
     def start(self, command: StartReplication) -> None:
-        """START_REPLICATION."""
+        """Run START_REPLICATION."""
         host = self.host
         slots, pid = host.node.slots, host.backend.pid
         if command.slot is None:
@@ -255,12 +255,12 @@ class Walsender:
                     detail="This slot has been invalidated because it exceeded the maximum reserved size.",
                 )
             try:
-                asked = options.read(command.options, host.settings.integer("server_version_num"))
+                plugin_options = options.read(command.options, host.settings.integer("server_version_num"))
             except PostgresError as error:
                 raise error.within(f'slot "{slot.name}", output plugin "pgoutput", in the startup callback') from error
             host.copy_both()
             if not self._streamed:
-                self._stream(Sender(host, slot, command.start, asked))
+                self._stream(Sender(host, slot, command.start, plugin_options))
             host.complete("COPY 0")
             host.complete("START_REPLICATION")
         finally:
@@ -279,28 +279,28 @@ def _slot_error(rest: str) -> PostgresError:
 
 
 def _flag(name: str, value: str | None) -> bool:
-    """The value of an option that is on or off (defGetBoolean)."""
-    found = options.switch(value)
-    if found is None:
+    """Return the value of a Boolean option (defGetBoolean). Raise 42601 for any other value."""
+    flag = options.switch(value)
+    if flag is None:
         raise PostgresError("42601", f"{name} requires a Boolean value")
-    return found
+    return flag
 
 
 def _slot_options(command: CreateReplicationSlot) -> tuple[str, bool, bool]:
-    """(snapshot action, two_phase, failover) of the options; export is the default."""
-    given: dict[str, str | bool | None] = {}
+    """Return (snapshot action, two_phase, failover) of the options. The default action is export."""
+    values: dict[str, str | bool | None] = {}
     for name, value in command.options:
         if name not in ("snapshot", "two_phase", "failover", "reserve_wal"):
             raise PostgresError("XX000", f"unrecognized option: {name}")
-        if name in given or (name == "reserve_wal") != (command.plugin is None):
+        if name in values or (name == "reserve_wal") != (command.plugin is None):
             raise PostgresError("42601", "conflicting or redundant options")
-        given[name] = value if name == "snapshot" else _flag(name, value)
+        values[name] = value if name == "snapshot" else _flag(name, value)
         if name == "snapshot" and value not in ("export", "nothing", "use"):
             raise PostgresError("22023", f'unrecognized value for CREATE_REPLICATION_SLOT option "snapshot": "{value}"')
-    return str(given.get("snapshot") or "export"), bool(given.get("two_phase")), bool(given.get("failover"))
+    return str(values.get("snapshot") or "export"), bool(values.get("two_phase")), bool(values.get("failover"))
 
 
-# each takes the command of its own key
+# each function takes the command type of its key
 _RUNNERS: dict[type, Callable[[Walsender, Any], None]] = {
     grammar.IdentifySystem: Walsender.identify,
     grammar.Show: Walsender.show,

@@ -1,8 +1,8 @@
-"""The replication grammar: text → command (PostgreSQL's repl_scanner.l and repl_gram.y, release 15, and what 17 has added).
+"""The replication grammar: text → command (PostgreSQL's repl_scanner.l and repl_gram.y, release 15, and additions of 17).
 
-Called by `commands` with each query string of a replication connection. `parse` gives None for what is ordinary SQL: a string
-whose first word is none of the commands' keywords. Keywords are upper case only; other words are identifiers, folded to
-lower case unless quoted. Anything wrong is 42601 ``syntax error``, without a position, as PostgreSQL's.
+Called by `commands` with each query string of a replication connection. `parse` returns None for ordinary SQL: a string whose first word is
+not the keyword of a command. Keywords are only recognized in upper case; other words are identifiers, folded to lower case unless quoted.
+All errors are 42601 ``syntax error`` without a position, as in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _LEGACY = {
 }
 NAME_LENGTH = 63
 _DIGITS = 1000
-"""Digits of a number that are read: the last ones decide, as of a number of 32 bits."""
+"""The digits of a number that are read. The last ones are sufficient for a number of 32 bits."""
 
 Option = tuple[str, str | None]
 
@@ -95,7 +95,7 @@ class ReadReplicationSlot:
 
 @dataclass(frozen=True)
 class CreateReplicationSlot:
-    """CREATE_REPLICATION_SLOT; `plugin` is None for a physical slot."""
+    """CREATE_REPLICATION_SLOT. `plugin` is None for a physical slot."""
 
     slot: str
     temporary: bool
@@ -113,7 +113,7 @@ class DropReplicationSlot:
 
 @dataclass(frozen=True)
 class AlterReplicationSlot:
-    """ALTER_REPLICATION_SLOT name (option, …), of 17."""
+    """ALTER_REPLICATION_SLOT name (option, …), from PostgreSQL 17."""
 
     slot: str
     options: tuple[Option, ...]
@@ -121,7 +121,7 @@ class AlterReplicationSlot:
 
 @dataclass(frozen=True)
 class StartReplication:
-    """START_REPLICATION; `options` are the plugin's (name, value)."""
+    """START_REPLICATION. `options` are the plugin's (name, value)."""
 
     slot: str | None
     logical: bool
@@ -131,28 +131,28 @@ class StartReplication:
 
 @dataclass(frozen=True)
 class CheckNode:
-    """CHECK_NODE ['database']: of a node alone, for ``headgate check --online``."""
+    """CHECK_NODE ['database'], only on a node, for ``headgate check --online``."""
 
     database: str | None
 
 
 @dataclass(frozen=True)
 class BackupCatalog:
-    """BACKUP_CATALOG 'folder': of a node alone, for ``headgate backup``."""
+    """BACKUP_CATALOG 'folder', only on a node, for ``headgate backup``."""
 
     folder: str
 
 
 @dataclass(frozen=True)
 class ListTables:
-    """LIST_TABLES ['database']: of a node alone, for ``headgate tables``."""
+    """LIST_TABLES ['database'], only on a node, for ``headgate tables``."""
 
     database: str | None
 
 
 @dataclass(frozen=True)
 class BaseBackup:
-    """BASE_BACKUP: a node has none."""
+    """BASE_BACKUP, which a node does not support."""
 
 
 Command = (
@@ -203,7 +203,7 @@ class _Parser:
         return False
 
     def name(self) -> str:
-        """An identifier, at most 63 bytes long."""
+        """Return an identifier, truncated to 63 bytes with a notice."""
         name = self.take("name")
         encoded = name.encode()
         if len(encoded) <= NAME_LENGTH:
@@ -214,12 +214,12 @@ class _Parser:
 
 
 def syntax_error() -> PostgresError:
-    """What PostgreSQL says of every malformed replication command."""
+    """Return PostgreSQL's error for all malformed replication commands."""
     return PostgresError("42601", "syntax error")
 
 
 def parse(text: str, notices: Notices) -> Command | None:
-    """The command, or None if the text is SQL."""
+    """Return the command, or None if the text is SQL. Raise 42601."""
     first = re.match(r"\s*([A-Za-z_]+)", text)
     if first is None or first[1] not in _COMMANDS:
         return None
@@ -233,14 +233,14 @@ def parse(text: str, notices: Notices) -> Command | None:
 
 def _tokens(text: str) -> list[_Token]:
     tokens: list[_Token] = []
-    at = 0
-    while not _SPACE.match(text, at):
+    index = 0
+    while not _SPACE.match(text, index):
         look()
-        found = _TOKEN.match(text, at)
-        if not found:
+        match = _TOKEN.match(text, index)
+        if not match:
             raise syntax_error()
-        at = found.end()
-        tokens.append(_token(str(found.lastgroup), found[str(found.lastgroup)]))
+        index = match.end()
+        tokens.append(_token(str(match.lastgroup), match[str(match.lastgroup)]))
     return tokens
 
 
@@ -318,17 +318,17 @@ def _create(parser: _Parser) -> Command:
 
 
 def _options(parser: _Parser) -> list[Option]:
-    """One option or several, in parentheses."""
+    """Parse one or several options in parentheses."""
     parser.take("other", "(")
-    found = [_option(parser)]
+    options = [_option(parser)]
     while parser.accept("other", ","):
-        found.append(_option(parser))
+        options.append(_option(parser))
     parser.take("other", ")")
-    return found
+    return options
 
 
 def _option(parser: _Parser) -> Option:
-    """A name, which may be a keyword, and perhaps a value."""
+    """Parse a name, which may be a keyword, and an optional value."""
     token = parser.peek()
     name = parser.take("keyword").lower() if token.kind == "keyword" else parser.name()
     value = parser.peek()

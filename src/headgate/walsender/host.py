@@ -1,4 +1,4 @@
-"""What a walsender needs of the session that hosts it. The server implements these Protocols (the floors forbid the import)."""
+"""The interface between a walsender and its session. The server implements these Protocols, because it may not be imported here."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Message(Protocol):
 
     @property
     def kind(self) -> str:
-        """Its type."""
+        """The message type."""
         ...
 
     @property
     def body(self) -> bytes:
-        """Its body."""
+        """The message body."""
         ...
 
 
@@ -40,54 +40,54 @@ class Channel(Protocol):
     interrupted: bool
 
     def poll(self, timeout: float | None) -> Message | None:
-        """The next message; None after the timeout or an interrupt."""
+        """Return the next message, or None after the timeout or an interrupt."""
         ...
 
     def write(self, data: bytes | memoryview) -> None:
-        """Puts bytes behind what waits."""
+        """Append bytes to the output buffer."""
         ...
 
     def flush(self) -> None:
-        """Sends what waits."""
+        """Send all buffered output."""
         ...
 
     def flush_while(self, pump: Callable[[], None], data: bytes | memoryview = b"") -> None:
-        """Send what waits, and `data` behind it.
+        """Send the buffered output, then `data`.
 
-        Calls `pump` whenever the client has sent something, or every 100 ms, while the socket is full.
+        While the socket is full, call `pump` when the client has sent something, or every 100 ms.
         """
         ...
 
     def interrupt(self) -> None:
-        """Makes `poll` return; from any thread."""
+        """Make `poll` return. Any thread may call it."""
         ...
 
     def client_gone(self) -> bool:
-        """Whether the client has closed its side; from any thread."""
+        """Return whether the client has closed its side. Any thread may call it."""
         ...
 
 
 class Finding(Protocol):
-    """Something that `headgate.check` has found (its `Finding`)."""
+    """A finding of `headgate.check` (its `Finding`)."""
 
     @property
     def severity(self) -> object:
-        """How bad it is; its text is a word."""
+        """The severity; its text is a word."""
         ...
 
     @property
     def place(self) -> str:
-        """Where it is."""
+        """The location of the problem."""
         ...
 
     @property
     def what(self) -> str:
-        """What is wrong."""
+        """The problem."""
         ...
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
+        """The suggested action."""
         ...
 
 
@@ -106,12 +106,12 @@ class Node(Protocol):
 
     @property
     def data_dir(self) -> Path:
-        """Its directory."""
+        """The data directory."""
         ...
 
     @property
     def system_identifier(self) -> str:
-        """As in pg_control_system()."""
+        """The system identifier, as in pg_control_system()."""
         ...
 
     @property
@@ -121,26 +121,26 @@ class Node(Protocol):
 
     @property
     def senders(self) -> Senders:
-        """The streams that run."""
+        """The statistics of the running streams."""
         ...
 
     @property
     def changes(self) -> Shared:
-        """What streams have decoded, for each other."""
+        """The cache of changes that streams share."""
         ...
 
     @property
     def log_watch(self) -> LogWatch:
-        """Wakes who waits for the log."""
+        """Wakes threads that wait for the log."""
         ...
 
     @property
     def stopping(self) -> bool:
-        """Whether the node shuts down."""
+        """Whether the node is shutting down."""
         ...
 
     def findings(self, database: str | None, progress: Callable[[str], None]) -> Generator[Finding, None, int]:
-        """Yield what is wrong about what the node keeps on disk. Return the number of tables that were checked."""
+        """Check the node's files and yield the problems. Return the number of tables that were checked."""
         ...
 
 
@@ -148,7 +148,7 @@ class Block(Protocol):
     """The session's transaction block."""
 
     imported: Lsn | None
-    """A snapshot that was given to the transaction."""
+    """A snapshot that was imported by the transaction."""
 
     @property
     def in_block(self) -> bool:
@@ -162,31 +162,31 @@ class Block(Protocol):
 
     @property
     def statements(self) -> int:
-        """How many statements of the transaction have taken a snapshot."""
+        """The number of statements of the transaction that have taken a snapshot."""
         ...
 
     def check_not_failed(self) -> None:
-        """25P02 where the transaction has failed."""
+        """Raise 25P02 if the transaction has failed."""
         ...
 
 
 class Interrupts(Protocol):
-    """What others ask of the session."""
+    """The pending cancel and termination requests of the session."""
 
     def check(self) -> None:
-        """Raises what is asked for."""
+        """Raise the error of a pending request."""
         ...
 
     def pending(self) -> PostgresError | None:
-        """The error that `check` would raise."""
+        """Return the error that `check` would raise, or None."""
         ...
 
     def forget_cancel(self) -> None:
-        """A cancel has been heeded."""
+        """Discard a cancel request that has been handled."""
         ...
 
     def cancelling(self, stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """Inside, `stop` is called when something is asked, from another thread and until it has been left."""
+        """Call `stop` at a request inside the context, from another thread and until the context has been left."""
         ...
 
 
@@ -195,12 +195,12 @@ class Backend(Protocol):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process ID."""
         ...
 
     @property
     def application_name(self) -> str:
-        """What the client calls itself."""
+        """The application_name of the client."""
         ...
 
 
@@ -208,7 +208,7 @@ class Activity(Protocol):
     """All backends of the node."""
 
     def find(self, pid: int) -> Backend | None:
-        """The backend with that pid."""
+        """Return the backend with that process ID, or None."""
         ...
 
 
@@ -217,32 +217,32 @@ class Host(Protocol):
 
     @property
     def node(self) -> Node:
-        """The node that it belongs to."""
+        """The node of the session."""
         ...
 
     @property
     def context(self) -> SessionContext:
-        """Who it is."""
+        """The session's user and database."""
         ...
 
     @property
     def notices(self) -> Notices:
-        """What the client is told besides results."""
+        """The notices for the client."""
         ...
 
     @property
     def settings(self) -> SessionSettings:
-        """The settings in force for it."""
+        """The settings in force for the session."""
         ...
 
     @property
     def block(self) -> Block:
-        """Its transaction block."""
+        """The session's transaction block."""
         ...
 
     @property
     def interrupts(self) -> Interrupts:
-        """What others ask of it."""
+        """The pending requests of other threads."""
         ...
 
     @property
@@ -252,29 +252,29 @@ class Host(Protocol):
 
     @property
     def backend(self) -> Backend:
-        """Its entry in pg_stat_activity."""
+        """The session's entry in pg_stat_activity."""
         ...
 
     def tell_progress(self, text: str) -> None:
-        """Tell a client that asked for DEBUG messages how far a long command is."""
+        """Send the progress of a long command, if the client receives DEBUG messages."""
         ...
 
     def send_result(self, result: ResultSet) -> None:
-        """RowDescription, the rows, CommandComplete."""
+        """Send RowDescription, the rows and CommandComplete."""
         ...
 
     def send_description(self, result: ResultSet) -> None:
-        """RowDescription alone."""
+        """Send RowDescription only."""
         ...
 
     def complete(self, tag: str) -> None:
-        """CommandComplete."""
+        """Send CommandComplete."""
         ...
 
     def leave(self) -> NoReturn:
-        """Ends the session: the client has said that it goes."""
+        """End the session: the client has sent Terminate."""
         ...
 
     def copy_both(self) -> None:
-        """CopyBothResponse."""
+        """Send CopyBothResponse."""
         ...

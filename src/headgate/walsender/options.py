@@ -1,7 +1,7 @@
 """The options of pgoutput in START_REPLICATION and pg_logical_slot_…_changes (pgoutput.c, parse_output_parameters; manual, 55.5.1).
 
-`read` checks them as the release does that the node announces (15 to 18),
-in its order and with its texts; errors carry the CONTEXT of the start-up callback.
+`read` validates them as the announced release (15 to 18) does, in the same order and with the same messages. Errors have the CONTEXT of the
+startup callback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STREAM_VERSION, TWO_PHASE_VERSION, PARALLEL_VERSION = 2, 3, 4
 
 @dataclass(frozen=True)
 class PgoutputOptions:
-    """What the client asked of pgoutput."""
+    """The client's options for pgoutput."""
 
     version: int
     publications: tuple[str, ...]
@@ -36,7 +36,7 @@ class PgoutputOptions:
 
 
 def wanted(asked: PgoutputOptions, settings: SessionSettings, slot: Slot) -> Wanted:
-    """What the options mean for whole transactions of this slot; two_phase stays on once a client has asked for it."""
+    """Return the options that concern whole transactions of this slot. Once enabled by a client, two_phase stays enabled."""
     work_mem = settings.integer("logical_decoding_work_mem") * 1024
     encoding = Encoding(settings.text("client_encoding"))
     two_phase, announced = asked.two_phase or slot.two_phase, settings.integer("server_version_num") // 10000
@@ -44,30 +44,30 @@ def wanted(asked: PgoutputOptions, settings: SessionSettings, slot: Slot) -> Wan
 
 
 def read(given: Iterable[tuple[str, str | None]], announced: int = VERSION_NUMBER) -> PgoutputOptions:
-    """The options out of the (name, value) pairs of the command; `announced` is the node's server_version_num."""
+    """Parse the (name, value) pairs of the command. `announced` is the node's server_version_num."""
     newer = announced >= 160000
     readers, maximum = (_READERS | _NEWER_READERS, MAX_VERSION) if newer else (_READERS, TWO_PHASE_VERSION)
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, value in given:
         if name not in readers:
             raise PostgresError("XX000", f"unrecognized pgoutput option: {name}")
-        if name in found:
+        if name in values:
             raise PostgresError("42601", "conflicting or redundant options")
-        found[name] = readers[name](name, value)
-    version = found.get("proto_version", 0)
+        values[name] = readers[name](name, value)
+    version = values.get("proto_version", 0)
     assert isinstance(version, int)
     if version > maximum:
         raise PostgresError("0A000", f"client sent proto_version={version} but we only support protocol {maximum} or lower")
     if version < MIN_VERSION:
         raise PostgresError("0A000", f"client sent proto_version={version} but we only support protocol {MIN_VERSION} or higher")
-    publications = found.get("publication_names")
+    publications = values.get("publication_names")
     if not publications:
         raise PostgresError("22023", "publication_names parameter missing")
     assert isinstance(publications, tuple)
-    streaming, two_phase = bool(found.get("streaming")), bool(found.get("two_phase"))
+    streaming, two_phase = bool(values.get("streaming")), bool(values.get("two_phase"))
     if streaming and version < STREAM_VERSION:
         raise PostgresError("22023", f"requested proto_version={version} does not support streaming, need {STREAM_VERSION} or higher")
-    if found.get("streaming") == "parallel" and version < PARALLEL_VERSION:
+    if values.get("streaming") == "parallel" and version < PARALLEL_VERSION:
         raise PostgresError(
             "22023", f"requested proto_version={version} does not support parallel streaming, need {PARALLEL_VERSION} or higher"
         )
@@ -75,7 +75,7 @@ def read(given: Iterable[tuple[str, str | None]], announced: int = VERSION_NUMBE
         raise PostgresError(
             "22023", f"requested proto_version={version} does not support two-phase commit, need {TWO_PHASE_VERSION} or higher"
         )
-    binary, messages, only_local = (bool(found.get(name)) for name in ("binary", "messages", "origin"))
+    binary, messages, only_local = (bool(values.get(name)) for name in ("binary", "messages", "origin"))
     return PgoutputOptions(version, publications, binary, messages, streaming, two_phase, only_local)
 
 
@@ -96,31 +96,31 @@ def _publications(name: str, value: str | None) -> tuple[str, ...]:
 
 
 def switch(value: str | None) -> bool | None:
-    """An option that is on or off, by itself on (defGetBoolean); None for any other word."""
+    """Return the value of a Boolean option, for which no value means on (defGetBoolean), or None for any other word."""
     return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}.get("on" if value is None else value.lower())
 
 
 def _boolean(name: str, value: str | None) -> bool:
     if value is None:
         return True
-    found = read_bool(value)
-    if found is None or value.lower() not in ("true", "false", "on", "off"):
+    flag = read_bool(value)
+    if flag is None or value.lower() not in ("true", "false", "on", "off"):
         raise PostgresError("42601", f"{name} requires a Boolean value")
-    return found
+    return flag
 
 
 def _streaming(name: str, value: str | None) -> bool | str:
-    """Whether, or "parallel" (16): a node sends blocks of transactions that are over, so that none of them is ever aborted."""
+    """Return whether streaming is enabled, or "parallel" (16): a node streams transactions after their end, so none is ever aborted."""
     if value is not None and value.lower() == "parallel":
         return "parallel"
-    found = switch(value)
-    if found is None:
+    flag = switch(value)
+    if flag is None:
         raise PostgresError("42601", f'{name} requires a Boolean value or "parallel"')
-    return found
+    return flag
 
 
 def _origin(name: str, value: str | None) -> bool:
-    """Whether only what was written here is wanted (16)."""
+    """Return whether only changes without an origin are requested (16)."""
     if value is not None and value.lower() in ("none", "any"):
         return value.lower() == "none"
     raise PostgresError("22023", f'unrecognized origin value: "{value or ""}"')
@@ -138,7 +138,7 @@ _NEWER_READERS: dict[str, Callable[[str, str | None], object]] = {"streaming": _
 
 
 def split_identifiers(text: str) -> list[str] | None:
-    """A comma list of identifiers, quoted or folded to lower case (SplitIdentifierString); None if it is malformed."""
+    """Split a comma-separated list of identifiers, quoted or folded to lower case (SplitIdentifierString). Return None if malformed."""
     names: list[str] = []
     at = 0
     length = len(text)
@@ -153,16 +153,16 @@ def split_identifiers(text: str) -> list[str] | None:
         return names
     while True:
         if text[at : at + 1] == '"':
-            found = re.compile(r'"((?:[^"]|"")*)"').match(text, at)
-            if not found or not found[1]:
+            match = re.compile(r'"((?:[^"]|"")*)"').match(text, at)
+            if not match or not match[1]:
                 return None
-            names.append(found[1].replace('""', '"'))
+            names.append(match[1].replace('""', '"'))
         else:
-            found = re.compile(r"([^\s,]+)").match(text, at)
-            if not found:
+            match = re.compile(r"([^\s,]+)").match(text, at)
+            if not match:
                 return None
-            names.append(found[1].lower())
-        at = skip(found.end())
+            names.append(match[1].lower())
+        at = skip(match.end())
         if at == length:
             return names
         if text[at] != ",":

@@ -1,14 +1,14 @@
-"""COPY BOTH: sends what a slot publishes and listens to the client's positions (manual, 55.4.1).
+"""COPY BOTH: sends the published changes of a slot and processes the client's positions (manual, 55.4.1).
 
-`Sender.run` is the loop of one stream, in the session's thread. Per turn: take the client's messages; if the log has more, send the
-next batch of whole transactions; else wait for the log, the client, or the next keepalive. What must hold:
-`confirmed_flush_lsn` moves only by the client's flush position; a client that is silent for wal_sender_timeout is
-asked at its half and disconnected at its end.
+`Sender.run` is the loop of one stream, in the session's thread. Each iteration processes the client's messages. If the log has more, it
+sends the next batch of whole transactions. Else it waits for the log, the client, or the next keepalive. Invariants:
+`confirmed_flush_lsn` is advanced only by the client's flush position. A client that is silent is asked to reply after half of
+wal_sender_timeout and disconnected after all of it.
 
-    state       pg_stat_replication.state: startup → catchup → streaming (once everything was sent) → stopping
+    state       pg_stat_replication.state: startup → catchup → streaming (after everything was sent) → stopping
 
-Traced: client starts at 0/0, slot confirmed 0/1500. The stream begins at 0/1500; entry 0/1500…0/1600 publishes nothing: `sent`
-becomes 0/1600, nothing goes out but a keepalive 0/1600; the client answers flush 0/1600; the slot's confirmed position is
+Traced: the client starts at 0/0, the slot is confirmed at 0/1500. The stream begins at 0/1500. Entry 0/1500…0/1600 publishes nothing:
+`sent` becomes 0/1600, and only a keepalive 0/1600 is sent. The client answers flush 0/1600, and the slot's confirmed position becomes
 0/1600.
 """
 
@@ -38,17 +38,17 @@ from headgate.walsender.statistics import SenderState
 _log = logging.getLogger("headgate.walsender")
 POLL_SECONDS = 10.0
 CLIENT_SECONDS = 1.0
-"""How often it is looked whether the client is still there while executors judge."""
+"""The interval at which the connection to the client is checked while executors judge changes."""
 
 
 class ClientDone(Exception):
-    """The client has sent CopyDone, or the server is shutting down: the stream ends in good order."""
+    """The client has sent CopyDone, or the server is shutting down: the stream ends regularly."""
 
 
 class Sender:
     """The stream of one slot to one client."""
 
-    def __init__(self, host: Host, slot: Slot, start: Lsn, asked: PgoutputOptions) -> None:
+    def __init__(self, host: Host, slot: Slot, start: Lsn, plugin_options: PgoutputOptions) -> None:
         self.host = host
         self.node = host.node
         self.slot = slot
@@ -57,7 +57,7 @@ class Sender:
         if start and start < confirmed:
             _log.info("%s has been already streamed, forwarding to %s", start, confirmed)
         begin = max(start, confirmed)
-        if asked.two_phase:
+        if plugin_options.two_phase:
             self.node.slots.enable_two_phase(self.name, begin)
         self.statistics = self.node.senders.enter(host.backend.pid)
         self.timeout: float = host.settings.milliseconds("wal_sender_timeout") / 1000
@@ -69,10 +69,10 @@ class Sender:
             self.name,
             begin,
             StreamRequest(
-                asked.publications,
-                binary=asked.binary,
+                plugin_options.publications,
+                binary=plugin_options.binary,
                 session=text_column.TextSettings.of(settings),
-                wanted=options.wanted(asked, settings, self.node.slots.get(self.name)),
+                wanted=options.wanted(plugin_options, settings, self.node.slots.get(self.name)),
                 created=self.node.slots.get(self.name).created_lsn,
             ),
             self.node.changes,
@@ -83,15 +83,15 @@ class Sender:
         self._kept_alive: Lsn | None = None
         self._jobs = job_group.EndedJobs(f"walsender-{host.backend.pid}", "headgate walsender", host.interrupts.check)
         self._is_left = False
-        """Whether the client has gone while something was judged."""
+        """Whether the client has disconnected while changes were judged."""
 
     def close(self) -> None:
-        """The stream has ended."""
+        """Close the stream and unregister the walsender."""
         self.stream.close()
         self.node.senders.leave(self.host.backend.pid)
 
     def run(self) -> None:
-        """Streams until the client sends CopyDone; raises what ends the stream otherwise."""
+        """Stream until the client sends CopyDone. Raise the error that ends the stream otherwise."""
         channel = self.host.connection
         self.statistics.state = SenderState.CATCHUP
         channel.flush()
@@ -105,7 +105,7 @@ class Sender:
                 pass
 
     def _send_next(self) -> bool:
-        """Sends the next batch; whether there was anything in the log."""
+        """Send the next batch. Return whether the log contained anything."""
         if self.node.engine.log.end <= self.stream.position:
             return False
         with self._judging():
@@ -118,14 +118,14 @@ class Sender:
                 piece = next(frames, None)
             if piece is None:
                 break
-            channel.flush_while(self._take_messages, piece)  # `write` would send a large one, and wait for the client without an end
+            channel.flush_while(self._take_messages, piece)  # `write` would send a large piece, and wait for the client without a limit
         self.statistics.passed(batch.position)
         self.node.slots.count(self.name, batch.counts)
         return True
 
     @contextmanager
     def _judging(self) -> Iterator[None]:
-        """Inside, what is read and judged by Spark ends when the walsender is to end, also where it waits for executors."""
+        """Cancel the Spark jobs inside the context when the walsender must end, even if they wait for executors."""
         try:
             with self._jobs.entered(self.node.engine.spark.sparkContext), self.host.interrupts.cancelling(self._jobs.end):
                 yield
@@ -137,7 +137,7 @@ class Sender:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Inside, jobs of a cluster's end when the client has gone: who comes back could not have the slot before there are executors."""
+        """Cancel jobs on a cluster if the client disconnects. Else its slot would stay in use until executors are available."""
         over = threading.Event()
 
         def watch() -> None:
@@ -155,7 +155,7 @@ class Sender:
             over.set()
 
     def _caught_up(self) -> None:
-        """Everything is sent: say so, then wait."""
+        """Send a keepalive if necessary after everything has been sent, then wait."""
         if self.statistics.state is not SenderState.STREAMING:
             self.statistics.state = SenderState.STREAMING
             self.node.senders.heard()
@@ -181,13 +181,13 @@ class Sender:
         return max(0.01, (self.timeout if self._asked else self.timeout / 2) - silent)
 
     def _check(self) -> None:
-        """Ends the stream when it shall end; asks a silent client."""
+        """End the stream if it must end. Ask a silent client to reply."""
         self._check_told()
         if not self.timeout:
             return
         silent = time.monotonic() - self._last_reply
         if silent >= self.timeout and (message := self.host.connection.poll(0)) is not None:
-            self._take(message)  # the client has answered; it is this side that was late
+            self._take(message)  # the client has answered; this side was late
             return
         if silent >= self.timeout:
             _log.info("terminating walsender process due to replication timeout")
@@ -197,7 +197,7 @@ class Sender:
             self._keepalive(ask=True)
 
     def _check_told(self) -> None:
-        """Ends the stream when another has asked for it."""
+        """End the stream if another thread has requested it."""
         pending = self.host.interrupts.pending()
         if pending is not None:
             if self.node.stopping:
@@ -205,7 +205,7 @@ class Sender:
                 raise ClientDone
             raise pending
 
-    # ---- what the client says ---------------------------------------------------------------------------
+    # ---- the client's messages --------------------------------------------------------------------------
     def _take_messages(self) -> None:
         while (message := self.host.connection.poll(0)) is not None:
             self._take(message)
@@ -232,7 +232,7 @@ class Sender:
         self._asked = False
 
     def _confirm(self, reply: m.StatusUpdate) -> None:
-        # a position beyond the log's end would confirm entries that do not exist yet, and they would never be sent
+        # a position after the end of the log would confirm entries that do not exist yet, and they would never be sent
         end = max(self.node.engine.log.end, self.statistics.sent)
         written, flushed, applied = (min(Lsn(position), end) for position in (reply.written, reply.flushed, reply.applied))
         self.statistics.replied(written, flushed, applied, reply.send_time)

@@ -1,7 +1,7 @@
-"""Synchronous replication: COMMIT waits until the standbys that synchronous_standby_names lists have confirmed (manual, 27.2.8).
+"""Synchronous replication: COMMIT waits until the standbys in synchronous_standby_names have confirmed it (manual, 27.2.8).
 
-`Standbys` is the node's. A session calls `wait` when its transaction has committed here; walsenders call `changed` when they hear from
-their clients. A standby is a walsender by its application_name: of a subscription, its name.
+The node has one `Standbys`. A session calls `wait` after its transaction has committed here. Walsenders call `changed` after a message of
+their client. A standby is identified by its walsender's application_name, which is the subscription's name.
 
     synchronous_standby_names     meaning
     s1, s2  or  FIRST 1 (s1, s2)  the first one that streams
@@ -38,37 +38,37 @@ _TOKEN = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([A-Za-z_\x80-\U0010ffff][\w$]*|\*)
 
 @dataclass(frozen=True)
 class StandbyNames:
-    """The setting: how many of the names, by their order (`first`) or any."""
+    """The value of the setting: the number of standbys, in the order of the names (`first`) or any of them."""
 
     count: int
     names: tuple[str, ...]
     first: bool = True
 
     def priority(self, name: str) -> int:
-        """The place of an application_name in the list, from 1; 0 if it is not in it."""
-        for place, wanted in enumerate(self.names, 1):
-            if wanted == "*" or wanted.lower() == name.lower():
-                return place
+        """Return the position of an application_name in the list, from 1, or 0 if it is not in the list."""
+        for position, listed in enumerate(self.names, 1):
+            if listed == "*" or listed.lower() == name.lower():
+                return position
         return 0
 
 
 @functools.lru_cache(maxsize=16)
 def parse(text: str) -> StandbyNames | None:
-    r"""The value of synchronous_standby_names; None where it is empty or malformed (then nobody waits).
+    r"""Parse synchronous_standby_names. Return None if it is empty or malformed, in which case COMMIT does not wait.
 
     >>> parse("ANY 2 (a, \"b c\", *)")
     StandbyNames(count=2, names=('a', 'b c', '*'), first=False)
     """
     tokens: list[tuple[str, str]] = []
-    at = 0
-    while at < len(text.rstrip()):
-        found = _TOKEN.match(text, at)
-        if found is None:
+    index = 0
+    while index < len(text.rstrip()):
+        match = _TOKEN.match(text, index)
+        if match is None:
             return None
-        kind = ("name", "name", "number", "mark")[(found.lastindex or 1) - 1]
-        value = found[1].replace('""', '"') if found.lastindex == 1 else found[found.lastindex or 0]
-        tokens.append(("quoted" if found.lastindex == 1 else kind, value))
-        at = found.end()
+        kind = ("name", "name", "number", "mark")[(match.lastindex or 1) - 1]
+        value = match[1].replace('""', '"') if match.lastindex == 1 else match[match.lastindex or 0]
+        tokens.append(("quoted" if match.lastindex == 1 else kind, value))
+        index = match.end()
     return _names(tokens)
 
 
@@ -92,10 +92,10 @@ def _names(tokens: list[tuple[str, str]]) -> StandbyNames | None:
 
 
 class Standbys:
-    """Who waits for whom."""
+    """The synchronous standbys of a node and the commits that wait for them."""
 
     def __init__(self, senders: Senders, names: Callable[[], str], activity: Activity) -> None:
-        """`names` gives the setting as it is now."""
+        """`names` returns the current value of the setting."""
         self._senders = senders
         self._names = names
         self._activity = activity
@@ -103,16 +103,16 @@ class Standbys:
         senders.heard = self.changed
 
     def changed(self) -> None:
-        """A standby has confirmed something, came or went, or the setting was read again."""
+        """Wake the waiting commits: a standby has confirmed something, connected or disconnected, or the setting was reloaded."""
         with self._heard:
             self._heard.notify_all()
 
     def wait(self, position: Lsn, level: str, interrupts: Interrupts, notices: Notices) -> None:
-        """Waits until `position` is confirmed as synchronous_commit (`level`) asks; a cancel ends the wait with a warning."""
-        which = _POSITIONS.get(level)
-        if which is None or not self._names().strip():
+        """Wait until `position` is confirmed as synchronous_commit (`level`) requires. A cancel ends the wait with a warning."""
+        attribute = _POSITIONS.get(level)
+        if attribute is None or not self._names().strip():
             return
-        while not self._confirmed(position, which):
+        while not self._confirmed(position, attribute):
             pending = interrupts.pending()
             if pending is not None:
                 self._give_up(pending, notices)
@@ -124,44 +124,44 @@ class Standbys:
     @staticmethod
     def _give_up(pending: PostgresError, notices: Notices) -> None:
         if pending.severity in (Severity.FATAL, Severity.PANIC):
-            said = "canceling the wait for synchronous replication and terminating connection due to administrator command"
-            notices.warning(said, sqlstate="57P01", detail=_DETAIL)
+            message = "canceling the wait for synchronous replication and terminating connection due to administrator command"
+            notices.warning(message, sqlstate="57P01", detail=_DETAIL)
         else:
             notices.warning("canceling wait for synchronous replication due to user request", detail=_DETAIL)
 
-    def _confirmed(self, position: Lsn, which: str) -> bool:
-        wanted = parse(self._names())
-        if wanted is None:
+    def _confirmed(self, position: Lsn, attribute: str) -> bool:
+        standby_names = parse(self._names())
+        if standby_names is None:
             return True
-        candidates = self._candidates(wanted)
-        if len(candidates) < wanted.count:
+        candidates = self._candidates(standby_names)
+        if len(candidates) < standby_names.count:
             return False
-        reached = [int(getattr(sender, which)) for _, sender in candidates]
-        if wanted.first:
-            return min(reached[: wanted.count]) >= position
-        return sorted(reached, reverse=True)[wanted.count - 1] >= position
+        reached = [int(getattr(sender, attribute)) for _, sender in candidates]
+        if standby_names.first:
+            return min(reached[: standby_names.count]) >= position
+        return sorted(reached, reverse=True)[standby_names.count - 1] >= position
 
-    def _candidates(self, wanted: StandbyNames) -> list[tuple[int, SenderStatistics]]:
-        """The listed standbys that stream, in the order of their priority."""
-        found = []
+    def _candidates(self, standby_names: StandbyNames) -> list[tuple[int, SenderStatistics]]:
+        """Return the listed standbys that are streaming, ordered by priority."""
+        candidates = []
         for sender in self._senders.all():
-            priority = self._priority(wanted, sender)
+            priority = self._priority(standby_names, sender)
             if priority and sender.state in (SenderState.STREAMING, SenderState.STOPPING) and sender.flush:
-                found.append((priority, sender))
-        return sorted(found, key=lambda one: (one[0], one[1].pid))
+                candidates.append((priority, sender))
+        return sorted(candidates, key=lambda candidate: (candidate[0], candidate[1].pid))
 
-    def _priority(self, wanted: StandbyNames, sender: SenderStatistics) -> int:
+    def _priority(self, standby_names: StandbyNames, sender: SenderStatistics) -> int:
         backend = self._activity.find(sender.pid)
-        return 0 if backend is None else wanted.priority(backend.application_name)
+        return 0 if backend is None else standby_names.priority(backend.application_name)
 
     def state(self, pid: int) -> tuple[int, str]:
-        """(sync_priority, sync_state) of a walsender for pg_stat_replication."""
-        wanted = parse(self._names())
-        sender = next((one for one in self._senders.all() if one.pid == pid), None)
-        priority = self._priority(wanted, sender) if wanted is not None and sender is not None else 0
-        if wanted is None or sender is None or not priority or not sender.flush:
+        """Return (sync_priority, sync_state) of a walsender for pg_stat_replication."""
+        standby_names = parse(self._names())
+        sender = next((candidate for candidate in self._senders.all() if candidate.pid == pid), None)
+        priority = self._priority(standby_names, sender) if standby_names is not None and sender is not None else 0
+        if standby_names is None or sender is None or not priority or not sender.flush:
             return (0, "async")
-        candidates = [one.pid for _, one in self._candidates(wanted)]
-        if not wanted.first:
+        candidates = [candidate.pid for _, candidate in self._candidates(standby_names)]
+        if not standby_names.first:
             return (1, "quorum" if pid in candidates else "potential")
-        return (priority, "sync" if pid in candidates[: wanted.count] else "potential")
+        return (priority, "sync" if pid in candidates[: standby_names.count] else "potential")

@@ -1,4 +1,4 @@
-"""What pg_stat_replication tells of the walsenders of a node."""
+"""The statistics of a node's walsenders for pg_stat_replication."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.lsn import INVALID, Lsn
 
 
 class SenderState(enum.StrEnum):
-    """pg_stat_replication.state: set by the sender itself."""
+    """The pg_stat_replication.state, set by the sender itself."""
 
     STARTUP = "startup"
     CATCHUP = "catchup"
@@ -22,7 +22,7 @@ class SenderState(enum.StrEnum):
 
 @dataclass
 class SenderStatistics:
-    """One walsender. Lags are seconds between sending a position and hearing that it was written, flushed, applied there."""
+    """One walsender. Lags are the seconds from sending a position to the message that it was written, flushed or applied there."""
 
     pid: int
     state: SenderState = SenderState.STARTUP
@@ -37,49 +37,49 @@ class SenderStatistics:
     _moments: list[tuple[Lsn, float]] = field(default_factory=list, repr=False)
 
     def passed(self, position: Lsn) -> None:
-        """The sender has sent everything up to `position`."""
+        """Record that everything up to `position` has been sent."""
         self.sent = max(self.sent, position)
         if not self._moments or position > self._moments[-1][0]:
             self._moments.append((position, time.monotonic()))
             del self._moments[:-1000]
 
     def replied(self, write: Lsn, flush: Lsn, apply: Lsn, reply_time: int) -> None:
-        """The client has said where it is."""
+        """Record the positions that the client has reported."""
         now = time.monotonic()
         self.write_lag = self._lag(self.write, write, now, self.write_lag)
         self.flush_lag = self._lag(self.flush, flush, now, self.flush_lag)
         self.apply_lag = self._lag(self.apply, apply, now, self.apply_lag)
         self.write, self.flush, self.apply, self.reply_time = write, flush, apply, reply_time
         lowest = min(write, flush, apply)
-        self._moments = [one for one in self._moments if one[0] > lowest]
+        self._moments = [entry for entry in self._moments if entry[0] > lowest]
 
     def _lag(self, before: Lsn, after: Lsn, now: float, last: float | None) -> float | None:
-        found = [moment for position, moment in self._moments if before < position <= after]
-        return now - found[-1] if found else last
+        moments = [moment for position, moment in self._moments if before < position <= after]
+        return now - moments[-1] if moments else last
 
 
 class Senders:
-    """The walsenders that stream now."""
+    """The walsenders that are streaming."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._all: dict[int, SenderStatistics] = {}
         self.heard: Callable[[], None] = lambda: None
-        """Called when a walsender comes, hears from its client, or goes."""
+        """Called when a walsender starts, receives a message, or ends."""
 
     def enter(self, pid: int) -> SenderStatistics:
-        """A walsender begins to stream."""
+        """Register a walsender that begins to stream."""
         with self._lock:
             self._all[pid] = SenderStatistics(pid)
             return self._all[pid]
 
     def leave(self, pid: int) -> None:
-        """A walsender has ended."""
+        """Unregister a walsender that has ended."""
         with self._lock:
             self._all.pop(pid, None)
         self.heard()
 
     def all(self) -> list[SenderStatistics]:
-        """Those that stream now."""
+        """Return the walsenders that are streaming."""
         with self._lock:
             return list(self._all.values())
