@@ -65,8 +65,8 @@ class Judgement:
             index = bisect.bisect_right(lsns, lsn)
             own_lsn = own[log_entry.commit_lsn]
             own_seq = max((seq for lsn, seq in changes if lsn == own_lsn and seq <= write.seq), default=-1)
-            place = (lsns[index - 1] if index else base, own_lsn if own_seq >= 0 else -1, own_seq)
-            judged.append((log_entry, write, self._state(place)))
+            state_key = (lsns[index - 1] if index else base, own_lsn if own_seq >= 0 else -1, own_seq)
+            judged.append((log_entry, write, self._state(state_key)))
         return judged
 
     def following(self, entries: Sequence[LogEntry]) -> dict[Lsn, tuple[PublishedState, PublishedState]]:

@@ -1,4 +1,4 @@
-"""Determines what a connection publishes of a relation's changes: pure functions over the catalog's state at one LSN.
+"""Determines which changes of a relation a connection publishes, and how: pure functions over the catalog's state at one LSN.
 
 `published` combines the publications named in START_REPLICATION for one changed relation, as pgoutput's get_rel_sync_entry,
 pgoutput_row_filter_init and pgoutput_column_list_init do in PostgreSQL 15. Called by `stream`.

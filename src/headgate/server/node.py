@@ -129,7 +129,7 @@ class Node:
         self._signals: SignalWait | None = None
         self._accepting = False
         self.cluster: ClusterWatch | None = None
-        """The watch of the Spark cluster; None if tasks run in this process's JVM."""
+        """The watch of the Spark cluster; None if tasks run in the node's own JVM."""
         self.spark_pages: str | None = None
         """The `cluster.pages` of the Spark session."""
 
@@ -388,7 +388,7 @@ class Node:
         return self.activity.enter("client backend", self.settings.integer("max_connections"), pid)
 
     def has_place_for_all(self) -> bool:
-        """Whether more connections are free than superuser_reserved_connections. The calling connection counts as used."""
+        """Return whether at least superuser_reserved_connections connections are free, not counting the calling one."""
         used = sum(backend.kind == "client backend" for backend in self.activity.all())
         has_place = self.settings.integer("max_connections") - used >= self.settings.integer("superuser_reserved_connections")
         if not has_place:

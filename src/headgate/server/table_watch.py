@@ -60,11 +60,11 @@ class TableWatch(Periodic):
             self._look_at(key, text)
         budget = FILES if data_location.is_local(base) else STORE_TABLES
         others = [key for key in self._engine.visible if key not in known]
-        for place in range(len(others)):
+        for index in range(len(others)):
             if budget <= 0:
-                self._place += place
+                self._place += index
                 return
-            budget -= self._look_at(others[(self._place + place) % len(others)])
+            budget -= self._look_at(others[(self._place + index) % len(others)])
 
     def _look_at(self, key: Key, known: str = "") -> int:
         """Record or clear the table's problem and return the cost of the check. `known`: the earlier problem, which may name a file."""
@@ -113,15 +113,15 @@ def _wrong_files(path: DataPath, adds: list[Action]) -> str | None:
         name = unquote(add["path"])
         if name.startswith("/") or "://" in name:  # a file of a shallow clone's source
             continue
-        place = f"{path}/{name}"
+        file_path = f"{path}/{name}"
         try:
-            size = os.stat(place).st_size if sizes is None else sizes[name]  # noqa: PTH116 (thousands of files)
+            size = os.stat(file_path).st_size if sizes is None else sizes[name]  # noqa: PTH116 (thousands of files)
         except (FileNotFoundError, KeyError):
-            return f'file "{place}" is missing'
+            return f'file "{file_path}" is missing'
         if size != add["size"]:
-            return f'file "{place}" has {size} bytes, not {add["size"]}'
-        if sizes is None and not os.access(place, os.R_OK):
-            return f'file "{place}" may not be read'
+            return f'file "{file_path}" has {size} bytes, not {add["size"]}'
+        if sizes is None and not os.access(file_path, os.R_OK):
+            return f'file "{file_path}" may not be read'
         vector = deletion_vector.file_of(path, add["deletionVector"]) if "deletionVector" in add else None
         if vector is not None and sizes is None and not vector.exists():
             return f'file "{vector}" is missing'
@@ -131,8 +131,8 @@ def _wrong_files(path: DataPath, adds: list[Action]) -> str | None:
 def _wrong_within(path: DataPath, add: Action, known: str) -> str | None:
     """Return the problem of a file that is still damaged, or None."""
     vector = deletion_vector.file_of(path, add["deletionVector"]) if "deletionVector" in add else None
-    place = path / unquote(add["path"])
-    if str(place) not in known and (vector is None or str(vector) not in known):
+    file_path = path / unquote(add["path"])
+    if str(file_path) not in known and (vector is None or str(vector) not in known):
         return None
-    wrong = files.wrong(path, files.Named("file", place, add["size"], None, add.get("deletionVector")))
-    return None if wrong is None else f'file "{place}": {wrong}'
+    wrong = files.wrong(path, files.Named("file", file_path, add["size"], None, add.get("deletionVector")))
+    return None if wrong is None else f'file "{file_path}": {wrong}'

@@ -1,20 +1,21 @@
-"""The grammar in processes of their own, for texts that are large.
+"""Parses large texts in separate processes.
 
-libpg_query writes a parse tree by recursion and does not look at the stack: `1+1+…` of some tens of kB is the end of the process that
-parses it, and many short tokens are gigabytes. So only a text of which no nesting can use up a thread's stack is parsed where the
-session is; all others here, where what a text may take is bounded, what crashes is one error of one statement, and a cancel ends the work.
-A tree that leaves has at most LEVELS: what goes over it by recursion in the node (libpg_query's deparser needs 2 to 4 kB a level) is safe.
+libpg_query builds a parse tree by recursion without checking the stack: `1+1+…` of some tens of kB crashes the process that parses it,
+and many short tokens take gigabytes. So the session's own thread parses only texts that are too short for their nesting to exhaust its
+stack.
+All others are parsed here: their memory is limited, a crash is an error of one statement, and a cancel ends the work. A tree that is
+returned has at most LEVELS levels, so that recursive code in the node is safe (libpg_query's deparser needs 2 to 4 kB a level).
 
-`parse_apart` is called by `parser.parse`; it takes a process that has nothing to do, or starts one. Run as
-``python -m headgate.sql.parser_process`` a process answers one text after the other until its input ends, which is when the node does.
+`parser.parse` calls `parse_apart`, which uses an idle process or starts one. Run as ``python -m headgate.sql.parser_process``, a process
+answers one text after the other until its input ends, which happens when the node ends.
 
-The interpreter's lock is held while protobuf reads bytes, for seconds if they are a tree of many MB. So a process sends a tree in parts of
+protobuf holds the interpreter's lock while it reads bytes, for seconds if they are a tree of many MB. So a process sends a tree in parts of
 about `PART` bytes, and the node merges them one by one: other sessions run in between, and a cancel ends the reading. A message that is
-larger than a part is opened (`_OPEN`, its field's number), filled by the parts that follow, and closed (`_CLOSE`); only a string of that
-length comes whole.
+larger than a part is opened (`_OPEN`, its field's number), filled by the parts that follow, and closed (`_CLOSE`). Only a string of that
+size is sent as a whole.
 
-At most `LARGE_AT_A_TIME` texts beyond `LARGE` bytes, and `SMALL_AT_A_TIME` others, are parsed at a time, as each may take `MEMORY`; the
-sessions of the rest wait for their turn. Processes have a lower priority than the node's threads, which other sessions need.
+At most `LARGE_AT_A_TIME` texts larger than `LARGE` bytes, and `SMALL_AT_A_TIME` others, are parsed at a time, as each may take `MEMORY`.
+Sessions with further texts wait for their turn. Processes have a lower priority than the node's threads, which other sessions need.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ from headgate.errors import PostgresError
 from headgate.interruption import look
 
 MEMORY = 3 << 30
-"""Bytes that a process may take."""
+"""The most bytes of memory that a process may take."""
 TREE = 64 << 20
-"""Bytes of a tree, beside those of the text: read it takes some ten times as many, in the node."""
+"""The most bytes of a tree, in addition to those of the text. Decoded, it takes about ten times as many in the node."""
 LEVELS = 1000
-"""So many messages of a tree may stand in each other: two for an operator, three for a UNION."""
+"""The maximum depth of messages in a tree: an operator takes two, a UNION three."""
 IDLE = 2
-"""How many processes stay when they have nothing to do."""
+"""The number of processes that are kept while they are idle."""
 PART = 256 << 10
-"""Bytes of a tree that protobuf reads at once: some 2 ms."""
+"""The bytes of a tree that protobuf reads at once, which takes about 2 ms."""
 LARGE = 1 << 20
-"""Bytes of a text of which only few are parsed at a time."""
+"""The size in bytes above which only `LARGE_AT_A_TIME` texts are parsed at a time."""
 LARGE_AT_A_TIME, SMALL_AT_A_TIME = 2, 8
 NICE = 5
-"""How much lower than that of the node the priority of a process is."""
+"""The difference between the priorities of a process and of the node."""
 LONGEST_TOKEN = 64 << 10
-"""Bytes of an error's message beyond which it is cut: the grammar quotes the token at which it stopped, however long that is."""
+"""The bytes to which an error message is cut. The grammar quotes the token at which it stopped, whatever its length."""
 _TREE, _DEEP_TREE, _ERROR, _TOO_LARGE, _TOO_DEEP = b"T", b"W", b"E", b"M", b"D"
-"""What an answer is. A tree consists of the answers that follow: `_MERGE`, `_OPEN`, `_CLOSE`, until `_END`."""
+"""The kinds of answers. A tree consists of the answers that follow: `_MERGE`, `_OPEN`, `_CLOSE`, until `_END`."""
 _MERGE, _OPEN, _CLOSE, _END = b"+", b"(", b")", b"."
 _LOOK_MS = 100
 _BLOCK = 1 << 20
@@ -66,11 +67,11 @@ _HEAD = struct.Struct("!cQ")
 _LENGTH = struct.Struct("!Q")
 _PLACE = struct.Struct("!i")
 _turns = {True: threading.Semaphore(LARGE_AT_A_TIME), False: threading.Semaphore(SMALL_AT_A_TIME)}
-"""Who may parse now: of large texts, and of others."""
+"""The semaphores for large texts and for others."""
 
 
 def too_deep() -> PostgresError:
-    """54001 for a text whose tree is too deep."""
+    """Return 54001 for a text whose tree is too deep."""
     return PostgresError("54001", "stack depth limit exceeded", hint="The statement is nested too deeply for a node to take apart.")
 
 
@@ -79,11 +80,11 @@ def _too_large() -> PostgresError:
 
 
 class _Ended(Exception):
-    """The process is no more."""
+    """The process has ended."""
 
 
 class _ParserProcess:
-    """One process, used by one thread at a time."""
+    """A parser process, used by one thread at a time."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-P", "-m", "headgate.sql.parser_process"]
@@ -93,7 +94,7 @@ class _ParserProcess:
         self._to, self._from = self._child.stdin, self._child.stdout
 
     def ask(self, text: bytes) -> None:
-        """Send a text; _Ended if the process has died."""
+        """Send a text. Raise _Ended if the process has died."""
         try:
             self._send(_LENGTH.pack(len(text)))
             self._send(text)
@@ -101,7 +102,7 @@ class _ParserProcess:
             raise _Ended from error
 
     def answer(self) -> tuple[bytes, bytes]:
-        """Return the next part of the answer; _Ended if the text was the end of the process."""
+        """Return the next part of the answer. Raise _Ended if the text has crashed the process."""
         kind, length = _HEAD.unpack(self._received(_HEAD.size))
         return kind, self._received(length)
 
@@ -114,19 +115,19 @@ class _ParserProcess:
     def _received(self, length: int) -> bytes:
         poller = select.poll()
         poller.register(self._from.fileno(), select.POLLIN)
-        found = bytearray()
-        while len(found) < length:
+        data = bytearray()
+        while len(data) < length:
             look()
             if not poller.poll(_LOOK_MS):
                 continue
-            block = self._from.read(min(length - len(found), _BLOCK))
+            block = self._from.read(min(length - len(data), _BLOCK))
             if not block:
                 raise _Ended
-            found += block
-        return bytes(found)
+            data += block
+        return bytes(data)
 
     def end(self) -> None:
-        """Ends it, whatever it does."""
+        """Kill the process, whatever it does."""
         self._child.kill()
         for pipe in (self._to, self._from):
             with contextlib.suppress(OSError):
@@ -141,7 +142,7 @@ _reading = threading.Lock()
 
 @atexit.register
 def _end_idle() -> None:
-    """Those that wait for a text end with the process that asks."""
+    """End the idle processes when the calling process ends."""
     with _lock:
         while _idle:
             _idle.pop().end()
@@ -161,7 +162,7 @@ def _turn(length: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one() -> Iterator[_ParserProcess]:
-    """A process for one text; what raises inside is its end."""
+    """Provide a process for one text. An exception inside the context ends it."""
     with _lock:
         process = _idle.pop() if _idle else None
     process = process or _ParserProcess()
@@ -171,17 +172,17 @@ def _one() -> Iterator[_ParserProcess]:
         process.end()
         raise
     with _lock:
-        kept = len(_idle) < IDLE
-        if kept:
+        is_kept = len(_idle) < IDLE
+        if is_kept:
             _idle.append(process)
-    if not kept:
+    if not is_kept:
         process.end()
 
 
 def parse_apart(text: bytes) -> tuple[ParseResult, int]:
-    """The parse tree of a text, and the bytes of its encoded form.
+    """Return the parse tree of a text, and the bytes of its encoded form.
 
-    PgQueryError as from `grammar.parse`; 54001 or 53200 if it is too deep or too large.
+    Raise PgQueryError as `grammar.parse`, 54001 if the tree is too deep, 53200 if it is too large.
     """
     try:
         with _turn(len(text)), _one() as process:
@@ -199,7 +200,7 @@ def parse_apart(text: bytes) -> tuple[ParseResult, int]:
 
 
 def _merged(process: _ParserProcess, *, deep: bool) -> tuple[ParseResult, int]:
-    """Return the tree whose parts a process sends, and their bytes."""
+    """Merge the parts of a tree that a process sends. Return it, and the bytes of the parts."""
     tree, size = ParseResult(), 0
     open_messages: list[Message] = [tree]
     while True:
@@ -226,9 +227,9 @@ def _merged(process: _ParserProcess, *, deep: bool) -> tuple[ParseResult, int]:
 
 
 def _merge_deep(message: Message, data: bytes) -> None:
-    """Merge data of more than the 100 levels that protobuf reads unless it is told to.
+    """Merge data with more than the 100 levels that protobuf reads by default.
 
-    The switch is the process's: a text that another thread parses meanwhile is short, and nests no deeper than a stack has room for.
+    The switch applies to the whole process. A text that another thread parses in the meantime is short, so its nesting fits into a stack.
     """
     with _reading:
         protobuf.SetAllowOversizeProtos(True)
@@ -239,17 +240,17 @@ def _merge_deep(message: Message, data: bytes) -> None:
 
 
 def children(message: Message) -> list[Message]:
-    """The messages in the fields of a message, in the order of the fields."""
-    found: list[Message] = []
+    """Return the messages in the fields of a message, in field order."""
+    messages: list[Message] = []
     for field, value in message.ListFields():
         if field.message_type is not None:
-            found.extend(value if field.is_repeated else [value])
-    return found
+            messages.extend(value if field.is_repeated else [value])
+    return messages
 
 
 # ---- in the process -----------------------------------------------------------------------------------------
 def _depth(tree: bytes) -> bytes:
-    """Return what the tree is to the node: one that protobuf reads, one that it has to be told to read, or one of more than LEVELS."""
+    """Return whether the node's protobuf can read the tree by default (_TREE), with the switch (_DEEP_TREE) or not at all (_TOO_DEEP)."""
     with contextlib.suppress(DecodeError):
         ParseResult.FromString(tree)
         return _TREE
@@ -257,66 +258,66 @@ def _depth(tree: bytes) -> bytes:
     _merge_deep(whole, tree)
     level: list[Message] = [whole]
     for _ in range(LEVELS):
-        level = [child for each in level for child in children(each)]
+        level = [child for message in level for child in children(message)]
         if not level:
             return _DEEP_TREE
     return _TOO_DEEP
 
 
 def cut(tree: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Cut the encoded tree into the parts of an answer: fields of one message up to `PART` bytes, and larger messages opened."""
-    at = begun = 0
+    """Split the encoded tree into the parts of an answer: fields of one message up to `PART` bytes, and opened larger messages."""
+    position = part_start = 0
     open_messages = [(ParseResult.DESCRIPTOR, len(tree))]
     while True:
         descriptor, end = open_messages[-1]
-        if at == end or at - begun >= PART:
-            if at > begun:
-                yield _MERGE, tree[begun:at]
-            begun = at
-        if at == end:
+        if position == end or position - part_start >= PART:
+            if position > part_start:
+                yield _MERGE, tree[part_start:position]
+            part_start = position
+        if position == end:
             open_messages.pop()
             yield (_CLOSE if open_messages else _END), b""
             if not open_messages:
                 return
             continue
-        start = at
-        tag, at = _varint(tree, at)
+        start = position
+        tag, position = _varint(tree, position)
         if tag & 7 == _WIRE_VARINT:
-            _, at = _varint(tree, at)
+            _, position = _varint(tree, position)
             continue
         if tag & 7 != _WIRE_LENGTH:
-            at += _WIRE_FIXED[tag & 7]
+            position += _WIRE_FIXED[tag & 7]
             continue
-        length, at = _varint(tree, at)
+        length, position = _varint(tree, position)
         inner = descriptor.fields_by_number[tag >> 3].message_type if length > PART else None
         if inner is None:
-            at += length
+            position += length
             continue
-        if start > begun:
-            yield _MERGE, tree[begun:start]
+        if start > part_start:
+            yield _MERGE, tree[part_start:start]
         yield _OPEN, _PLACE.pack(tag >> 3)
-        begun = at
-        open_messages.append((inner, at + length))
+        part_start = position
+        open_messages.append((inner, position + length))
 
 
 _WIRE_VARINT, _WIRE_LENGTH, _WIRE_FIXED = 0, 2, {1: 8, 5: 4}
-"""How protobuf encodes a field, and the lengths of those that have a fixed one."""
+"""The wire types of protobuf, and the lengths of the fixed ones."""
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that protobuf has written at a place, and the place behind it."""
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the varint at a position, and the position after it."""
     number = shift = 0
     while True:
-        byte = data[at]
-        at += 1
+        byte = data[position]
+        position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return number, at
+            return number, position
         shift += 7
 
 
 def _parsed(text: bytes) -> tuple[bytes, bytes]:
-    """Parse a text; return what it is, and its tree or its error."""
+    """Parse a text. Return the kind of the answer, and the tree or the error."""
     from postgast.native import lib
 
     result = lib.pg_query_parse_protobuf(text)
@@ -348,7 +349,7 @@ def _exactly(source: BinaryIO, length: int) -> bytes:
 
 
 def main() -> None:
-    """Answers texts until the input ends."""
+    """Answer texts until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICE)

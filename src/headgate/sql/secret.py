@@ -141,32 +141,32 @@ class _Place:
 
 
 def _secrets(text: bytes, tokens: Iterable[pb.ScanToken]) -> Iterator[pb.ScanToken]:
-    place = _Place()
+    state = _Place()
     for token in tokens:
         kind, word = token.token, text[token.start : token.end]
-        in_name = place.dot or kind == ord(".")
-        place.name, place.dot = place.name + word if in_name else word, kind == ord(".")
+        in_name = state.dot or kind == ord(".")
+        state.name, state.dot = state.name + word if in_name else word, kind == ord(".")
         if kind in _STRINGS and _NAMED_SO.search(word) and not _SETTING.fullmatch(word):
             # After a superfluous quote, strings and other text are swapped, so that the rest cannot be interpreted.
             yield pb.ScanToken(start=token.start, end=len(text))
             return
         if kind == ord(";"):
-            place = _Place()
+            state = _Place()
             continue
-        if kind not in _STRINGS and not in_name and place.announces(kind):
+        if kind not in _STRINGS and not in_name and state.announces(kind):
             yield pb.ScanToken(start=token.start, end=len(text))  # it may contain any characters
             return
-        if len(place.words) < 2:
-            place.words.append(kind)
-        if kind in _STRINGS and (place.secret or _IN_URI.search(word)):
-            place.given = True
+        if len(state.words) < 2:
+            state.words.append(kind)
+        if kind in _STRINGS and (state.secret or _IN_URI.search(word)):
+            state.given = True
             yield token
         elif kind in _STRINGS and _SETTING.fullmatch(word):
-            place.password = True
-        elif kind == pb.PASSWORD or ((kind == pb.IDENT or b"." in place.name) and _NAMED_SO.search(place.name)):
-            place.password, place.connection, place.open, place.given = True, False, False, False
+            state.password = True
+        elif kind == pb.PASSWORD or ((kind == pb.IDENT or b"." in state.name) and _NAMED_SO.search(state.name)):
+            state.password, state.connection, state.open, state.given = True, False, False, False
         elif kind not in _BETWEEN:
-            place.password = False
-            place.connection, place.given = kind == pb.CONNECTION, False
-            place.open = place.open or kind in {pb.UNTIL, pb.SET}
-            place.sets = place.sets or (kind == pb.SET and place.words[0] in {pb.SET, pb.ALTER})
+            state.password = False
+            state.connection, state.given = kind == pb.CONNECTION, False
+            state.open = state.open or kind in {pb.UNTIL, pb.SET}
+            state.sets = state.sets or (kind == pb.SET and state.words[0] in {pb.SET, pb.ALTER})

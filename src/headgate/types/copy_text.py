@@ -30,7 +30,7 @@ _NEWLINE, _BACKSLASH = 0x0A, 0x5C
 def whole_rows(chunk: bytes | bytearray, after: int = 0) -> int:
     """Return the number of bytes of a chunk in text format that form whole rows: up to the last newline without a backslash before it.
 
-    `after`, which is 0 or directly after a newline, is where the search begins. The result is `after` if there is no newline after it.
+    `after`, which is 0 or directly after a newline, is where the search begins. The result is 0 if there is no such newline after it.
     """
     end = chunk.rfind(b"\n", after)
     if end < 0 or not _is_hidden(chunk, end):

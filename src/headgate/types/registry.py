@@ -267,7 +267,7 @@ class TypeRegistry:
         return oids
 
     def find_name(self, name: str, schema: str | None = None) -> PgType | None:
-        """Return the type with this catalog name or SQL spelling (``integer``, ``text[]``). Without a schema, try pg_catalog, then all."""
+        """Return the type with this catalog name or SQL spelling (``integer``, ``text[]``). Without a schema, search the path."""
         if name.endswith("[]"):
             element = self.find_name(name.removesuffix("[]").rstrip(), schema)
             return None if element is None else self._by_oid.get(element.oid if element.is_array else element.array)

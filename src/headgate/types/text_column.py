@@ -81,8 +81,8 @@ def read(
 ) -> pa.Array:
     """Read the values for which `usual` is true with `bulk`, and all others that are not NULL with `scalar`.
 
-    `bulk` must accept all usual values, and return an array of the target type in which NULL stays NULL. `scalar` returns a Python value
-    that ``pa.array(…, type)`` accepts, or raises.
+    `usual` is ignored for NULLs. `bulk` must accept all usual values, and return an array of the target type in which NULL stays NULL.
+    `scalar` returns a Python value that ``pa.array(…, type)`` accepts, or raises.
     """
     odd = pc.and_not(pc.is_valid(strings), pc.fill_null(usual, False))
     if not pc.any(odd, min_count=0).as_py():

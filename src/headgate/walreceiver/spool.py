@@ -210,7 +210,7 @@ class Spool:
         pieces, rest = cut(arrived.pieces, arrived.committed)
         transactions = pair(arrived.outlines)
         complete = len(transactions) - int(len(transactions) > 0 and transactions.commit[-1] < 0)
-        others = [other for outline in arrived.outlines for other in outline.others]
+        others = [message for outline in arrived.outlines for message in outline.others]
         relations = [outline.relations for outline in arrived.outlines]
         touched = frozenset(np.unique(np.concatenate(relations)).tolist()) if relations else frozenset()
         left_over = [] if not rest else [_rest_of(arrived.outlines, arrived.committed)]
@@ -303,7 +303,7 @@ def _rest_of(outlines: Sequence[Outline], seq: int) -> Outline:
         return selected
 
     none = np.zeros(0, np.int64)
-    others = tuple(other for outline in outlines for other in outline.others if other[0] >= seq)
+    others = tuple(message for outline in outlines for message in outline.others if message[0] >= seq)
     touched = np.unique(outlines[-1].relations) if len(outlines) == 1 else np.unique(np.concatenate([o.relations for o in outlines]))
     return Outline(begins[is_kept], of("begin_lsn"), of("begin_time"), of("begin_xid"), none, none, none, none, others, none, touched)
 

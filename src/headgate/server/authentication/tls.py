@@ -71,7 +71,7 @@ def _load_own(context: ssl.SSLContext, settings: Settings, folder: Path) -> byte
         text = (folder / name).read_text(encoding="ascii", errors="replace")
         if begin not in text:
             raise _failed(f"{failure}: no start line")
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(folder / name)  # tells a bad certificate from a bad key
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(folder / name)  # distinguishes a bad certificate from a bad key
     except OSError as error:
         raise _failed(f"{failure}: {reason(error)}") from error
     _check_key(key, folder / key)

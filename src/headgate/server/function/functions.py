@@ -190,7 +190,7 @@ class _Functions(
         cursor = self.session.begin_statement().cursor
         match kind:
             case "database":
-                return objoid == 0 and (dboid == 0 or any(one.oid == dboid for one in databases.all_databases(cursor)))
+                return objoid == 0 and (dboid == 0 or any(database.oid == dboid for database in databases.all_databases(cursor)))
             case "subscription":
                 return dboid == 0 and subscriptions.find(cursor, objoid) is not None
             case "replslot":

@@ -1,9 +1,9 @@
 """headgate.verify(subscription [, table [, with_values]]): compares the tables of a subscription with the publisher's.
 
-Both sides stay in operation meanwhile. A base class of the session's functions (`functions`). Only the owner of the subscription may call
-it; the publisher and the tables are read with the owner's privileges. It returns a row for each table with the result (equal, different,
-skipped), the rows and ranges compared and the seconds. Each row that differs adds a row with its key: missing, extra or different here, the
-latter with the columns, and with both sides' values if requested. It writes nothing.
+Both sides may be written to while it runs. A base class of the session's functions (`functions`). Only the owner of the subscription may
+call it; the publisher and the tables are read with the owner's privileges. It returns a row for each table with the result (equal,
+different, skipped), the rows and ranges compared and the seconds. Each row that differs adds a row with its key: missing, extra or
+different here, the latter with the columns, and with both sides' values if requested. It writes nothing.
 """
 
 from __future__ import annotations

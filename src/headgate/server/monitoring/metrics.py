@@ -95,7 +95,7 @@ class _Reading:
         node = self.node
         info = InfoMetricFamily("headgate_build", "The version.", value={"version": headgate.__version__})
         yield info
-        backends = Counter((one.kind, one.state or "") for one in node.activity.all())
+        backends = Counter((backend.kind, backend.state or "") for backend in node.activity.all())
         yield _gauge("backends", "Sessions and workers.", ("type", "state"), backends.items())
         counts = {name: node.engine.statistics.of(oid) for oid, name in self.databases.items()}
         ends = [((name, end), getattr(counters, f"{end}s")) for name, counters in counts.items() for end in ("commit", "rollback")]

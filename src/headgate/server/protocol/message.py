@@ -146,7 +146,7 @@ def authentication_sasl_final(data: bytes) -> bytes:
 def negotiate_protocol_version(unknown: Sequence[str]) -> bytes:
     """NegotiateProtocolVersion: the latest supported version and the unsupported options.
 
-    It contains the whole version as in PostgreSQL 15.18, not only the minor one as earlier: libpq 18 takes 0 for a version before 3.
+    It contains the whole version as in PostgreSQL 15.18, not only the minor one: libpq 18 takes 0 for a version before 3.
     """
     return message(b"v", struct.pack("!ii", PROTOCOL_3 << 16, len(unknown)) + b"".join(_text(name) for name in unknown))
 
@@ -254,7 +254,7 @@ def _fields(fields: Mapping[str, str | None], encoding: Encoding) -> bytes:
 
 
 def old_error(text: str) -> bytes:
-    """The unframed error message of protocols before 3.0."""
+    """Return an error message in the unframed format of protocols before 3.0."""
     return b"E" + _text(text)
 
 

@@ -71,16 +71,16 @@ class CursorPosition:
 
     def _next(self, source: RowSource, many: int) -> RowPart:
         first = 0 if self.scroll is False else self.at
-        kept = self.new_store() if self.scroll is False else self._kept
-        missing = many - (kept.rows - first)
+        store = self.new_store() if self.scroll is False else self._kept
+        missing = many - (store.rows - first)
         if missing > 0:
             for batch in source.take(0 if many == _ALL else missing):
-                kept.append(batch)
-        part = kept.part(first, many)
-        if self.scroll is None and kept.nbytes > _KEPT_BYTES:
+                store.append(batch)
+        part = store.part(first, many)
+        if self.scroll is None and store.nbytes > _KEPT_BYTES:
             self.scroll, self._kept = False, self.new_store()
         if part.rows:
-            self._stand(kept, first + part.rows - 1)
+            self._stand(store, first + part.rows - 1)
         return part
 
     def _stand(self, store: RowStore, index: int) -> None:

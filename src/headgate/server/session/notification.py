@@ -81,7 +81,7 @@ class PendingNotifications:
         return bool(self.actions or self.told)
 
     def notify(self, channel: str, payload: str) -> None:
-        """Add a notification unless the transaction has an equal one. Raise 22023 if it is too long, 54000 if the queue is full."""
+        """Add a notification unless the transaction has an equal one. Raise 22023 for invalid lengths, 54000 if the queue is full."""
         if not channel:
             raise PostgresError("22023", "channel name cannot be empty")
         if len(channel.encode()) >= MAX_CHANNEL:

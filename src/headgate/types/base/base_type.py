@@ -98,7 +98,7 @@ def as_stored(values: pa.Array, _settings: TextSettings) -> pa.StringArray:
 
 
 def never(_settings: TextSettings) -> bool:
-    """The `BaseType.restyled` of a type whose text does not depend on settings."""
+    """Return False: the `BaseType.restyled` of a type whose text does not depend on settings."""
     return False
 
 

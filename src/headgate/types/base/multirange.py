@@ -53,13 +53,13 @@ class MultirangeType:
         lower, upper = (self.kind.keys(bound).to_pylist() for bound in (ranges.lower, ranges.upper))
         lower_texts, upper_texts = self._texts(ranges)
         rows: list[str | None] = []
-        place = 0
+        start_index = 0
         for count in counts:
             if count is None:
                 rows.append(None)
                 continue
-            places = [index for index in range(place, place + count) if not ranges.empty[index]]
-            place += count
+            places = [index for index in range(start_index, start_index + count) if not ranges.empty[index]]
+            start_index += count
             first = {index: (lower[index] is not None, lower[index], not ranges.lower_inclusive[index]) for index in places}
             last = {index: (upper[index] is None, upper[index], bool(ranges.upper_inclusive[index])) for index in places}
             runs: list[tuple[int, int]] = []

@@ -179,14 +179,14 @@ def _reached(starts: Positions, ends: Positions) -> Positions:
 
 def _columns(data: Bytes, blocks: list[tuple[Positions, ...]], columns: int, consumed: int, ended: bool) -> CopyRows:
     rows = np.concatenate([block[0] for block in blocks]) if blocks and columns else np.zeros(0, np.int64)
-    place = rows + 2
+    positions = rows + 2
     starts: list[Positions] = []
     lengths: list[npt.NDArray[np.int32]] = []
     for _ in range(columns):
-        sizes = _length_at(data, place)
-        starts.append(place + 4)
+        sizes = _length_at(data, positions)
+        starts.append(positions + 4)
         lengths.append(sizes.astype(np.int32))
-        place = place + 4 + np.maximum(sizes, 0)
+        positions = positions + 4 + np.maximum(sizes, 0)
     return CopyRows(tuple(starts), tuple(lengths), consumed, ended)
 
 

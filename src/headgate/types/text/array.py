@@ -193,14 +193,14 @@ class _Reader:
             self.place += 1
             return "".join(out)
         escaped = False
-        kept = 0
+        length = 0
         while (char := self.text[self.place : self.place + 1]) not in ("{", "}", '"', self.delimiter):
             escaped |= char == "\\"
             out.append(self._character(char))
-            kept = len(out) if char not in text_column.SPACE else kept
+            length = len(out) if char not in text_column.SPACE else length
         if char in ('"', "{"):
             raise self._fail("Unexpected array element." if char == '"' else 'Unexpected "{" character.')
-        word = "".join(out[:kept])
+        word = "".join(out[:length])
         if not word:
             raise self._fail(f'Unexpected "{char}" character.')
         return None if word.upper() == "NULL" and not escaped else word
