@@ -1,10 +1,10 @@
-"""A bound condition evaluated over Arrow columns in the driver: for filters that a stream asks of many small batches.
+"""Evaluate a bound condition over Arrow columns in the driver, for the filters that a stream applies to many small batches.
 
-`condition` gives PostgreSQL's answer, or raises `NotColumnwise`: for what Arrow has no exact kernel for, and wherever a kernel raises (an
-overflow, a division by zero that AND may have left out). The caller then asks Spark (`spark.compiler`), which is exact for everything that
-a filter may have, errors too. So nothing here raises PostgreSQL's errors or any of Python's and Arrow's own, and nothing is approximated.
+`condition` returns PostgreSQL's answer. It raises `NotColumnwise` if Arrow has no exact kernel, and if a kernel raises (an overflow, or a
+division by zero in an operand that AND may have skipped). The caller then evaluates the filter with Spark (`spark.compiler`), which is
+exact for every filter, including its errors. So nothing here raises errors of PostgreSQL, Python or Arrow, and nothing is approximate.
 
-What must hold: columns come in storage types (`types.storage`); three-valued logic is Kleene's, as SQL's; text compares by bytes.
+What must hold: columns are in storage types (`types.storage`). Three-valued logic is Kleene's, as in SQL. Text compares by bytes.
 """
 
 from __future__ import annotations
@@ -29,58 +29,58 @@ from headgate.types.text import array as arrays
 from headgate.types.text import text
 
 _UNSIGNED = frozenset({registry.OID, registry.XID, registry.CID})
-"""Types into which a function of integers casts that keeps their bits: -1 is 4294967295."""
+"""Types to which a cast of integers keeps the bits: -1 becomes 4294967295."""
 _MANY = 16
-"""So many items of a list are compared one by one."""
+"""Maximum number of list items that are compared one by one."""
 
 
 def condition(expression: n.Expression, columns: Mapping[str, pa.Array], rows: int) -> pa.BooleanArray:
-    """Whether each of the rows passes; NULL counts as false. `columns` by ColumnRef.key."""
+    """Return whether each row passes. NULL counts as false. `columns` maps ColumnRef.key to an array."""
     try:
-        found = pc.fill_null(_evaluate(expression, columns), pa.scalar(False))
+        passes = pc.fill_null(_evaluate(expression, columns), pa.scalar(False))
     except NotColumnwise:
         raise
-    except Exception as error:  # whatever it is, Spark has the answer: a stream must not end by a value that only Arrow or Python has not
+    except Exception as error:  # Spark has the answer: a stream must not end because of a value that Arrow or Python cannot represent
         raise NotColumnwise(type(error).__name__) from error
-    return pa.array([found.as_py()] * rows, pa.bool_()) if isinstance(found, pa.Scalar) else found
+    return pa.array([passes.as_py()] * rows, pa.bool_()) if isinstance(passes, pa.Scalar) else passes
 
 
 def value(expression: n.Expression, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """The value of each of the rows in the storage type of its type."""
+    """Return the value of the expression for each row, as an array of the storage type of the expression's type."""
     kind = arrow_type(expression.type.oid, expression.type.typmod)
     try:
-        found = _evaluate(expression, columns)
-        if isinstance(found, pa.Scalar):
-            found = pa.array([found.as_py()] * rows, found.type) if found.type == kind or not found.is_valid else found
+        result = _evaluate(expression, columns)
+        if isinstance(result, pa.Scalar):
+            result = pa.array([result.as_py()] * rows, result.type) if result.type == kind or not result.is_valid else result
     except NotColumnwise:
         raise
     except Exception as error:  # as above
         raise NotColumnwise(type(error).__name__) from error
-    if found.type != kind:
+    if result.type != kind:
         raise NotColumnwise(str(kind))
-    return found
+    return result
 
 
 def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Any:
-    """A boolean, numeric or text array, or a scalar."""
+    """Return a boolean, numeric or text array, or a scalar."""
     match node:
         case n.ColumnRef():
             return columns[node.key]
         case n.Const():
             return constant(node.value, node.type.oid, node.type.typmod)
         case n.BoolExpr(kind=kind, args=args):
-            return _connect(kind, [_evaluate(each, columns) for each in args])
+            return _connect(kind, [_evaluate(operand, columns) for operand in args])
         case n.NullTest(arg=arg, is_null=is_null, row=False):
             value = _evaluate(arg, columns)
             return pc.is_null(value) if is_null else pc.is_valid(value)
         case n.BooleanTest(arg=arg, kind=kind):
             return _BOOLEAN_TESTS[kind](_evaluate(arg, columns))
         case n.OpExpr(operator=operator, args=args) | n.Distinct(operator=operator, args=args):
-            values = [_evaluate(each, columns) for each in args]
+            values = [_evaluate(operand, columns) for operand in args]
             key = _implementation(builtin.operator(operator).function)
             return _distinct(key, *values) if isinstance(node, n.Distinct) else _call(key, node, values)
         case n.FuncExpr(function=function, args=args):
-            return _call(_implementation(function), node, [_evaluate(each, columns) for each in args])
+            return _call(_implementation(function), node, [_evaluate(operand, columns) for operand in args])
         case n.ScalarArrayOp(args=args):
             return _any_or_all(node, _evaluate(args[0], columns), _items(args[1]))
         case n.Relabel(arg=arg) if type(node) is n.Relabel and registry.BPCHAR not in (arg.type.oid, node.type.oid):
@@ -88,7 +88,7 @@ def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Any:
             if value.type == arrow_type(node.type.oid, node.type.typmod):
                 return value
         case n.Coalesce(args=args):
-            return pc.coalesce(*_same([_evaluate(each, columns) for each in args]))
+            return pc.coalesce(*_same([_evaluate(operand, columns) for operand in args]))
         case _:
             pass
     raise NotColumnwise(type(node).__name__)
@@ -96,7 +96,7 @@ def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def constant(value: str | None, oid: int, typmod: int) -> pa.Scalar:
-    """A constant in the storage type of its type; numeric always as a decimal."""
+    """Return a constant in the storage type of its type. A numeric is always a decimal."""
     if oid == registry.NUMERIC:
         if value is None:
             return pa.scalar(None, pa.decimal128(1, 0))
@@ -133,44 +133,44 @@ _BOOLEAN_TESTS: dict[n.TestKind, Callable[[Any], Any]] = {
 
 
 def _same(values: Sequence[Any]) -> Sequence[Any]:
-    if all(pa.types.is_decimal(each.type) for each in values):
+    if all(pa.types.is_decimal(operand.type) for operand in values):
         return decimals(*values)
-    if len({each.type for each in values}) > 1:
+    if len({operand.type for operand in values}) > 1:
         raise NotColumnwise("types that differ")
     return values
 
 
-def _distinct(key: str, one: Any, other: Any) -> Any:
-    return pc.fill_null(pc.invert(_comparison(key)(one, other)), pc.xor(pc.is_null(one), pc.is_null(other)))
+def _distinct(key: str, left: Any, right: Any) -> Any:
+    return pc.fill_null(pc.invert(_comparison(key)(left, right)), pc.xor(pc.is_null(left), pc.is_null(right)))
 
 
 def _items(node: n.Expression) -> list[pa.Scalar]:
-    """The items of a constant array."""
+    """Return the items of a constant array."""
     if isinstance(node, n.ArrayExpr) and not node.nested:
-        found = [_evaluate(each, {}) for each in node.elements]
-        if all(isinstance(each, pa.Scalar) for each in found):
-            return found
+        scalars = [_evaluate(item, {}) for item in node.elements]
+        if all(isinstance(scalar, pa.Scalar) for scalar in scalars):
+            return scalars
     if isinstance(node, n.Const) and node.value is not None:
         element = registry.known().by_oid(node.type.oid).element
         _, texts = arrays.parts(node.value)
-        return [constant(each, element, -1) for each in texts]
+        return [constant(item_text, element, -1) for item_text in texts]
     raise NotColumnwise("an array that is no constant")
 
 
 def _any_or_all(node: n.ScalarArrayOp, value: Any, items: Sequence[pa.Scalar]) -> Any:
-    """op ANY, op ALL; ``= ANY`` and ``<> ALL`` of many items by one look-up."""
+    """Evaluate op ANY and op ALL. ``= ANY`` and ``<> ALL`` of several items use one `is_in` call."""
     key = _implementation(builtin.operator(node.operator).function)
     compare = _comparison(key)
     if not items:
         raise NotColumnwise(key)
-    found = all(each.is_valid and each.type == value.type for each in items)
-    plain = compare.prepare is None and isinstance(value, pa.Array)
-    if plain and found and len(items) > 1 and (compare.name, node.any) in (("eq", True), ("ne", False)):
+    is_uniform = all(item.is_valid and item.type == value.type for item in items)
+    is_plain = compare.prepare is None and isinstance(value, pa.Array)
+    if is_plain and is_uniform and len(items) > 1 and (compare.name, node.any) in (("eq", True), ("ne", False)):
         member = pc.is_in(value, value_set=pa.array(items, value.type))
         return pc.if_else(pc.is_null(value), pa.scalar(None, pa.bool_()), member if node.any else pc.invert(member))
     if len(items) > _MANY:
         raise NotColumnwise("a long array")
-    return _connect(n.BoolKind.OR if node.any else n.BoolKind.AND, [compare(value, each) for each in items])
+    return _connect(n.BoolKind.OR if node.any else n.BoolKind.AND, [compare(value, item) for item in items])
 
 
 def _call(key: str, node: n.Expression, values: Sequence[Any]) -> Any:
@@ -181,10 +181,10 @@ def _call(key: str, node: n.Expression, values: Sequence[Any]) -> Any:
 
 
 def _form(key: str) -> ArrowForm:
-    known = IMPLEMENTATIONS.get(key)
-    if known is None or known.arrow is None:
+    entry = IMPLEMENTATIONS.get(key)
+    if entry is None or entry.arrow is None:
         raise NotColumnwise(key)
-    return known.arrow
+    return entry.arrow
 
 
 def _comparison(key: str) -> ArrowComparison:

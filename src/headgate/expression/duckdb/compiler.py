@@ -1,7 +1,7 @@
-"""Typed expression → DuckDB's SQL, one short function per node.
+"""Compile a typed expression to DuckDB's SQL, with one short function per node.
 
-Called by `commands.query.catalog` for every expression of a query on the catalogs. Columns are written as their keys; what depends on the
-session, on parameters or on subqueries the `Env` gives. A node, function or type without an exact form is 0A000.
+Called by `commands.query.catalog` for every expression of a query on the catalogs. Columns are written as their keys. The `Env` supplies
+the parts that depend on the session, on parameters or on subqueries. A node, function or type without an exact form raises 0A000.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headgate.types import registry as t
 
 
 def compile(expression: n.Expression, env: Env) -> str:  # noqa: A001 (as the other compiler's)
-    """The SQL of an expression."""
+    """Return the SQL of an expression."""
     look()
     handler = _NODES.get(type(expression))
     if handler is None:
@@ -40,12 +40,12 @@ def compile(expression: n.Expression, env: Env) -> str:  # noqa: A001 (as the ot
 
 
 def sort_key(expression: n.Expression, env: Env) -> str:
-    """SQL that orders, and is equal, as the expression's values are in PostgreSQL."""
+    """Return SQL whose order and equality are those of the expression's values in PostgreSQL."""
     return comparison.sort_key(expression, compile(expression, env), env)
 
 
 def check_order(expression: n.Expression, env: Env) -> None:
-    """0A000 for what DuckDB does not order as PostgreSQL does."""
+    """Raise 0A000 if DuckDB does not order the expression's type as PostgreSQL does."""
     comparison.sort_key(expression, "", env)
 
 
@@ -54,7 +54,7 @@ def _column(node: n.ColumnRef, env: Env) -> str:
         return node.key
     if node.key not in env.rows:
         raise refuse("a reference to this whole row", node)
-    return _struct([(each.name, each.key) for each in env.rows[node.key]])
+    return _struct([(column.name, column.key) for column in env.rows[node.key]])
 
 
 def _struct(parts: list[tuple[str, str]]) -> str:
@@ -66,31 +66,31 @@ def _parameter(node: n.Param, env: Env) -> str:
 
 
 def _call(node: n.FuncExpr, env: Env) -> str:
-    found = builtin.function(node.function)
-    given = env.session_call(node)
-    if given is not None:
-        return given
-    if found.retset:
-        return set_returning.unnested(node, [compile(each, env) for each in node.args], env)
-    args = [compile(each, env) for each in node.args]
+    function = builtin.function(node.function)
+    session_sql = env.session_call(node)
+    if session_sql is not None:
+        return session_sql
+    if function.retset:
+        return set_returning.unnested(node, [compile(arg, env) for arg in node.args], env)
+    args = [compile(arg, env) for arg in node.args]
     if node.function in cast.functions():
         return cast.by_function(node, args, env)
     return call.apply(node.function, node, node.args, args, env)
 
 
 def _operation(node: n.OpExpr, env: Env) -> str:
-    return call.operate(node.operator, node, node.args, [_operand(each, env) for each in node.args], env)
+    return call.operate(node.operator, node, node.args, [_operand(arg, env) for arg in node.args], env)
 
 
 def _operand(node: n.Expression, env: Env) -> str:
-    """An operand; what like_escape makes of a pattern, `call` reads itself."""
+    """Compile an operand. For like_escape, compile only the pattern, because `call` handles the escape character."""
     if isinstance(node, n.FuncExpr) and builtin.function(node.function).key == "like_escape":
         return compile(node.args[0], env)
     return compile(node, env)
 
 
 def _distinct(node: n.Distinct, env: Env) -> str:
-    a, b = (compile(each, env) for each in node.args)
+    a, b = (compile(arg, env) for arg in node.args)
     call.operate(node.operator, node, node.args, [a, b], env)
     if base_of(node.args[0].type.oid) == t.BPCHAR:
         a, b = f"rtrim({a}, ' ')", f"rtrim({b}, ' ')"
@@ -98,7 +98,7 @@ def _distinct(node: n.Distinct, env: Env) -> str:
 
 
 def _null_if(node: n.NullIf, env: Env) -> str:
-    args = [compile(each, env) for each in node.args]
+    args = [compile(arg, env) for arg in node.args]
     return f"CASE WHEN {call.operate(node.operator, node, node.args, args, env)} THEN {null(node.type.oid)} ELSE {args[0]} END"
 
 
@@ -106,48 +106,50 @@ def _array_operation(node: n.ScalarArrayOp, env: Env) -> str:
     left, array = node.args
     if isinstance(array, n.ArrayCoerce) and array.function == 0 and isinstance(array.arg, n.ArrayExpr) and not array.arg.nested:
         kind = n.TypeRef(element_of(array.type.oid) or t.TEXT, -1, array.type.collation)
-        items = tuple(n.Relabel(type=kind, arg=each, form=array.form) for each in array.arg.elements)
+        items = tuple(n.Relabel(type=kind, arg=value, form=array.form) for value in array.arg.elements)
         array = n.ArrayExpr(type=array.type, elements=items)
     name = builtin.operator(node.operator).name
     if isinstance(array, n.ArrayExpr) and not array.nested:
         return _listed(node, left, array, name, env)
     element = n.ColumnRef(type=n.TypeRef(element_of(array.type.oid) or t.TEXT, -1, array.type.collation), name="x", attnum=1, key="x")
-    a, listed = compile(left, env), compile(array, env)
+    a, array_sql = compile(left, env), compile(array, env)
     if isinstance(array, n.Const) and array.value == "{}":
         return _of_nothing(a, node)
-    each = call.operate(node.operator, node, (left, element), (a, "x"), env)
+    test = call.operate(node.operator, node, (left, element), (a, "x"), env)
     if name == ("=" if node.any else "<>") and base_of(left.type.oid) != t.BPCHAR:
-        return _contained(a, listed, node)
+        return _contained(a, array_sql, node)
     if name in comparison.OPERATORS and base_of(left.type.oid) != t.BPCHAR:
-        return f"CASE WHEN {listed} IS NOT NULL THEN {a} {name} {'ANY' if node.any else 'ALL'} ({listed}) END"  # NULL is no empty list
-    tests = f"list_transform({listed}, lambda x: {each})"
-    decided = "TRUE" if node.any else "FALSE"
+        return (
+            f"CASE WHEN {array_sql} IS NOT NULL THEN {a} {name} {'ANY' if node.any else 'ALL'} ({array_sql}) END"  # NULL is no empty list
+        )
+    tests = f"list_transform({array_sql}, lambda x: {test})"
+    decisive = "TRUE" if node.any else "FALSE"
     return (
-        f"CASE WHEN {listed} IS NULL THEN NULL WHEN list_contains({tests}, {decided}) THEN {decided}"
-        f" WHEN list_count({tests}) < len({tests}) THEN NULL ELSE NOT {decided} END"
+        f"CASE WHEN {array_sql} IS NULL THEN NULL WHEN list_contains({tests}, {decisive}) THEN {decisive}"
+        f" WHEN list_count({tests}) < len({tests}) THEN NULL ELSE NOT {decisive} END"
     )
 
 
 def _of_nothing(a: str, node: n.ScalarArrayOp) -> str:
-    """Compared with no element; what is compared is computed all the same, for it may raise."""
-    decided = "FALSE" if node.any else "TRUE"
-    return f"CASE WHEN ({a}) IS NULL THEN {decided} ELSE {decided} END"
+    """Compare with an empty array. The left operand is still computed, because it may raise."""
+    result = "FALSE" if node.any else "TRUE"
+    return f"CASE WHEN ({a}) IS NULL THEN {result} ELSE {result} END"
 
 
 def _contained(a: str, listed: str, node: n.ScalarArrayOp) -> str:
-    """``x = ANY (array)`` and its opposite without a subquery, which DuckDB computes over the product of the tables before it joins."""
-    found = "TRUE" if node.any else "FALSE"
+    """Compile ``x = ANY (array)`` or ``x <> ALL (array)`` without a subquery, which DuckDB would compute over the tables' cross product."""
+    decisive = "TRUE" if node.any else "FALSE"
     return (
-        f"CASE WHEN {listed} IS NULL OR ({a} IS NULL AND len({listed}) > 0) THEN NULL WHEN list_contains({listed}, {a}) THEN {found}"
-        f" WHEN list_count({listed}) < len({listed}) THEN NULL ELSE NOT {found} END"
+        f"CASE WHEN {listed} IS NULL OR ({a} IS NULL AND len({listed}) > 0) THEN NULL WHEN list_contains({listed}, {a}) THEN {decisive}"
+        f" WHEN list_count({listed}) < len({listed}) THEN NULL ELSE NOT {decisive} END"
     )
 
 
 def _listed(node: n.ScalarArrayOp, left: n.Expression, array: n.ArrayExpr, name: str, env: Env) -> str:
-    """``x op ANY (ARRAY[…])``: IN and NOT IN, or each test beside the others."""
+    """Compile ``x op ANY (ARRAY[…])`` or ALL as IN or NOT IN, or as one test per element."""
     a = compile(left, env)
-    items = [compile(each, env) for each in array.elements]
-    tests = [call.operate(node.operator, node, (left, each), (a, sql), env) for each, sql in zip(array.elements, items, strict=True)]
+    items = [compile(element, env) for element in array.elements]
+    tests = [call.operate(node.operator, node, (left, element), (a, sql), env) for element, sql in zip(array.elements, items, strict=True)]
     if not tests:
         return _of_nothing(a, node)
     if name == ("=" if node.any else "<>") and base_of(left.type.oid) != t.BPCHAR:
@@ -156,7 +158,7 @@ def _listed(node: n.ScalarArrayOp, left: n.Expression, array: n.ArrayExpr, name:
 
 
 def _boolean(node: n.BoolExpr, env: Env) -> str:
-    args = [compile(each, env) for each in node.args]
+    args = [compile(arg, env) for arg in node.args]
     return f"(NOT {args[0]})" if node.kind is n.BoolKind.NOT else f"({f' {node.kind.value} '.join(args)})"
 
 
@@ -165,8 +167,8 @@ def _relabel(node: n.Relabel, env: Env) -> str:
 
 
 def _domain(node: n.DomainCoerce, env: Env) -> str:
-    known = t.builtin().find(node.type.oid)
-    if known is None:
+    built_in = t.builtin().find(node.type.oid)
+    if built_in is None:
         raise refuse("a domain of a user", node)
     return compile(node.arg, env)
 
@@ -190,20 +192,20 @@ def _case(node: n.Case, env: Env) -> str:
         conditions = tuple(rewriting.rewrite(each, lambda inner: _tested(inner, tested)) for each in conditions)
     _one_scale(node, (*node.results, node.default), env)
     pairs = zip(conditions, node.results, strict=True)
-    shown = " ".join(f"WHEN {compile(condition, env)} THEN {compile(result, env)}" for condition, result in pairs)
-    return f"CASE {shown} ELSE {compile(node.default, env)} END"
+    whens = " ".join(f"WHEN {compile(condition, env)} THEN {compile(result, env)}" for condition, result in pairs)
+    return f"CASE {whens} ELSE {compile(node.default, env)} END"
 
 
 def _tested(node: n.Expression, value: n.Expression) -> n.Expression | None:
-    """A CaseTest is the value of the CASE it belongs to; that of a CASE inside stays."""
+    """Replace a CaseTest by the tested value. Leave the CaseTest of a nested CASE unchanged."""
     if isinstance(node, n.CaseTest):
         return value
     return node if isinstance(node, n.Case) and node.arg is not None else None
 
 
 def _one_scale(node: n.Expression, branches: tuple[n.Expression, ...], env: Env) -> None:
-    """0A000 for numeric values of several scales that become one column, which would all show the longest."""
-    if node.type.oid == t.NUMERIC and any(not _is_null(each) for each in branches) and scale(node, env) is None:
+    """Raise 0A000 for numeric branches of different scales, because one DuckDB column would print all of them with the longest scale."""
+    if node.type.oid == t.NUMERIC and any(not _is_null(branch) for branch in branches) and scale(node, env) is None:
         raise refuse("a numeric value whose scale is not known", node)
 
 
@@ -216,19 +218,19 @@ def _array(node: n.ArrayExpr, env: Env) -> str:
         raise refuse("an array of several dimensions", node)
     if element_of(node.type.oid) == t.NUMERIC:
         raise refuse("an array of numeric values", node)
-    return f"CAST([{', '.join(compile(each, env) for each in node.elements)}] AS {duckdb_type(node.type.oid)})"
+    return f"CAST([{', '.join(compile(element, env) for element in node.elements)}] AS {duckdb_type(node.type.oid)})"
 
 
 def _row(node: n.RowExpr, env: Env) -> str:
     names = node.names or tuple(f"f{place}" for place, _ in enumerate(node.args, 1))
-    return _struct([(name, compile(each, env)) for name, each in zip(names, node.args, strict=True)])
+    return _struct([(name, compile(arg, env)) for name, arg in zip(names, node.args, strict=True)])
 
 
 _ROW_OPERATORS = {1: "<", 2: "<=", 4: ">=", 5: ">"}
 
 
 def _compare_rows(node: n.RowCompare, env: Env) -> str:
-    """The first pair that differs decides; before the last it has to be less, or greater."""
+    """Compare rows: the first pair that differs decides. Pairs before the last are compared strictly."""
     last = len(node.left) - 1
     equal, parts = "", []
     for place, (left, right, operator) in enumerate(zip(node.left, node.right, node.operators, strict=True)):
@@ -242,16 +244,16 @@ def _compare_rows(node: n.RowCompare, env: Env) -> str:
 
 def _coalesce(node: n.Coalesce, env: Env) -> str:
     _one_scale(node, node.args, env)
-    return f"coalesce({', '.join(compile(each, env) for each in node.args)})"
+    return f"coalesce({', '.join(compile(arg, env) for arg in node.args)})"
 
 
 def _min_max(node: n.MinMax, env: Env) -> str:
     if not comparison.in_order(node.type.oid) or base_of(node.type.oid) in (t.BPCHAR, t.INTERVAL):  # equal ones may print differently
         raise refuse(f"the order of type {t.format_type(node.type.oid)}", node)
-    for each in node.args:
-        comparison.check_collation(each)
+    for arg in node.args:
+        comparison.check_collation(arg)
     _one_scale(node, node.args, env)
-    return f"{'greatest' if node.greatest else 'least'}({', '.join(compile(each, env) for each in node.args)})"
+    return f"{'greatest' if node.greatest else 'least'}({', '.join(compile(arg, env) for arg in node.args)})"
 
 
 def _null_test(node: n.NullTest, env: Env) -> str:
@@ -260,15 +262,15 @@ def _null_test(node: n.NullTest, env: Env) -> str:
         return f"({compile(node.arg, env)} {word})"
     arg = node.arg
     if isinstance(arg, n.RowExpr):
-        parts = [compile(each, env) for each in arg.args]
+        parts = [compile(field, env) for field in arg.args]
     elif isinstance(arg, n.ColumnRef) and arg.attnum == 0 and arg.key in env.rows:
-        parts = [each.key for each in env.rows[arg.key]]
+        parts = [column.key for column in env.rows[arg.key]]
     else:
         known = fields(arg, env)
         if known is None:
             raise refuse("a test of this row", node)
         parts = [f"struct_extract({compile(arg, env)}, {quote(name)})" for name, _ in known]
-    return f"({' AND '.join(f'{each} {word}' for each in parts) or 'TRUE'})"
+    return f"({' AND '.join(f'{part} {word}' for part in parts) or 'TRUE'})"
 
 
 def _boolean_test(node: n.BooleanTest, env: Env) -> str:
@@ -280,7 +282,7 @@ def _session_value(node: n.SqlValue, env: Env) -> str:
 
 
 def _character(node: n.Subscript, env: Env) -> str:
-    """``name[n]``: a byte of a name, counted from 0."""
+    """Compile ``name[n]``: one byte of a name, counted from 0."""
     value, place = compile(node.arg, env), compile(node.upper[0] or node.arg, env)
     wide = raised("0A000", "a subscript of a name that is not plain ASCII is not supported", t.CHAR)
     return f"CASE WHEN strlen({value}) > length({value}) THEN {wide} WHEN {place} BETWEEN 0 AND 63 THEN substr({value}, {place} + 1, 1) END"
@@ -310,11 +312,11 @@ def _field(node: n.FieldSelect, env: Env) -> str:
 
 
 def _aggregate(node: n.Aggregate, env: Env) -> str:
-    return aggregate.sql(node, [compile(each, env) for each in node.args], env, compile)
+    return aggregate.sql(node, [compile(arg, env) for arg in node.args], env, compile)
 
 
 def _window(node: n.WindowCall, env: Env) -> str:
-    return window.sql(node, [compile(each, env) for each in node.args], env, compile)
+    return window.sql(node, [compile(arg, env) for arg in node.args], env, compile)
 
 
 def _subquery(node: n.SubLink, env: Env) -> str:

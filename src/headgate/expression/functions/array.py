@@ -1,8 +1,8 @@
-"""Functions of arrays on their text form, value by value, as arrayfuncs.c and array_userfuncs.c do them.
+"""Functions of arrays on their text form, one value at a time, as in arrayfuncs.c and array_userfuncs.c.
 
-Called by `implementation.array` inside Arrow functions. An array is the text that array_out prints; an element the text of its type's
-output function. A `Key` (see `headgate.types.order`) says which elements are equal and which is less. NULL is None; functions that
-PostgreSQL declares strict are never called with one.
+Called by `implementation.array` inside Arrow functions. An array is the text that array_out prints. An element is the text of its type's
+output function. A `Key` (see `headgate.types.order`) decides which elements are equal and which is less. NULL is None. Functions that
+PostgreSQL declares strict are never called with None.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Item = str | None
 Test = Callable[[bytes, bytes], bool]
 _MAX_ITEMS = 134_217_727
 _LAST = (1 << 31) - 1
-"""The greatest subscript; the least is one less than its negative."""
+"""The greatest subscript. The least is -2147483648."""
 TESTS: dict[str, Test] = {
     "=": lambda a, b: a == b,
     "<>": lambda a, b: a != b,
@@ -32,35 +32,35 @@ TESTS: dict[str, Test] = {
 
 
 def written(items: Sequence[Item], lower: int = 1) -> str:
-    """A one-dimensional array of these elements."""
+    """Return a one-dimensional array of these elements."""
     return print_array(Shape((len(items),), (lower,)), items, ",") if items else "{}"
 
 
 def ndims(text: str) -> int | None:
-    """array_ndims."""
+    """Return the number of dimensions (array_ndims), or None for an empty array."""
     return len(parts(text)[0].lengths) or None
 
 
 def dims(text: str) -> str | None:
-    """array_dims: ``[1:2][1:3]``."""
+    """Return array_dims, such as ``[1:2][1:3]``."""
     shape, _ = parts(text)
     return "".join(f"[{low}:{low + size - 1}]" for low, size in zip(shape.lowers, shape.lengths, strict=True)) or None
 
 
 def length(text: str, dimension: int) -> int | None:
-    """array_length."""
+    """Return the length of a dimension (array_length)."""
     shape, _ = parts(text)
     return shape.lengths[dimension - 1] if 1 <= dimension <= len(shape.lengths) else None
 
 
 def lower(text: str, dimension: int) -> int | None:
-    """array_lower."""
+    """Return the lower bound of a dimension (array_lower)."""
     shape, _ = parts(text)
     return shape.lowers[dimension - 1] if 1 <= dimension <= len(shape.lengths) else None
 
 
 def upper(text: str, dimension: int) -> int | None:
-    """array_upper."""
+    """Return the upper bound of a dimension (array_upper)."""
     shape, _ = parts(text)
     if not 1 <= dimension <= len(shape.lengths):
         return None
@@ -68,7 +68,7 @@ def upper(text: str, dimension: int) -> int | None:
 
 
 def cardinality(text: str) -> int:
-    """How many elements there are, over all dimensions."""
+    """Return the number of elements, over all dimensions."""
     return len(parts(text)[1])
 
 
@@ -78,7 +78,7 @@ def _flat(shape: Shape, code: str = "22000") -> None:
 
 
 def append(text: str | None, item: Item) -> str:
-    """array_append; a NULL array counts as an empty one."""
+    """Append an element (array_append). A NULL array counts as an empty one."""
     shape, items = parts(text or "{}")
     _flat(shape)
     low = shape.lowers[0] if items else 1
@@ -88,7 +88,7 @@ def append(text: str | None, item: Item) -> str:
 
 
 def prepend(item: Item, text: str | None) -> str:
-    """array_prepend: the lower bound stays."""
+    """Prepend an element (array_prepend). The lower bound does not change."""
     shape, items = parts(text or "{}")
     _flat(shape)
     low = shape.lowers[0] if items else 1
@@ -99,7 +99,7 @@ def prepend(item: Item, text: str | None) -> str:
 
 
 def _check_bounds(shape: Shape) -> None:
-    """54000 for a subscript that comes too close to the greatest there is (ArrayCheckBounds)."""
+    """Raise 54000 if a bound is too close to the greatest integer (ArrayCheckBounds)."""
     for low, size in zip(shape.lowers, shape.lengths, strict=True):
         if low + size > _LAST:
             raise PostgresError("54000", f"array lower bound is too large: {low}")
@@ -112,31 +112,31 @@ def _bounded(shape: Shape, items: Sequence[Item], delimiter: str = ",") -> str:
 
 
 def concatenate(left: str | None, right: str | None) -> str | None:
-    """array_cat: NULL and empty arrays leave the other as it is; dimensions differ by one at most."""
+    """Concatenate arrays (array_cat). NULL and empty arrays return the other one. The numbers of dimensions differ by at most one."""
     if left is None or right is None:
         return right if left is None else left
-    (one, items), (other, more) = parts(left), parts(right)
-    if not one.lengths or not other.lengths:
-        return left if not other.lengths else right
-    deep, deeper = len(one.lengths), len(other.lengths)
-    if abs(deep - deeper) > 1:
-        detail = f"Arrays of {deep} and {deeper} dimensions are not compatible for concatenation."
+    (left_shape, items), (right_shape, right_items) = parts(left), parts(right)
+    if not left_shape.lengths or not right_shape.lengths:
+        return left if not right_shape.lengths else right
+    left_depth, right_depth = len(left_shape.lengths), len(right_shape.lengths)
+    if abs(left_depth - right_depth) > 1:
+        detail = f"Arrays of {left_depth} and {right_depth} dimensions are not compatible for concatenation."
         raise PostgresError("2202E", "cannot concatenate incompatible arrays", detail=detail)
-    skip_one, skip_other = int(deep >= deeper), int(deeper >= deep)
-    same = list(one.lengths[skip_one:]) == list(other.lengths[skip_other:]) and list(one.lowers[skip_one:]) == list(
-        other.lowers[skip_other:]
-    )
-    if not same:
-        word = "element dimensions" if deep == deeper else "dimensions"
+    skip_left, skip_right = int(left_depth >= right_depth), int(right_depth >= left_depth)
+    is_compatible = list(left_shape.lengths[skip_left:]) == list(right_shape.lengths[skip_right:]) and list(
+        left_shape.lowers[skip_left:]
+    ) == list(right_shape.lowers[skip_right:])
+    if not is_compatible:
+        word = "element dimensions" if left_depth == right_depth else "dimensions"
         detail = f"Arrays with differing {word} are not compatible for concatenation."
         raise PostgresError("2202E", "cannot concatenate incompatible arrays", detail=detail)
-    first = (one.lengths[0] if skip_one else 1) + (other.lengths[0] if skip_other else 1)
-    outer = one if deep >= deeper else other
-    return _bounded(Shape((first, *outer.lengths[1:]), outer.lowers), items + more)
+    first = (left_shape.lengths[0] if skip_left else 1) + (right_shape.lengths[0] if skip_right else 1)
+    outer = left_shape if left_depth >= right_depth else right_shape
+    return _bounded(Shape((first, *outer.lengths[1:]), outer.lowers), items + right_items)
 
 
 def remove(text: str | None, item: Item, key: Key) -> str | None:
-    """array_remove."""
+    """Remove the elements that equal `item` (array_remove)."""
     if text is None:
         return None
     shape, items = parts(text)
@@ -144,47 +144,47 @@ def remove(text: str | None, item: Item, key: Key) -> str | None:
         return text
     if len(shape.lengths) > 1:
         raise not_supported("removing elements from multidimensional arrays is not supported")
-    wanted = None if item is None else key(item)
-    kept = [each for each in items if not _same(each, wanted, key)]
-    return written(kept, shape.lowers[0])
+    item_key = None if item is None else key(item)
+    remaining = [candidate for candidate in items if not _same(candidate, item_key, key)]
+    return written(remaining, shape.lowers[0])
 
 
 def _same(item: Item, wanted: bytes | None, key: Key) -> bool:
-    """IS NOT DISTINCT FROM."""
+    """Return whether two elements are equal, as IS NOT DISTINCT FROM does."""
     return wanted is None if item is None else wanted is not None and key(item) == wanted
 
 
 def replace(text: str | None, old: Item, new: Item, key: Key) -> str | None:
-    """array_replace."""
+    """Replace the elements that equal `old` (array_replace)."""
     if text is None:
         return None
     shape, items = parts(text)
-    wanted = None if old is None else key(old)
-    return print_array(shape, [new if _same(each, wanted, key) else each for each in items], ",")
+    old_key = None if old is None else key(old)
+    return print_array(shape, [new if _same(element, old_key, key) else element for element in items], ",")
 
 
 def position(text: str | None, item: Item, start: int | None, key: Key, *, started: bool) -> int | None:
-    """array_position: the subscript of the first equal element from `start` on (`started`: whether there is one)."""
-    found = _searched(text)
-    if found is None or (item is None and None not in found[1]):
+    """Return the subscript of the first equal element (array_position). `started` says whether the call has a `start` argument."""
+    searchable = _searched(text)
+    if searchable is None or (item is None and None not in searchable[1]):
         return None
     if started and start is None:
         raise PostgresError("22004", "initial position must not be null")
-    low, items = found
-    wanted = None if item is None else key(item)
-    for place, each in enumerate(items, low):
-        if (start is None or place >= start) and _same(each, wanted, key):
-            return place
+    low, items = searchable
+    item_key = None if item is None else key(item)
+    for subscript, element in enumerate(items, low):
+        if (start is None or subscript >= start) and _same(element, item_key, key):
+            return subscript
     return None
 
 
 def positions(text: str | None, item: Item, key: Key) -> str | None:
-    """array_positions; NULL only for a NULL array."""
+    """Return the subscripts of all equal elements (array_positions), or NULL for a NULL array."""
     if text is None:
         return None
     low, items = _searched(text) or (1, ())
-    wanted = None if item is None else key(item)
-    return written([str(place) for place, each in enumerate(items, low) if _same(each, wanted, key)])
+    item_key = None if item is None else key(item)
+    return written([str(subscript) for subscript, element in enumerate(items, low) if _same(element, item_key, key)])
 
 
 def _searched(text: str | None) -> tuple[int, Sequence[Item]] | None:
@@ -197,54 +197,54 @@ def _searched(text: str | None) -> tuple[int, Sequence[Item]] | None:
 
 
 def _keys(text: str, key: Key) -> set[bytes]:
-    return {key(each) for each in parts(text)[1] if each is not None}
+    return {key(element) for element in parts(text)[1] if element is not None}
 
 
 def overlaps(left: str, right: str, key: Key) -> bool:
-    """&&: NULL elements meet nothing."""
+    """Return ``left && right``. NULL elements are ignored."""
     return not _keys(left, key).isdisjoint(_keys(right, key))
 
 
 def contains(left: str, right: str, key: Key) -> bool:
-    """@>: a NULL element is contained nowhere."""
+    """Return ``left @> right``, which is false if `right` has a NULL element."""
     return None not in parts(right)[1] and _keys(right, key) <= _keys(left, key)
 
 
 def compare(item: Item, text: str | None, test: Test, item_key: Key, key: Key, *, any_of: bool) -> bool | None:
-    """``item op ANY/ALL (array)`` for a strict operator."""
+    """Return ``item op ANY/ALL (array)`` for a strict operator."""
     if text is None:
         return None
     items = parts(text)[1]
     if not items or item is None:
         return None if items else not any_of
     left = item_key(item)
-    for each in items:
-        if each is not None and test(left, key(each)) is any_of:
+    for element in items:
+        if element is not None and test(left, key(element)) is any_of:
             return any_of
     return None if None in items else not any_of
 
 
 def joined(text: str | None, separator: str | None, null: str | None = None) -> str | None:
-    """array_to_string: NULL elements are left out, or written as `null`."""
+    """Join the elements (array_to_string). NULL elements are skipped, or written as `null`."""
     if text is None or separator is None:
         return None
-    shown = (null if each is None else each for each in parts(text)[1])
-    return separator.join(each for each in shown if each is not None)
+    shown = (null if element is None else element for element in parts(text)[1])
+    return separator.join(element for element in shown if element is not None)
 
 
 def split(text: str | None, separator: str | None, null: str | None = None) -> str | None:
-    """string_to_array: a NULL separator splits into characters, an empty one not at all."""
+    """Split a text (string_to_array). A NULL separator splits it into characters. An empty separator does not split it."""
     if text is None:
         return None
     if not text:
         return "{}"
     size_limit.items(len(text) if separator is None else text.count(separator) + 1 if separator else 1, len(text))
     items = list(text) if separator is None else text.split(separator) if separator else [text]
-    return written([None if null is not None and each == null else each for each in items])
+    return written([None if null is not None and element == null else element for element in items])
 
 
 def trimmed(text: str, count: int) -> str:
-    """trim_array: without its last `count` elements."""
+    """Return the array without its last `count` elements (trim_array)."""
     shape, items = parts(text)
     size = shape.lengths[0] if shape.lengths else 0
     if not 0 <= count <= size:
@@ -252,12 +252,12 @@ def trimmed(text: str, count: int) -> str:
     if count == size:
         return "{}"
     inner = len(items) // size
-    # array_get_slice: the result counts from 1
+    # As in array_get_slice, the subscripts of the result start at 1.
     return print_array(Shape((size - count, *shape.lengths[1:]), (1,) * len(shape.lengths)), items[: (size - count) * inner], ",")
 
 
 def filled(item: Item, lengths_text: str | None, lowers_text: str | None = "{}") -> str:
-    """array_fill."""
+    """Return an array filled with one element (array_fill)."""
     if lengths_text is None or lowers_text is None:
         raise PostgresError("22004", "dimension array or low bound array cannot be null")
     sizes, lows = parts(lengths_text), parts(lowers_text)
@@ -266,8 +266,8 @@ def filled(item: Item, lengths_text: str | None, lowers_text: str | None = "{}")
             raise PostgresError("2202E", "wrong number of array subscripts", detail="Dimension array must be one dimensional.")
     if None in sizes[1] or None in lows[1]:
         raise PostgresError("22004", "dimension values cannot be null")
-    lengths = [int(each) for each in sizes[1] if each is not None]
-    lowers = [int(each) for each in lows[1] if each is not None] or [1] * len(lengths)
+    lengths = [int(size_text) for size_text in sizes[1] if size_text is not None]
+    lowers = [int(lower_text) for lower_text in lows[1] if lower_text is not None] or [1] * len(lengths)
     if not lengths:
         return "{}"
     if len(lengths) > MAX_DIMENSIONS:
@@ -275,47 +275,47 @@ def filled(item: Item, lengths_text: str | None, lowers_text: str | None = "{}")
     if len(lowers) != len(lengths):
         raise PostgresError("2202E", "wrong number of array subscripts", detail="Low bound array has different size than dimensions array.")
     count = 1
-    for each in lengths:
-        count *= max(each, 0)
-    if count > _MAX_ITEMS or any(each < 0 for each in lengths):
+    for length in lengths:
+        count *= max(length, 0)
+    if count > _MAX_ITEMS or any(length < 0 for length in lengths):
         raise PostgresError("54000", f"array size exceeds the maximum allowed ({_MAX_ITEMS})")
     size_limit.items(0, count * (len(item or "") + 1))
     return _bounded(Shape(lengths, lowers), [item] * count) if count else "{}"
 
 
 def element(text: str, indexes: Sequence[int | None]) -> Item:
-    """``a[1][2]``: NULL outside the bounds, or with too few or too many subscripts."""
+    """Return ``a[1][2]``, or NULL if a subscript is out of bounds or the number of subscripts does not match."""
     shape, items = parts(text)
     if len(indexes) != len(shape.lengths):
         return None
-    place = 0
+    position = 0
     for index, low, size in zip(indexes, shape.lowers, shape.lengths, strict=True):
         if index is None or not low <= index < low + size:
             return None
-        place = place * size + index - low
-    return items[place]
+        position = position * size + index - low
+    return items[position]
 
 
 Bound = int | None | Literal["open"]
 
 
 def part(text: str, bounds: Sequence[tuple[Bound, Bound]]) -> str | None:
-    """``a[2:3]``: the elements inside the bounds ('open': the array's own), counted from 1 in the result; NULL for a NULL bound."""
-    if any(None in each for each in bounds):
+    """Return the slice ``a[2:3]``. 'open' means the array's own bound. Subscripts of the result start at 1. A NULL bound gives NULL."""
+    if any(None in bound for bound in bounds):
         return None
     shape, items = parts(text)
     if not shape.lengths or len(bounds) > len(shape.lengths):
         return "{}"
     ranges: list[range] = []
-    for place, (low, size) in enumerate(zip(shape.lowers, shape.lengths, strict=True)):
-        first, last = bounds[place] if place < len(bounds) else ("open", "open")
+    for dimension, (low, size) in enumerate(zip(shape.lowers, shape.lengths, strict=True)):
+        first, last = bounds[dimension] if dimension < len(bounds) else ("open", "open")
         begin = low if first == "open" or first is None else max(first, low)
         end = low + size - 1 if last == "open" or last is None else min(last, low + size - 1)
         if begin > end:
             return "{}"
         ranges.append(range(begin - low, end - low + 1))
-    chosen = [items[place] for place in _places(ranges, shape.lengths)]
-    return print_array(Shape([len(each) for each in ranges], [1] * len(ranges)), chosen, ",")
+    chosen = [items[position] for position in _places(ranges, shape.lengths)]
+    return print_array(Shape([len(indexes) for indexes in ranges], [1] * len(ranges)), chosen, ",")
 
 
 def with_element(text: str | None, indexes: Sequence[int | None], item: Item, delimiter: str = ",") -> str:
@@ -416,48 +416,48 @@ def _grown(low: int, items: Sequence[Item], first: int, last: int) -> tuple[int,
 
 
 def _places(ranges: Sequence[range], lengths: Sequence[int]) -> Iterable[int]:
-    places = [0]
-    for each, size in zip(ranges, lengths, strict=True):
-        places = [place * size + index for place in places for index in each]
-    return places
+    positions = [0]
+    for indexes, size in zip(ranges, lengths, strict=True):
+        positions = [position * size + offset for position in positions for offset in indexes]
+    return positions
 
 
 def nested(rows: Sequence[str | None]) -> str:
-    """ARRAY[…] of arrays: one dimension more; all must have the same bounds."""
-    found = [parts(each) if each is not None else (Shape((), ()), ()) for each in rows]
-    filled_ones = [each for each in found if each[0].lengths]
-    if not filled_ones:
+    """Return ARRAY[…] of arrays, which has one more dimension. All arrays must have the same bounds."""
+    arrays = [parts(text) if text is not None else (Shape((), ()), ()) for text in rows]
+    filled_arrays = [array for array in arrays if array[0].lengths]
+    if not filled_arrays:
         return "{}"
-    shape = filled_ones[0][0]
-    alike = all(list(s.lengths) == list(shape.lengths) and list(s.lowers) == list(shape.lowers) for s, _ in filled_ones)
-    if len(filled_ones) != len(found) or not alike:
+    shape = filled_arrays[0][0]
+    alike = all(list(s.lengths) == list(shape.lengths) and list(s.lowers) == list(shape.lowers) for s, _ in filled_arrays)
+    if len(filled_arrays) != len(arrays) or not alike:
         raise PostgresError("2202E", "multidimensional arrays must have array expressions with matching dimensions")
     if len(shape.lengths) + 1 > MAX_DIMENSIONS:
         raise PostgresError(
             "54000", f"number of array dimensions ({len(shape.lengths) + 1}) exceeds the maximum allowed ({MAX_DIMENSIONS})"
         )
-    items = [item for _, row in found for item in row]
-    return _bounded(Shape((len(found), *shape.lengths), (1, *shape.lowers)), items)
+    items = [item for _, row in arrays for item in row]
+    return _bounded(Shape((len(arrays), *shape.lengths), (1, *shape.lowers)), items)
 
 
 def mapped(text: str, convert: Callable[[str], str | None]) -> str:
-    """Each element through `convert`; NULL stays NULL."""
+    """Apply `convert` to each element. NULL stays NULL."""
     shape, items = parts(text)
-    return print_array(shape, [None if each is None else convert(each) for each in items], ",")
+    return print_array(shape, [None if item is None else convert(item) for item in items], ",")
 
 
 def bucket(item: str, text: str, key: Key) -> int:
-    """width_bucket(value, thresholds)."""
+    """Return width_bucket(value, thresholds)."""
     shape, items = parts(text)
     if len(shape.lengths) > 1:
         raise PostgresError("2202E", "thresholds must be one-dimensional array")
     if None in items:
         raise PostgresError("22004", "thresholds array must not contain NULLs")
-    wanted = key(item)
+    item_key = key(item)
     low, high = 0, len(items)
     while low < high:
         middle = (low + high) // 2
-        if wanted < key(items[middle] or ""):
+        if item_key < key(items[middle] or ""):
             high = middle
         else:
             low = middle + 1

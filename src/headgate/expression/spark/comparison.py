@@ -1,7 +1,7 @@
-"""How values compare in Spark: the tests of two Columns, and the keys by which values order, group and join.
+"""Comparison of values in Spark: the tests of two Columns, and the keys by which values order, group and join.
 
-Called by `compiler`, its families and `implementation.comparison`, which has the operators. Strings compare by bytes, char(n) without
-its trailing blanks, NaN equals NaN and is the greatest, numeric compares by value whatever its scale.
+Called by `compiler`, the modules of each type and `implementation.comparison`, which has the operators. Strings compare by bytes, and
+char(n) without its trailing blanks. NaN equals NaN and is the greatest value. numeric compares by value, whatever its scale.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ TESTS: dict[str, Test] = {
     "ge": lambda a, b: a >= b,
 }
 C_COLLATIONS = frozenset({0, 100, 950, 951, 12340, 12341})
-"""The collations that order text by its bytes: the database's, C, POSIX, ucs_basic, C.utf8; 0 is no collation at all."""
+"""The collations that order text by its bytes: the database's, C, POSIX, ucs_basic, C.utf8. 0 means no collation."""
 
 
 def comparable(oid: int) -> None:
-    """Refuses a type whose order is not known here."""
+    """Raise an error for a type whose order is not implemented."""
     if not in_stored_order(oid):
         order.key_of(oid)
 
 
 def in_stored_order(oid: int) -> bool:
-    """Whether the stored form itself orders as the type does (char(n) and numeric in text aside, which have keys of their own)."""
-    described = BASE_TYPES.get(oid)
-    return described is not None and (described.in_order or oid in (registry.BPCHAR, registry.NUMERIC))
+    """Return whether the stored form orders as the type does. True for char(n) and numeric, which callers handle by keys of their own."""
+    base_type = BASE_TYPES.get(oid)
+    return base_type is not None and (base_type.in_order or oid in (registry.BPCHAR, registry.NUMERIC))
 
 
 def _key(oid: int, item: str) -> bytes:
@@ -65,7 +65,7 @@ def _key(oid: int, item: str) -> bytes:
 
 
 def by_key(value: Value, oid: int) -> Value:
-    """The value of a type stored as text, as what orders as it does: bytes, of an enum the place of its label."""
+    """Return a value of a type stored as text as a value that sorts like it: bytes, or for an enum the position of its label."""
     kind = registry.known().find(oid)
     if kind is not None and kind.kind is registry.TypeKind.ENUM:
         return label_place(value, kind)
@@ -73,17 +73,17 @@ def by_key(value: Value, oid: int) -> Value:
 
 
 def label_place(value: Value, kind: registry.PgType) -> Value:
-    """The place of a label among those of its type, from 1."""
+    """Return the position of a label among those of its type, counted from 1."""
     return Value(INT4, lambda env: F.array_position(labels(kind), value.make(env)).cast("int"))
 
 
 def labels(kind: registry.PgType) -> Column:
-    """The labels of an enum, in order."""
-    return F.array(*[F.lit(each) for each in kind.labels]) if kind.labels else F.array().cast("array<string>")
+    """Return the labels of an enum as an array, in their order."""
+    return F.array(*[F.lit(label) for label in kind.labels]) if kind.labels else F.array().cast("array<string>")
 
 
 def _key_bytes(texts: pa.Array) -> pa.Array:
-    return pa.array([None if each is None else _number_key(each) for each in texts.to_pylist()], pa.binary())
+    return pa.array([None if digits is None else _number_key(digits) for digits in texts.to_pylist()], pa.binary())
 
 
 def _number_key(text: str) -> bytes:
@@ -91,7 +91,7 @@ def _number_key(text: str) -> bytes:
 
 
 def numeric_key(value: Value) -> Callable[[Env], Column]:
-    """The bytes that order as the numeric does; a failure raises."""
+    """Return a builder of the bytes that order as the numeric does. If the value is an in-band failure, its error is raised."""
     if value.constant is not None:
         key = numeric.numeric_key(value.constant)
         return lambda env: F.lit(bytearray(key))
@@ -101,17 +101,17 @@ def numeric_key(value: Value) -> Callable[[Env], Column]:
         def numeric_sort_key(texts: pa.Array) -> pa.Array:
             return _key_bytes(texts)
 
-        made = text(env)
-        key = arrow_function(numeric_sort_key, BinaryType())(env.needed(made, calm=value.calm))
+        digits = text(env)
+        key = arrow_function(numeric_sort_key, BinaryType())(env.needed(digits, calm=value.calm))
         if not value.fallible:
             return key
-        return F.when(made.startswith(FAILED), F.raise_error(F.substring(made, 2, 10_000)).cast("binary")).otherwise(key)
+        return F.when(digits.startswith(FAILED), F.raise_error(F.substring(digits, 2, 10_000)).cast("binary")).otherwise(key)
 
     return make
 
 
 def equal_keys(value: Value, kind: TypeRef) -> Value:
-    """The value as what orders, groups and joins as PostgreSQL's default operator class does."""
+    """Return a value that orders, groups and joins as PostgreSQL's default operator class does."""
     kind = TypeRef(*registry.known().base(kind.oid, kind.typmod), kind.collation)
     comparable(kind.oid)
     if value.rep == DIGITS:
@@ -124,13 +124,13 @@ def equal_keys(value: Value, kind: TypeRef) -> Value:
 
 
 def numeric_test(name: str, left: Value, right: Value) -> Value:
-    """A comparison of two numerics."""
-    test, (one, other) = TESTS[name], numeric_keys(left, right)
-    return Value(BOOL, lambda env: test(one.make(env), other.make(env)))
+    """Return a comparison of two numerics."""
+    test, (left_key, right_key) = TESTS[name], numeric_keys(left, right)
+    return Value(BOOL, lambda env: test(left_key.make(env), right_key.make(env)))
 
 
 def numeric_keys(left: Value, right: Value) -> tuple[Value, Value]:
-    """What two numerics are compared by: as decimals where both fit, else the bytes that order as they do."""
+    """Return the values by which two numerics are compared: decimals if both fit, otherwise bytes that sort as they do."""
     if left.rep.name == "decimal" and right.rep.name == "decimal":
         scale = max(left.rep.scale, right.rep.scale)
         whole = max(left.rep.whole, right.rep.whole)
@@ -150,7 +150,7 @@ def _widen(value: Value, target: Rep) -> Callable[[Env], Column]:
 
 
 def less(left: Value, right: Value, oid: int) -> Value:
-    """left < right for two values of one type."""
+    """Return left < right for two values of one type."""
     if not in_stored_order(oid):
         left, right = by_key(left, oid), by_key(right, oid)
     elif oid == registry.BPCHAR:

@@ -1,12 +1,11 @@
-"""Typed expression → Spark Column with exactly PostgreSQL's meaning, or a refusal (0A000) that names what has none.
+"""Compile a typed expression to a Spark Column with exactly PostgreSQL's meaning, or refuse it with 0A000 and the unsupported construct.
 
-The public functions: `compile` (a Column in the storage type of the expression's type), `check` (the refusal alone, without
-Spark), `condition`, `sort_key` (ORDER BY). One short function per node; what an operator or a function means is looked up by
-`call` in `expression.implementation`.
+The public functions are `compile` (returns a Column in the storage type of the expression's type), `check` (only raises the refusal,
+without Spark), `condition` and `sort_key` (for ORDER BY). There is one short function per node. `call` looks up the meaning of an
+operator or function in `expression.implementation`.
 
-What must hold: nothing is evaluated approximately; errors are PostgreSQL's (`spark.failure`); a value that a CASE, COALESCE, AND
-or OR leaves out cannot fail. The session is expected to run with ANSI mode on and in UTC, as
-`headgate.storage.spark.application` makes it.
+What must hold: no result is approximate. Errors are PostgreSQL's (`spark.failure`). A value that CASE, COALESCE, AND or OR skips cannot
+fail. The session must run with ANSI mode on and in UTC, as `headgate.storage.spark.application` configures it.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ from headgate.types.registry import format_type
 from headgate.types.text import array as arrays
 
 LONG = 1_500
-"""Nodes of a condition, without constants (a list of a thousand is one thing to Spark), from which on it is not compiled by Spark."""
+"""Number of nodes of a condition, not counting constants (Spark handles a list of a thousand as one node), from which Spark does not
+generate code for it."""
 
 
 def compile(  # noqa: A001
@@ -49,10 +49,10 @@ def compile(  # noqa: A001
     *,
     needed: Column | None = None,
 ) -> Column:
-    """The Column of the expression, in the storage type of its type; `columns` by ColumnRef.key. 0A000 for what has no exact form.
+    """Return the Column of the expression, in the storage type of its type. Raise 0A000 for a construct without an exact form.
 
-    Without a `session`, what depends on its TimeZone or the current date is refused. With `needed`, the value counts only where that is
-    true: the caller takes it under F.when(needed, …), and it fails nowhere else.
+    `columns` maps each ColumnRef.key to a Column. Without a `session`, expressions that depend on its TimeZone or the current date are
+    refused. With `needed`, the caller uses the value only under F.when(needed, …), and it cannot fail for other rows.
     """
     with planning(session):
         value = cast.stored(plan(expression), expression.type)
@@ -60,67 +60,68 @@ def compile(  # noqa: A001
 
 
 def check(expression: n.Expression, session: SessionTime | None = None) -> None:
-    """Raises what `compile` would refuse; needs no Spark."""
+    """Raise the error that `compile` would raise for an unsupported expression. Does not need Spark."""
     with planning(session):
         cast.stored(plan(expression), expression.type)
 
 
 def qual(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
-    """The Column of a WHERE, which keeps the rows for which it is true.
+    """Return the Column of a WHERE, which keeps the rows for which it is true.
 
-    What stands side by side under AND is left as soon as one is not true, so NULL hides what would raise behind it (execExpr.c,
-    ExecInitQual); in an expression NULL AND x evaluates x, and so does a row filter in a stream. Spark's optimizer takes an AND apart and
-    looks first at what needs no Python: what may raise is kept from it, but for what stands in front of it, by which files are left out.
+    PostgreSQL stops at the first operand of a top-level AND that is not true, so a NULL hides the errors of the operands after it
+    (execExpr.c, ExecInitQual). In an expression, NULL AND x evaluates x, and so does the row filter of a stream. Spark's optimizer splits
+    an AND and first evaluates the parts that need no Python. If a condition may raise, the whole AND is therefore hidden from it. Only the
+    leading conditions that cannot raise stay visible, because Spark uses them to skip files.
     """
     parts = n.conjuncts(expression)
-    ends = list(itertools.accumulate(sum(not isinstance(below, n.Const) for below in n.walk(each)) for each in parts))
+    node_counts = list(itertools.accumulate(sum(not isinstance(node, n.Const) for node in n.walk(conjunct)) for conjunct in parts))
     with planning(session):
-        tests = [plan(each) for each in parts]
-        is_long = ends[-1] > LONG
+        tests = [plan(conjunct) for conjunct in parts]
+        is_long = node_counts[-1] > LONG
         if not is_long and not may_raise(expression):
             return settle(replace(_chain(tests, n.BoolKind.AND), calm=True))(Env(columns))
-        every = settle(_chain([_is_true(each) for each in tests], n.BoolKind.AND))
+        every = settle(_chain([_is_true(test) for test in tests], n.BoolKind.AND))
         whole = _interpreted(every, columns) if is_long else every(Env(columns))
-        front = itertools.takewhile(lambda place: ends[place] <= LONG and not may_raise(parts[place]), range(len(parts)))
-        before = [settle(tests[place])(Env(columns)) for place in front]
-    return functools.reduce(Column.__and__, [*before, _as_one(whole)])
+        leading = itertools.takewhile(lambda index: node_counts[index] <= LONG and not may_raise(parts[index]), range(len(parts)))
+        leading_tests = [settle(tests[index])(Env(columns)) for index in leading]
+    return functools.reduce(Column.__and__, [*leading_tests, _as_one(whole)])
 
 
 def _interpreted(test: Make, columns: Mapping[str, Column]) -> Column:
-    """A test that Spark evaluates as it stands.
+    """Return a test that Spark interprets instead of compiling.
 
-    It would write a Java program of it otherwise, of a kilobyte for each comparison, find that a method must not be as long, and then do
-    the same: a list of four thousand pairs of keys takes half a minute and the whole heap.
+    Otherwise Spark would generate Java source of about a kilobyte for each comparison, find that the method exceeds Java's size limit, and
+    then interpret the test anyway. For a list of four thousand pairs of keys, that takes half a minute and the whole heap.
     """
     return bound([F.lit(True)], lambda _: test(Env(columns)), long=0)
 
 
 def _as_one(test: Column) -> Column:
-    """A test that is never NULL, as an expression that Spark's optimizer does not know for the AND that it is."""
+    """Wrap a test that is never NULL, so that Spark's optimizer does not recognize it as an AND."""
     return F.coalesce(F.when(test, F.lit(True)), F.lit(False))
 
 
 def barrier(test: Column) -> Column:
-    """A test that rows pass before any other test sees them (security barriers: manual, 41.5).
+    """Return a test that rows must pass before any other test is evaluated (security barriers: manual, 41.5).
 
-    Spark's optimizer moves conditions below others that need Python, and through joins. What is not deterministic it lets nothing pass;
-    of a random number it knows that it is not negative, of the number of a partition it does not.
+    Spark's optimizer moves conditions below others that need Python, and through joins, but not past nondeterministic ones. A random number
+    would not do, because the optimizer knows that it is not negative. It does not know that of a partition's number.
     """
     return F.coalesce(F.when(F.spark_partition_id() >= 0, test), F.lit(False))
 
 
 def _is_true(test: Value) -> Value:
-    """False for NULL, behind which Spark's AND would go on."""
+    """Return False instead of NULL, because Spark's AND evaluates the right operand if the left one is NULL."""
     return Value(BOOL, lambda env: F.coalesce(test.make(env), F.lit(False)))
 
 
 def condition(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
-    """`qual` where NULL counts as false."""
+    """Return the Column of a WHERE (`qual`) with NULL replaced by false."""
     return F.coalesce(qual(expression, columns, session), F.lit(False))
 
 
 def sort_key(expression: n.Expression, columns: Mapping[str, Column], session: SessionTime | None = None) -> Column:
-    """A Column that orders, groups and joins as PostgreSQL orders the expression's type (1.0 and 1.00 are equal)."""
+    """Return a Column that orders, groups and joins as PostgreSQL orders the expression's type (1.0 and 1.00 are equal)."""
     with planning(session):
         value = plan(expression)
         key = row_value.key(value) if value.fields else equal_keys(value, expression.type)
@@ -134,48 +135,48 @@ def join_keys(
     right_columns: Mapping[str, Column],
     session: SessionTime | None = None,
 ) -> tuple[Column, Column]:
-    """The Columns by which two values of one type are equal, each over the columns of its own side."""
+    """Return two Columns that are equal exactly if the two values, of one type, are. Each is over the columns of its own side."""
     with planning(session):
-        one, other = plan(left), plan(right)
+        left_key, right_key = plan(left), plan(right)
         if left.type.oid == registry.NUMERIC:
-            one, other = numeric_keys(one, other)
+            left_key, right_key = numeric_keys(left_key, right_key)
         else:
-            one, other = equal_keys(one, left.type), equal_keys(other, right.type)
-    return settle(one)(Env(left_columns)), settle(other)(Env(right_columns))
+            left_key, right_key = equal_keys(left_key, left.type), equal_keys(right_key, right.type)
+    return settle(left_key)(Env(left_columns)), settle(right_key)(Env(right_columns))
 
 
 def set_of(expression: n.FuncExpr, session: SessionTime | None = None) -> set_returning.Set:
-    """The rows of a set-returning call."""
+    """Return the rows of a call of a set-returning function."""
     with planning(session):
-        return set_returning.build(expression, [plan(each) for each in expression.args])
+        return set_returning.build(expression, [plan(arg) for arg in expression.args])
 
 
 def supported() -> dict[str, list[str]]:
-    """The operators and functions that are compiled, as signatures: for docs/compatibility.md."""
+    """Return the signatures of the operators, functions and aggregates that can be compiled, by kind, for docs/compatibility.md."""
     tables = builtin.builtins()
-    listed: dict[str, list[str]] = {"operators": [], "functions": [], "aggregates": []}
+    signatures: dict[str, list[str]] = {"operators": [], "functions": [], "aggregates": []}
     for operator in tables.operators.values():
         if implementation(operator.function) is not None:
             left = f"{format_type(operator.left)} " if operator.left else ""
-            listed["operators"].append(f"{left}{operator.name} {format_type(operator.right)}")
+            signatures["operators"].append(f"{left}{operator.name} {format_type(operator.right)}")
     for function in tables.functions.values():
-        shown = f"{function.name}({', '.join(format_type(each) for each in function.arguments)})"
+        signature = f"{function.name}({', '.join(format_type(argument) for argument in function.arguments)})"
         if function.kind == "a":
             if aggregate.compiled(function):
-                listed["aggregates"].append(shown)
+                signatures["aggregates"].append(signature)
         elif implementation(function.oid) is not None:
-            listed["functions"].append(shown)
-    return {kind: sorted(set(each)) for kind, each in listed.items()}
+            signatures["functions"].append(signature)
+    return {kind: sorted(set(entries)) for kind, entries in signatures.items()}
 
 
 DEEPEST = 64
-"""So many nodes may stand in each other. What may raise is taken once by a lambda, and Spark's analyzer, which no cancel ends, goes over
-the whole expression for each lambda inside another: a second for 20 of them, five for 64, a minute for 200."""
+"""Maximum nesting depth of nodes. An operand that may raise is bound by a lambda, so that it is computed once. For each nested lambda,
+Spark's analyzer, which cannot be cancelled, traverses the whole expression: a second for 20 of them, five for 64, a minute for 200."""
 _depth: ContextVar[int] = ContextVar("nodes above the one that is planned", default=0)
 
 
 def plan(expression: n.Expression) -> Value:
-    """The planned value of a node; 54001 where it stands in too many others."""
+    """Return the planned value of a node. Raise 54001 if it is nested too deeply."""
     look()
     handler = _NODES.get(type(expression))
     if handler is None:
@@ -184,11 +185,11 @@ def plan(expression: n.Expression) -> Value:
     if above == DEEPEST:
         hint = f"At most {DEEPEST} operators and functions may stand in each other where rows are computed by Spark."
         raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
-    inside = _depth.set(above + 1)
+    token = _depth.set(above + 1)
     try:
         value = handler(expression)
     finally:
-        _depth.reset(inside)
+        _depth.reset(token)
     return value if value.calm or may_raise(expression) else replace(value, calm=True)
 
 
@@ -217,7 +218,7 @@ def _param(node: n.Param) -> Value:
 
 def _call(node: n.FuncExpr) -> Value:
     check_collation(node, node.function, node.args)
-    args = [plan(each) for each in node.args]
+    args = [plan(arg) for arg in node.args]
     return apply(node.function, node, node.args, args)
 
 
@@ -227,11 +228,11 @@ def _operation(node: n.OpExpr) -> Value:
     if implementation(operator.function) is None:
         left = f"{registry.format_type(operator.left)} " if operator.left else ""
         raise refuse(f"operator {left}{operator.name} {registry.format_type(operator.right)}")
-    return apply(operator.function, node, node.args, [plan(each) for each in node.args])
+    return apply(operator.function, node, node.args, [plan(arg) for arg in node.args])
 
 
 def _distinct(node: n.Distinct) -> Value:
-    left, right = (plan(each) for each in node.args)
+    left, right = (plan(arg) for arg in node.args)
     same = by_operator(node.operator, node, node.args, (left, right))
 
     def make(env: Env) -> Column:
@@ -244,7 +245,7 @@ def _distinct(node: n.Distinct) -> Value:
 
 
 def _null_if(node: n.NullIf) -> Value:
-    left, right = (plan(each) for each in node.args)
+    left, right = (plan(arg) for arg in node.args)
     same = by_operator(node.operator, node, node.args, (left, right))
     return Value(
         left.rep, lambda env: F.when(F.coalesce(same.make(env), F.lit(False)), F.lit(None)).otherwise(left.make(env)), left.fallible
@@ -260,36 +261,36 @@ def _array_operation(node: n.ScalarArrayOp) -> Value:
     if not items:
         decided = Value(BOOL, lambda env: F.lit(not node.any))
         return after([settle(left)], decided) if may_raise(left_node) else decided
-    planned = [plan(each) for each in items]
+    planned = [plan(element) for element in items]
     chain = compile_array.listed(node, left, planned)
     if chain is None:
         tests = [by_operator(node.operator, node, (left_node, item), (left, value)) for item, value in zip(items, planned, strict=True)]
         guarded = not is_silent(builtin.operator(node.operator).function)
         chain = _chain(tests, n.BoolKind.OR if node.any else n.BoolKind.AND, guarded=guarded)
     raisers = [settle(value) for item, value in zip(items, planned, strict=True) if may_raise(item)]
-    unseen = any(each.is_null for each in planned) and may_raise(left_node)
-    return after([settle(left), *raisers], chain) if raisers or unseen else chain
+    is_skipped = any(planned_item.is_null for planned_item in planned) and may_raise(left_node)
+    return after([settle(left), *raisers], chain) if raisers or is_skipped else chain
 
 
 def _items(array: n.Expression) -> list[n.Expression] | None:
-    """The elements of an array that the expression itself writes out; None for any other."""
+    """Return the elements of an array constructor or array constant, or None for any other expression."""
     if isinstance(array, n.ArrayExpr) and not array.nested:
         return list(array.elements)
     if isinstance(array, (n.Relabel, n.ArrayCoerce)) and isinstance(array.arg, n.ArrayExpr) and not array.arg.nested:
         function = 0 if isinstance(array, n.Relabel) else array.function
         kind = n.TypeRef(registry.by_oid(array.type.oid).element, -1, array.type.collation)
         if function == 0:
-            return [n.Relabel(type=kind, arg=each, form=array.form) for each in array.arg.elements]
+            return [n.Relabel(type=kind, arg=element, form=array.form) for element in array.arg.elements]
         if function > 0 and len(builtin.function(function).arguments) == 1:
-            return [n.FuncExpr(type=kind, function=function, args=(each,), form=array.form) for each in array.arg.elements]
+            return [n.FuncExpr(type=kind, function=function, args=(element,), form=array.form) for element in array.arg.elements]
     if isinstance(array, n.Const) and array.value is not None:
         kind = n.TypeRef(registry.by_oid(array.type.oid).element, -1, array.type.collation)
-        return [n.Const(type=kind, value=each) for each in arrays.parts(array.value)[1]]
+        return [n.Const(type=kind, value=element) for element in arrays.parts(array.value)[1]]
     return None
 
 
 def _array(node: n.ArrayExpr) -> Value:
-    return compile_array.constructed(node, [plan(each) for each in node.elements])
+    return compile_array.constructed(node, [plan(element) for element in node.elements])
 
 
 def _array_coerce(node: n.ArrayCoerce) -> Value:
@@ -297,8 +298,8 @@ def _array_coerce(node: n.ArrayCoerce) -> Value:
 
 
 def _subscript(node: n.Subscript) -> Value:
-    lower = [None if each is None else plan(each) for each in node.lower]
-    upper = [None if each is None else plan(each) for each in node.upper]
+    lower = [None if bound is None else plan(bound) for bound in node.lower]
+    upper = [None if bound is None else plan(bound) for bound in node.upper]
     if node.arg.type.oid == registry.JSONB:
         return json.subscripted(plan(node.arg), upper)
     if node.arg.type.oid == registry.NAME:
@@ -319,33 +320,32 @@ def _field_store(node: n.FieldStore) -> Value:
 
 
 def _boolean(node: n.BoolExpr) -> Value:
-    args = [plan(each) for each in node.args]
+    args = [plan(arg) for arg in node.args]
     if node.kind is n.BoolKind.NOT:
         return Value(BOOL, lambda env: ~args[0].make(env))
     return _chain(args, node.kind)
 
 
 def _chain(args: Sequence[Value], kind: n.BoolKind, *, guarded: bool = True) -> Value:
-    """AND or OR from left to right: an operand counts only where those before it have not decided (`guarded`).
+    """Combine operands by AND or OR from left to right. If `guarded`, an operand counts only if those before it have not decided.
 
-    As a balanced tree: one of a thousand levels takes Spark's optimizer minutes and
-    all its memory.
+    The operands form a balanced tree, because a tree with a thousand levels takes Spark's optimizer minutes and all its memory.
     """
 
     def open_(before: Column) -> Column:
         return F.coalesce(before, F.lit(True)) if kind is n.BoolKind.AND else ~F.coalesce(before, F.lit(False))
 
     def make(env: Env) -> Column:
-        made = [args[0].make(env)]
-        for each in args[1:]:
+        operands = [args[0].make(env)]
+        for arg in args[1:]:
             look()
             if guarded:
-                env = env.under(functools.partial(open_, made[-1]))
-            made.append(each.make(env))
-        while len(made) > 1:
-            pairs = [made[place : place + 2] for place in range(0, len(made), 2)]
-            made = [_joined(pair, kind) for pair in pairs]
-        return made[0]
+                env = env.under(functools.partial(open_, operands[-1]))
+            operands.append(arg.make(env))
+        while len(operands) > 1:
+            pairs = [operands[index : index + 2] for index in range(0, len(operands), 2)]
+            operands = [_joined(pair, kind) for pair in pairs]
+        return operands[0]
 
     return Value(BOOL, make)
 
@@ -369,7 +369,7 @@ def _collate(node: n.Collate) -> Value:
 
 def _row(node: n.RowExpr) -> Value:
     present = plan(node.present) if node.present is not None else None
-    return row_value.build(node, [plan(each) for each in node.args], present)
+    return row_value.build(node, [plan(arg) for arg in node.args], present)
 
 
 def _null_test(node: n.NullTest) -> Value:
@@ -408,51 +408,51 @@ def _boolean_test(node: n.BooleanTest) -> Value:
 
 
 def _row_comparison(node: n.RowCompare) -> Value:
-    """Field by field: the first that is NULL or differs decides; the last decides by the operator itself (manual, 9.24.5)."""
-    left, right = [plan(each) for each in node.left], [plan(each) for each in node.right]
+    """Compare field by field: the first pair that is NULL or differs decides, the last by the operator itself (manual, 9.24.5)."""
+    left, right = [plan(field) for field in node.left], [plan(field) for field in node.right]
     steps = []
-    for place, operator in enumerate(node.operators):
-        operands = (node.left[place], node.right[place])
-        steps.append(by_operator(operator, node, operands, (left[place], right[place])))
+    for index, operator in enumerate(node.operators):
+        operands = (node.left[index], node.right[index])
+        steps.append(by_operator(operator, node, operands, (left[index], right[index])))
     strict = {1: 1, 2: 1, 4: 5, 5: 5}[node.strategy]
-    decided = []
-    for place, operator in enumerate(node.operators):
+    comparisons = []
+    for index, operator in enumerate(node.operators):
         family = {strategy: oid for oid, rows in builtin.builtins().families.items() for row_family, strategy in rows
                   if row_family == builtin.builtins().families[operator][0][0]
                   and builtin.operator(oid).left == builtin.operator(operator).left
                   and builtin.operator(oid).right == builtin.operator(operator).right}  # fmt: skip
-        operands = (node.left[place], node.right[place])
-        decided.append(
+        operands = (node.left[index], node.right[index])
+        comparisons.append(
             (
-                by_operator(family[3], node, operands, (left[place], right[place])),
-                by_operator(family[strict], node, operands, (left[place], right[place])),
+                by_operator(family[3], node, operands, (left[index], right[index])),
+                by_operator(family[strict], node, operands, (left[index], right[index])),
             )
         )
 
-    def make(env: Env, place: int = 0) -> Column:
-        if place == len(decided) - 1:
+    def make(env: Env, index: int = 0) -> Column:
+        if index == len(comparisons) - 1:
             return steps[-1].make(env)
-        same, before = (each.make(env) for each in decided[place])
-        rest = make(env.under(lambda: F.coalesce(same, F.lit(False))), place + 1)
+        same, before = (test.make(env) for test in comparisons[index])
+        rest = make(env.under(lambda: F.coalesce(same, F.lit(False))), index + 1)
         return F.when(F.isnull(same), F.lit(None).cast("boolean")).when(same, rest).otherwise(before)
 
     return Value(BOOL, make)
 
 
 def _aggregate(node: n.Aggregate) -> Value:
-    for each in node.args:
-        if each.type.collation not in C_COLLATIONS:
+    for arg in node.args:
+        if arg.type.collation not in C_COLLATIONS:
             raise refuse("an aggregate over a collation other than C")
-    values = [plan(each) for each in node.args]
+    values = [plan(arg) for arg in node.args]
     condition = plan(node.filter) if node.filter is not None else None
-    order = [Ordering(plan(each), each.type, descending, first) for each, descending, first in node.order]
+    order = [Ordering(plan(item), item.type, descending, first) for item, descending, first in node.order]
     return aggregate.build(node, values, condition, order)
 
 
 def _window(node: n.WindowCall) -> Value:
-    args = [plan(each) for each in node.args]
-    partition = [plan(each) for each in node.partition]
-    order = [Ordering(plan(each), each.type, descending, first) for each, descending, first in node.order]
+    args = [plan(arg) for arg in node.args]
+    partition = [plan(item) for item in node.partition]
+    order = [Ordering(plan(item), item.type, descending, first) for item, descending, first in node.order]
     condition = plan(node.filter) if node.filter is not None else None
     return window.build(node, args, partition, order, condition)
 

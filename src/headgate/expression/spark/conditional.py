@@ -1,6 +1,6 @@
-"""Conditional expressions: CASE, COALESCE, GREATEST and LEAST (manual, 9.18; NULLIF is an operator's).
+"""Conditional expressions in Spark: CASE, COALESCE, GREATEST and LEAST (manual, 9.18). NULLIF is compiled with the operators.
 
-Called by `compiler`, which hands itself down as `plan`. What must hold: a branch that PostgreSQL leaves out cannot fail.
+Called by `compiler`, which passes its own `plan` function. What must hold: a branch that PostgreSQL skips cannot fail.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from headgate.expression.spark.comparison import C_COLLATIONS, comparable, less
 from headgate.expression.spark.value import Env, Make, Plan, Value, after, refuse
 
 _case_value: ContextVar[Value] = ContextVar("case_value")
-"""What the CASE that is being planned tests; sessions plan at the same time."""
+"""The operand of the CASE that is being planned. A context variable, because sessions plan concurrently."""
 
 
 def case(node: n.Case, plan: Plan) -> Value:
-    """CASE: a branch counts only where its condition is the first that is true."""
+    """Return a CASE, in which a branch counts only if its condition is the first that is true."""
     token = _case_value.set(plan(node.arg)) if node.arg is not None else None
     try:
-        conditions = [plan(each) for each in node.conditions]
+        conditions = [plan(condition) for condition in node.conditions]
     finally:
         if token is not None:
             _case_value.reset(token)
-    branches = numeric.unify([*(plan(each) for each in node.results), plan(node.default)])
+    branches = numeric.unify([*(plan(result) for result in node.results), plan(node.default)])
     idle = _idle(node)
     tested = node.arg is not None and may_raise(node.arg)
 
     def make(env: Env) -> Column:
-        made: Any = F
+        cases: Any = F
         reached = env
         watched: list[Make] = []
         before: list[Column] = []
-        for place, (test, branch) in enumerate(zip(conditions, branches, strict=False)):
-            decided = test.make(reached)
-            met = F.coalesce(decided, F.lit(False))
-            if place >= idle and (tested or may_raise(node.conditions[place])):
-                watched.append(_unless(before, decided))
-            made = made.when(met, branch.make(reached.under(functools.partial(_is, met))))
-            reached = reached.under(functools.partial(_is_not, met))
-            before.append(met)
-        column: Column = made.otherwise(branches[-1].make(reached))
+        for index, (test, branch) in enumerate(zip(conditions, branches, strict=False)):
+            result = test.make(reached)
+            is_met = F.coalesce(result, F.lit(False))
+            if index >= idle and (tested or may_raise(node.conditions[index])):
+                watched.append(_unless(before, result))
+            cases = cases.when(is_met, branch.make(reached.under(functools.partial(_is, is_met))))
+            reached = reached.under(functools.partial(_is_not, is_met))
+            before.append(is_met)
+        column: Column = cases.otherwise(branches[-1].make(reached))
         return after(watched, Value(branches[0].rep, lambda env: column)).make(env) if watched else column
 
-    return Value(branches[0].rep, make, any(each.fallible for each in branches))
+    return Value(branches[0].rep, make, any(value.fallible for value in branches))
 
 
 def _is(condition: Column) -> Column:
@@ -63,59 +63,59 @@ def _is_not(condition: Column) -> Column:
 
 
 def _idle(node: n.Case) -> int:
-    """From which condition on all results are that of ELSE, as far as Spark may find: it leaves these out, with what they raise."""
+    """Return the index of the first condition from which all results may equal ELSE. Spark drops such conditions, with their errors."""
     place = len(node.results)
     while place and _may_be_same(node.results[place - 1], node.default):
         place -= 1
     return place
 
 
-def _may_be_same(one: n.Expression, other: n.Expression) -> bool:
-    if isinstance(one, n.Const) and isinstance(other, n.Const):
-        return one.value == other.value
-    return one == other or not (varies(one) or varies(other))
+def _may_be_same(left: n.Expression, right: n.Expression) -> bool:
+    if isinstance(left, n.Const) and isinstance(right, n.Const):
+        return left.value == right.value
+    return left == right or not (varies(left) or varies(right))
 
 
 def _unless(before: Sequence[Column], decided: Column) -> Make:
-    """A condition where none of those before it is met."""
-    watched = F.when(functools.reduce(Column.__or__, before, F.lit(False)), F.lit(None)).otherwise(decided)
-    return lambda env: watched
+    """Return the value of a condition, or NULL if one of the conditions before it is met."""
+    guarded = F.when(functools.reduce(Column.__or__, before, F.lit(False)), F.lit(None)).otherwise(decided)
+    return lambda env: guarded
 
 
 def case_test(node: n.CaseTest) -> Value:
-    """The value that the CASE around it tests."""
+    """Return the operand of the enclosing CASE."""
     return _case_value.get()
 
 
 def coalesce(node: n.Coalesce, plan: Plan) -> Value:
-    """COALESCE: an argument counts only where those before it are NULL."""
-    args = numeric.unify([plan(each) for each in node.args])
+    """Return a COALESCE, in which an argument counts only if those before it are NULL."""
+    args = numeric.unify([plan(arg) for arg in node.args])
 
     def make(env: Env) -> Column:
-        made = [args[0].make(env)]
-        for each in args[1:]:
-            env = env.under(functools.partial(F.isnull, made[-1]))
-            made.append(each.make(env))
-        return F.coalesce(*made)
+        columns = [args[0].make(env)]
+        for arg in args[1:]:
+            env = env.under(functools.partial(F.isnull, columns[-1]))
+            columns.append(arg.make(env))
+        return F.coalesce(*columns)
 
-    return Value(args[0].rep, make, any(each.fallible for each in args))
+    return Value(args[0].rep, make, any(arg.fallible for arg in args))
 
 
 def min_max(node: n.MinMax, plan: Plan) -> Value:
-    """GREATEST and LEAST; NULLs are passed over."""
-    for each in node.args:
-        if each.type.collation not in C_COLLATIONS:
+    """Return GREATEST or LEAST, which ignore NULLs."""
+    for arg in node.args:
+        if arg.type.collation not in C_COLLATIONS:
             raise refuse("GREATEST and LEAST under a collation other than C")
-    args = numeric.unify([plan(each) for each in node.args])
+    args = numeric.unify([plan(expression) for expression in node.args])
     comparable(node.type.oid)
 
     def make(env: Env) -> Column:
         best = args[0]
-        for each in args[1:]:
-            best = _better(best, each, node)
+        for candidate in args[1:]:
+            best = _better(best, candidate, node)
         return best.make(env)
 
-    return Value(args[0].rep, make, any(each.fallible for each in args))
+    return Value(args[0].rep, make, any(value.fallible for value in args))
 
 
 def _better(best: Value, other: Value, node: n.MinMax) -> Value:

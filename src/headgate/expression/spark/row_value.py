@@ -1,6 +1,6 @@
-"""Rows as values: ``ROW(…)`` and whole rows of tables, as text, as json, as what they are ordered by, and whether they are NULL.
+"""Row values (``ROW(…)`` and whole rows of tables) in Spark: as text, as json, as sort keys, and their IS NULL test.
 
-Called by `compiler` and `implementation.json`. A row is held as the text that record_out prints; its fields stay at hand, planned.
+Called by `compiler` and `implementation.json`. A row is represented by the text that record_out prints. Its planned fields stay available.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ _QUOTED = r"""[\s"\\(),]"""
 
 
 def build(node: RowExpr, values: Sequence[Value], present: Value | None) -> Value:
-    """The row of planned fields; `present`: NULL where an outer join found no row."""
-    names = node.names or tuple(f"f{place}" for place in range(1, len(values) + 1))
+    """Return the row of planned fields. It is NULL if `present` is, which means that an outer join found no row."""
+    names = node.names or tuple(f"f{number}" for number in range(1, len(values) + 1))
     fields = tuple(Field(name, arg.type, value) for name, arg, value in zip(names, node.args, values, strict=True))
-    items = [_field(_shown(each.value, each.type)) for each in fields]
+    items = [_field(_shown(field.value, field.type)) for field in fields]
 
     def make(env: Env) -> Column:
-        return F.concat(F.lit("("), F.concat_ws(",", *(each(env) for each in items)), F.lit(")")) if items else F.lit("()")
+        return F.concat(F.lit("("), F.concat_ws(",", *(item(env) for item in items)), F.lit(")")) if items else F.lit("()")
 
     return _where_present(Value(TEXT, make, fields=fields), present)
 
 
 def composite(kind: TypeRef) -> registry.PgType | None:
-    """The composite type that a type is, or is a domain over; None for others."""
-    found = registry.known().find(registry.known().base(kind.oid)[0])
-    return found if found is not None and found.attributes else None
+    """Return the composite type that a type is, or is a domain over. Return None for other types."""
+    base = registry.known().find(registry.known().base(kind.oid)[0])
+    return base if base is not None and base.attributes else None
 
 
 def of_composite(row: Expression, value: Value) -> Value:
-    """A row as a value of a composite type: the text as it is stored, which depends on no setting."""
+    """Return a row as a value of a composite type: the stored text, which does not depend on any setting."""
     if not isinstance(row, RowExpr):
         return value
     fields, present = split(value)
-    items = [_field(as_item(each.value, each.type)) for each in fields]
+    items = [_field(as_item(field.value, field.type)) for field in fields]
 
     def make(env: Env) -> Column:
-        made = F.concat(F.lit("("), F.concat_ws(",", *(each(env) for each in items)), F.lit(")"))
-        return made if present is None else F.when(F.isnotnull(present(env)), made)
+        shown = F.concat(F.lit("("), F.concat_ws(",", *(item(env) for item in items)), F.lit(")"))
+        return shown if present is None else F.when(F.isnotnull(present(env)), shown)
 
     return Value(TEXT, make)
 
 
 def attribute(value: Value, kind: registry.PgType, name: str, target: TypeRef) -> Value:
-    """``(value).name`` of a composite type."""
-    place = next(place for place, each in enumerate(kind.attributes) if each.name == name)
-    given = (len(kind.attributes), place, target.oid)
-    return call(_attribute_of, item_rep(target.oid), [value], given=given, raises=False)
+    """Return ``(value).name`` for a value of a composite type."""
+    index = next(index for index, candidate in enumerate(kind.attributes) if candidate.name == name)
+    arguments = (len(kind.attributes), index, target.oid)
+    return call(_attribute_of, item_rep(target.oid), [value], given=arguments, raises=False)
 
 
 def _attribute_of(count: int, place: int, oid: int, value: str) -> Any:
@@ -85,21 +85,21 @@ def _with_attribute(count: int, place: int, value: str | None, item: str | None)
 
 
 def composite_null_test(value: Value, kind: registry.PgType, *, is_null: bool) -> Value:
-    """IS NULL of a value of a composite type: it is NULL or all of its attributes are; IS NOT NULL: none of them is."""
-    found = call(_all_null if is_null else _none_null, BOOL, [value], given=(len(kind.attributes),), raises=False)
-    return Value(BOOL, lambda env: F.coalesce(found.make(env), F.lit(is_null)))
+    """Return IS NULL (the value or all its attributes are NULL) or IS NOT NULL (no attribute is NULL) of a composite value."""
+    test = call(_all_null if is_null else _none_null, BOOL, [value], given=(len(kind.attributes),), raises=False)
+    return Value(BOOL, lambda env: F.coalesce(test.make(env), F.lit(is_null)))
 
 
 def _all_null(count: int, value: str) -> bool:
-    return all(each is None for each in record.parse(value, count))
+    return all(field is None for field in record.parse(value, count))
 
 
 def _none_null(count: int, value: str) -> bool:
-    return all(each is not None for each in record.parse(value, count))
+    return all(field is not None for field in record.parse(value, count))
 
 
 def _shown(value: Value, kind: TypeRef) -> Value:
-    """A field's text as the session prints it."""
+    """Return a field's text as the session prints it."""
     return _under(value, kind, session_time.forms())
 
 
@@ -119,7 +119,7 @@ def _where_present(value: Value, present: Value | None) -> Value:
 
 
 def split(value: Value) -> tuple[tuple[Field, ...], Make | None]:
-    """(the fields, what is NULL where there is no row)."""
+    """Return the fields, and a Column builder that is NULL if the row does not exist, or None if the row always exists."""
     fields = value.fields
     if fields and not fields[-1].name:
         return fields[:-1], fields[-1].value.make
@@ -127,39 +127,39 @@ def split(value: Value) -> tuple[tuple[Field, ...], Make | None]:
 
 
 def _field(value: Value) -> Make:
-    """record_out of one field: NULL is nothing, quotes where they are needed."""
+    """Return one field as record_out prints it: nothing for NULL, quoted if needed."""
     shown = settle(value)
 
     def make(env: Env) -> Column:
-        made = shown(env)
-        doubled = F.replace(F.replace(made, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('""'))
-        odd = (made == "") | made.rlike(_QUOTED)
-        return F.when(F.isnull(made), "").when(odd, F.concat(F.lit('"'), doubled, F.lit('"'))).otherwise(made)
+        plain_text = shown(env)
+        doubled = F.replace(F.replace(plain_text, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('""'))
+        odd = (plain_text == "") | plain_text.rlike(_QUOTED)
+        return F.when(F.isnull(plain_text), "").when(odd, F.concat(F.lit('"'), doubled, F.lit('"'))).otherwise(plain_text)
 
     return make
 
 
 def document(value: Value, kind: TypeRef) -> Value:
-    """A value as json functions take it: a row as its json object, all else as its text, dates in ISO whatever the DateStyle."""
+    """Return a value as the json functions expect it: a row as a json object, any other value as text, dates in ISO for any DateStyle."""
     if not value.fields:
         return _under(value, kind, session_time.forms().of_documents)
     fields, present = split(value)
-    oids = tuple(json_building.writable(each.type.oid) for each in fields)
-    items = [document(each.value, each.type) for each in fields]
-    made = call(json_building.row, TEXT, items, given=(tuple(each.name for each in fields), oids), strict=False)
+    oids = tuple(json_building.writable(field.type.oid) for field in fields)
+    items = [document(field.value, field.type) for field in fields]
+    json = call(json_building.row, TEXT, items, given=(tuple(field.name for field in fields), oids), strict=False)
     if present is None:
-        return made
+        return json
     there = present
-    return Value(TEXT, lambda env: F.when(F.isnotnull(there(env)), settle(made)(env)))
+    return Value(TEXT, lambda env: F.when(F.isnotnull(there(env)), settle(json)(env)))
 
 
 def key(value: Value) -> Value:
-    """What orders and compares as record_cmp: field by field, NULLs last."""
+    """Return a struct that orders and compares as record_cmp does: field by field, NULLs last."""
     fields, present = split(value)
-    keys = [settle(equal_keys(each.value, each.type)) for each in fields]
+    keys = [settle(equal_keys(field.value, field.type)) for field in fields]
 
     def make(env: Env) -> Column:
-        parts = [part for each in keys for made in [each(env)] for part in (F.isnull(made), made)]
+        parts = [part for field_key in keys for column in [field_key(env)] for part in (F.isnull(column), column)]
         whole = F.struct(*(part.alias(f"p{place}") for place, part in enumerate(parts)))
         return whole if present is None else F.when(F.isnotnull(present(env)), whole)
 
@@ -167,16 +167,16 @@ def key(value: Value) -> Value:
 
 
 def null_test(value: Value, *, is_null: bool) -> Value:
-    """IS NULL: all fields are; IS NOT NULL: no field is."""
+    """Return IS NULL (all fields are NULL) or IS NOT NULL (no field is NULL) of a row."""
     fields, present = split(value)
-    parts = [settle(each.value) for each in fields]
+    parts = [settle(field.value) for field in fields]
 
     def make(env: Env) -> Column:
-        made = F.lit(True)
-        for each in parts:
-            made = made & (F.isnull(each(env)) if is_null else F.isnotnull(each(env)))
+        test = F.lit(True)
+        for part in parts:
+            test = test & (F.isnull(part(env)) if is_null else F.isnotnull(part(env)))
         if present is None:
-            return made
-        return F.isnull(present(env)) | made if is_null else F.isnotnull(present(env)) & made
+            return test
+        return F.isnull(present(env)) | test if is_null else F.isnotnull(present(env)) & test
 
     return Value(BOOL, make)

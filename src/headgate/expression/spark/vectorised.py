@@ -1,20 +1,20 @@
-"""Functions that Spark has no exact expression for: Python run over Arrow columns, in Spark's workers or, for constants, at once.
+"""Run Python functions over Arrow columns, for functions without an exact Spark expression: in Spark's workers, or at once for constants.
 
-The families register such a function in their IMPLEMENTATIONS with `scalar` (one value at a time) or `batch` (Arrow array to Arrow array),
-or call `call` and `call_batch` from a builder of their own. The function is a plain module-level one (workers import it by name);
-it gets and gives *plain* values:
+The modules of functions register such a function in their IMPLEMENTATIONS with `scalar` (one value at a time) or `batch` (Arrow array to
+Arrow array), or call `call` and `call_batch` from their own builder. The function must be a plain module-level one, because workers import
+it by name. Its arguments and result are *plain* values:
 
-    bool                     bool                   text and all types held as text    str, PostgreSQL's text form
+    bool                     bool                   text and all types stored as text  str, PostgreSQL's text form
     int2, int4, int8, oid    int                    numeric ('decimal', 'digits')      str, PostgreSQL's text form
     float4, float8           float                  date                               int, days since 1970-01-01
     bytea                    bytes                  timestamp, timestamptz             int, microseconds since 1970-01-01 (UTC)
 
-It raises `PostgresError` where PostgreSQL raises. Strict functions are not called for rows with a NULL. What must hold: Spark runs
-such a function for all rows of a batch, also for those that a CASE, AND or OR leaves out, so an error must not leave the worker: it
-travels as a text that starts with `FAILED` through all further functions, and becomes the session's error where the value is used.
-Results are therefore sent as text (a true text that starts with a mark is sent behind `KEPT`); calls of calls stay in the worker.
-A function that cannot raise is registered with ``raises=False`` and gives its values in their own Arrow type. Constant arguments
-are not sent but pickled with the function; a call of constants only is made when the expression is planned.
+It raises `PostgresError` if PostgreSQL raises an error. Strict functions are not called for rows with a NULL. What must hold: Spark runs
+such a function for all rows of a batch, including those that CASE, AND or OR skip, so an error must not leave the worker. The error
+travels through all further functions as a text that starts with `FAILED`, and becomes the session's error where the value is used.
+Results are therefore sent as text. A result text that itself starts with a mark is prefixed with `KEPT`. Nested calls stay in the worker.
+A function that cannot raise is registered with ``raises=False`` and returns values in their own Arrow type. Constant arguments are
+pickled with the function instead of being sent. A call with only constant arguments runs when the expression is planned.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from headgate.types.text import text
 
 KEPT = "\x02"
 _LONG_CALL = 60_000
-"""Characters of a call from which on it is not repeated. Spark prints what a Python function is called with at some twelve times its
-length, so this is a call under a guard that contains another call: repeated, a chain of n would be an expression of 6^n nodes."""
+"""Number of characters from which a call is bound instead of repeated. Spark prints the arguments of a Python function at about twelve
+times their length, so this is the size of a guarded call that contains another. Repeated, a chain of n would be 6^n nodes."""
 _FIXED = 10_000
-"""Characters of a constant up to which it is pickled. What is made of longer ones may be long to make, which is a worker's to do: it can be
-ended, and its memory has a limit."""
+"""Maximum length in characters of a constant that is pickled. A result made from a longer one may be slow to compute. That is left to a
+worker, which can be terminated and has a memory limit."""
 _TEXTS = frozenset({"text", "digits", "decimal"})
 _INTEGERS = frozenset({"int2", "int4", "int8", "date", "timestamp", "timestamptz"})
 _ARROW = {
@@ -61,7 +61,7 @@ _RESULTS: dict[str, DataType] = {
 
 
 def scalar(function: Callable[..., Any], result: Rep, *, strict: bool = True, raises: bool = True) -> SparkForm:
-    """The builder of a call of `function` for each row, for a IMPLEMENTATIONS table."""
+    """Return the builder of a call of `function` for each row, for an IMPLEMENTATIONS table."""
     return lambda node, args: call(function, result, args, strict=strict, raises=raises)
 
 
@@ -74,7 +74,7 @@ def call(
     strict: bool = True,
     raises: bool = True,
 ) -> Value:
-    """``function(*given, *arguments)`` for each row; `given` is what the planner knows (types, modifiers), and is pickled."""
+    """Call ``function(*given, *arguments)`` for each row. `given` holds what the planner knows (types, modifiers) and is pickled."""
     return _planned(function, result, args, given, strict=strict, raises=raises, whole=False)
 
 
@@ -87,19 +87,21 @@ def call_batch(
     strict: bool = True,
     raises: bool = True,
 ) -> Value:
-    """``function(*given, *arrays)`` on Arrow arrays of equal length (constants repeated), giving an array in the result's plain type.
+    """Call ``function(*given, *arrays)`` on Arrow arrays of equal length (constants repeated). It returns an array of the plain type.
 
-    Where it raises, it is called again row by row, to find the rows that fail. Of a strict function, rows with a NULL are NULL
-    whatever it gives; of any, it sees NULLs.
+    If it raises, it is called again row by row, to find the rows that fail. The function receives NULLs even if it is strict. The
+    result of a strict function is NULL for rows with a NULL argument, whatever the function returns.
     """
     return _planned(function, result, args, given, strict=strict, raises=raises, whole=True)
 
 
 def of_lists(function: Callable[..., str | None], *given: Any) -> Callable[..., Column]:
-    """A Python function over lists of texts, a list (or more) of a group's values each time; errors in-band."""
+    """Return a Column function that applies a Python function to one or more lists of texts, a group's values. Errors are in-band."""
 
     def run(*columns: pa.Array) -> pa.Array:
-        return pa.array([_of_list(function, given, row) for row in zip(*(each.to_pylist() for each in columns), strict=True)], pa.string())
+        return pa.array(
+            [_of_list(function, given, row) for row in zip(*(column.to_pylist() for column in columns), strict=True)], pa.string()
+        )
 
     run.__name__ = function.__name__
     return arrow_function(run, StringType())
@@ -114,7 +116,7 @@ def _of_list(function: Callable[..., str | None], given: tuple[Any, ...], row: t
 
 @dataclass(frozen=True)
 class _Sent:
-    """How one argument reaches the worker: `fixed` with its plain value, or as a column, in-band (`marked`) or plain."""
+    """How one argument reaches the worker: as a constant (`fixed`), or as a column that is in-band (`marked`) or plain."""
 
     rep: Rep
     fixed: bool
@@ -131,55 +133,55 @@ def _sent(value: Value) -> _Sent:
 
 
 def plain_constant(value: Value) -> Any:
-    """The plain value of a constant."""
-    name, shown = value.rep.name, value.constant
-    assert shown is not None
+    """Return the plain value of a constant."""
+    name, constant = value.rep.name, value.constant
+    assert constant is not None
     if name in _TEXTS:
-        return shown
+        return constant
     if name == "bool":
-        return shown == "t"
+        return constant == "t"
     if name in ("int2", "int4", "int8"):
-        return int(shown)
+        return int(constant)
     if name == "float4":
-        return pa.scalar(shown).cast(pa.float32()).as_py()  # NumPy would round twice
+        return pa.scalar(constant).cast(pa.float32()).as_py()  # NumPy would round twice
     if name == "float8":
-        return float(shown)
+        return float(constant)
     if name == "bytes":
-        return bytes.fromhex(shown.removeprefix("\\x"))
+        return bytes.fromhex(constant.removeprefix("\\x"))
     if name == "date":
-        return text.read_scalar(shown, registry.DATE).cast(pa.int32()).as_py()
-    return text.read_scalar(shown, registry.TIMESTAMPTZ if name == "timestamptz" else registry.TIMESTAMP).cast(pa.int64()).as_py()
+        return text.read_scalar(constant, registry.DATE).cast(pa.int32()).as_py()
+    return text.read_scalar(constant, registry.TIMESTAMPTZ if name == "timestamptz" else registry.TIMESTAMP).cast(pa.int64()).as_py()
 
 
 def _planned(
     function: Callable[..., Any], result: Rep, args: Sequence[Value], given: tuple[Any, ...], *, strict: bool, raises: bool, whole: bool
 ) -> Value:
     sent = tuple(map(_sent, args))
-    # a failure of an argument comes through as one of the call
-    made = _Call(function, result, sent, given, strict, raises or any(each.marked for each in sent), whole)
-    if all(each.fixed for each in made.sent):
-        return _folded(made)
-    makes = [(_column_of(each), each.calm) for each, sent in zip(args, made.sent, strict=True) if not sent.fixed]
-    calm = all(each for _, each in makes)
-    run = functools.cache(made.column_function)  # one function however often its Column is made, so that Spark runs it once
+    # If an argument can fail, its error is returned in-band as one of the call.
+    invocation = _Call(function, result, sent, given, strict, raises or any(argument.marked for argument in sent), whole)
+    if all(argument.fixed for argument in invocation.sent):
+        return _folded(invocation)
+    makes = [(_column_of(argument), argument.calm) for argument, sent in zip(args, invocation.sent, strict=True) if not sent.fixed]
+    calm = all(is_calm for _, is_calm in makes)
+    run = functools.cache(invocation.column_function)  # one function however often its Column is made, so that Spark runs it once
 
     def raw(env: Env) -> Column:
         guarded = strict and not calm  # a guarded argument's NULL stops the call: those that cannot fail need no guard
-        return run()(*(make(env) if fine and guarded else env.needed(make(env), calm=fine) for make, fine in makes))
+        return run()(*(make(env) if is_calm and guarded else env.needed(make(env), calm=is_calm) for make, is_calm in makes))
 
-    if not made.raises:
-        return Value(made.result, lambda env: _from_plain(raw(env), made.result), calm=calm)
-    if made.result.name == "digits":
-        return Value(made.result, raw, fallible=True, calm=calm)
+    if not invocation.raises:
+        return Value(invocation.result, lambda env: _from_plain(raw(env), invocation.result), calm=calm)
+    if invocation.result.name == "digits":
+        return Value(invocation.result, raw, fallible=True, calm=calm)
 
     def settled(env: Env) -> Column:
-        return bound([raw(env)], lambda sent: _from_marked(sent, made.result), long=_LONG_CALL)
+        return bound([raw(env)], lambda sent: _from_marked(sent, invocation.result), long=_LONG_CALL)
 
-    return Value(made.result, settled, raw=raw, calm=calm)
+    return Value(invocation.result, settled, raw=raw, calm=calm)
 
 
 def _column_of(value: Value) -> Make:
-    """The argument's Column as it is sent."""
+    """Return the builder of the Column that is sent for an argument."""
     if value.raw is not None:
         return value.raw
     name = value.rep.name
@@ -193,9 +195,9 @@ def _column_of(value: Value) -> Make:
 
 
 def _folded(made: _Call) -> Value:
-    """A call of constants only."""
+    """Compute a call whose arguments are all constants."""
     rep = made.result
-    if made.strict and any(each.plain is None for each in made.sent):
+    if made.strict and any(argument.plain is None for argument in made.sent):
         return Value(rep, lambda env: F.lit(None).cast(spark_type(rep)), is_null=True)
     try:
         result = made.once()
@@ -211,7 +213,7 @@ def _folded(made: _Call) -> Value:
 
 @dataclass(frozen=True)
 class _Call:
-    """A function with all that a worker must know to call it; pickled."""
+    """A function with everything that a worker needs to call it. Pickled."""
 
     function: Callable[..., Any]
     result: Rep
@@ -221,10 +223,10 @@ class _Call:
     raises: bool
     whole: bool
     types: registry.TypeRegistry = field(default_factory=registry.known)
-    """The types that users made, for the worker."""
+    """The user-defined types, for the worker."""
 
     def column_function(self) -> Callable[..., Column]:
-        """The call as Spark runs it over the Columns of the arguments that are sent."""
+        """Return the call as a Spark function over the Columns of the arguments that are sent."""
         runner = self
 
         def run(*arrays: pa.Array) -> pa.Array:
@@ -234,44 +236,44 @@ class _Call:
         return arrow_function(run, StringType() if self.raises else _RESULTS[self.result.name])
 
     def once(self) -> Any:
-        """The plain result for constant arguments; raises."""
-        values = [each.plain for each in self.sent]
+        """Return the plain result for constant arguments, or raise its error."""
+        values = [argument.plain for argument in self.sent]
         if not self.whole:
             return self.function(*self.given, *values)
-        arrays = [pa.array([value], _ARROW[each.rep.name]) for value, each in zip(values, self.sent, strict=True)]
+        arrays = [pa.array([value], _ARROW[argument.rep.name]) for value, argument in zip(values, self.sent, strict=True)]
         return self.function(*self.given, *arrays)[0].as_py()
 
     def over(self, arrays: Sequence[pa.Array]) -> pa.Array:
-        """The results for a batch of rows."""
+        """Return the results for a batch of rows."""
         registry.use(self.types)
         columns, failures = self._columns(arrays)
         return self._whole(columns, failures) if self.whole else self._one_by_one(columns, failures)
 
     def _columns(self, arrays: Sequence[pa.Array]) -> tuple[list[pa.Array | None], list[str | None] | None]:
-        """The sent arguments as plain arrays (None where fixed), and the first failure of each row among them."""
-        given = iter(arrays)
+        """Return the sent arguments as plain arrays (None for constants), and the first failure of each row, if any."""
+        sent_arrays = iter(arrays)
         columns: list[pa.Array | None] = []
         failures: list[str | None] | None = None
-        for each in self.sent:
-            if each.fixed:
+        for argument in self.sent:
+            if argument.fixed:
                 columns.append(None)
                 continue
-            array = next(given)
-            if each.marked:
-                array, failed = _unmarked(array, each.rep)
+            array = next(sent_arrays)
+            if argument.marked:
+                array, failed = _unmarked(array, argument.rep)
                 if failed is not None:
                     failures = failed if failures is None else [a or b for a, b in zip(failures, failed, strict=True)]
             columns.append(array)
         return columns, failures
 
     def _one_by_one(self, columns: Sequence[pa.Array | None], failures: list[str | None] | None) -> pa.Array:
-        size = next(len(each) for each in columns if each is not None)
-        lists = [[sent.plain] * size if each is None else each.to_pylist() for sent, each in zip(self.sent, columns, strict=True)]
+        size = next(len(column) for column in columns if column is not None)
+        lists = [[sent.plain] * size if column is None else column.to_pylist() for sent, column in zip(self.sent, columns, strict=True)]
         function, given, strict = self.function, self.given, self.strict
         results: list[Any] = []
-        for place, row in enumerate(zip(*lists, strict=True)):
-            if failures is not None and failures[place] is not None:
-                results.append(failures[place])
+        for index, row in enumerate(zip(*lists, strict=True)):
+            if failures is not None and failures[index] is not None:
+                results.append(failures[index])
             elif strict and None in row:
                 results.append(None)
             elif not self.raises:
@@ -284,25 +286,25 @@ class _Call:
         return pa.array(results, pa.string() if self.raises else _ARROW[self.result.name])
 
     def _whole(self, columns: Sequence[pa.Array | None], failures: list[str | None] | None) -> pa.Array:
-        size = next(len(each) for each in columns if each is not None)
+        size = next(len(column) for column in columns if column is not None)
         arrays = [
-            pa.array([sent.plain] * size, _ARROW[sent.rep.name]) if each is None else each
-            for sent, each in zip(self.sent, columns, strict=True)
+            pa.array([sent.plain] * size, _ARROW[sent.rep.name]) if column is None else column
+            for sent, column in zip(self.sent, columns, strict=True)
         ]
         if failures is None or not any(failures):
             try:
-                done = self.function(*self.given, *arrays)
+                result = self.function(*self.given, *arrays)
             except PostgresError:
                 pass
             else:
-                return self._finished(done, arrays)
-        return pa.array([self._row(arrays, failures, place) for place in range(size)], pa.string())
+                return self._finished(result, arrays)
+        return pa.array([self._row(arrays, failures, index) for index in range(size)], pa.string())
 
     def _row(self, arrays: Sequence[pa.Array], failures: list[str | None] | None, place: int) -> str | None:
         if failures is not None and failures[place] is not None:
             return failures[place]
-        row = [each.slice(place, 1) for each in arrays]
-        if self.strict and any(each.null_count for each in row):
+        row = [array.slice(place, 1) for array in arrays]
+        if self.strict and any(array.null_count for array in row):
             return None
         try:
             return _marked(self.function(*self.given, *row)[0].as_py(), self.result)
@@ -313,9 +315,9 @@ class _Call:
         done = buffers.whole(done)
         if self.strict:
             missing = np.zeros(len(done), dtype=bool)
-            for each in arrays:
-                if each.null_count:
-                    missing |= np.asarray(each.is_null())
+            for array in arrays:
+                if array.null_count:
+                    missing |= np.asarray(array.is_null())
             if missing.any():
                 done = pc.if_else(pa.array(missing), pa.scalar(None, done.type), done)
         if not self.raises:
@@ -325,11 +327,11 @@ class _Call:
             return pc.if_else(odd, pc.binary_join_element_wise(KEPT, done, ""), done)
         if self.result.name in _INTEGERS:
             return pc.cast(done, pa.string())
-        return pa.array([_marked(each, self.result) for each in done.to_pylist()], pa.string())
+        return pa.array([_marked(item, self.result) for item in done.to_pylist()], pa.string())
 
 
 def _shown(value: Any, rep: Rep) -> str:
-    """A plain value as the text in which it is sent."""
+    """Return a plain value as the text in which it is sent."""
     if rep.name in _TEXTS:
         shown: str = value
         return shown
@@ -341,7 +343,7 @@ def _shown(value: Any, rep: Rep) -> str:
 
 
 def _marked(value: Any, rep: Rep) -> str | None:
-    """The in-band form of a result."""
+    """Return the in-band form of a result."""
     if value is None:
         return None
     shown = _shown(value, rep)
@@ -349,31 +351,33 @@ def _marked(value: Any, rep: Rep) -> str | None:
 
 
 def _unmarked(array: pa.Array, rep: Rep) -> tuple[pa.Array, list[str | None] | None]:
-    """The plain values of an in-band column, and the failures by row (None if there are none)."""
+    """Return the plain values of an in-band column, and the failures by row, or None if no row failed."""
     texts = array.to_pylist()
     failures = None
-    if any(each is not None and each[:1] == FAILED for each in texts):
-        failures = [each if each is not None and each[:1] == FAILED else None for each in texts]
-        texts = [None if each is not None and each[:1] == FAILED else each for each in texts]
-    texts = [each[1:] if each is not None and each[:1] == KEPT else each for each in texts]
+    if any(item is not None and item[:1] == FAILED for item in texts):
+        failures = [item if item is not None and item[:1] == FAILED else None for item in texts]
+        texts = [None if item is not None and item[:1] == FAILED else item for item in texts]
+    texts = [item[1:] if item is not None and item[:1] == KEPT else item for item in texts]
     name = rep.name
     if name in _TEXTS:
         values: list[Any] = texts
     elif name == "bool":
-        values = [None if each is None else each == "t" for each in texts]
+        values = [None if item is None else item == "t" for item in texts]
     elif name == "bytes":
-        values = [None if each is None else bytes.fromhex(each) for each in texts]
+        values = [None if item is None else bytes.fromhex(item) for item in texts]
     else:
         read: Callable[[str], Any] = int if name in _INTEGERS else float
-        values = [None if each is None else read(each) for each in texts]
+        values = [None if item is None else read(item) for item in texts]
     return pa.array(values, _ARROW[name]), failures
 
 
 def _from_marked(column: Column, rep: Rep) -> Column:
-    """The value of an in-band column; a failure raises."""
+    """Return the value of an in-band column. A failure raises its error."""
     failed = F.raise_error(F.substring(column, 2, 10_000))
-    shown = F.when(column.startswith(FAILED), failed).when(column.startswith(KEPT), F.substring(column, 2, 2**31 - 1)).otherwise(column)
-    return _from_shown(shown, rep)
+    plain_text = (
+        F.when(column.startswith(FAILED), failed).when(column.startswith(KEPT), F.substring(column, 2, 2**31 - 1)).otherwise(column)
+    )
+    return _from_shown(plain_text, rep)
 
 
 def _from_shown(shown: Column, rep: Rep) -> Column:

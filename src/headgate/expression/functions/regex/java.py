@@ -1,15 +1,16 @@
-"""A pattern as a regular expression of Java, for questions of yes or no: Spark evaluates those in the JVM.
+"""Translate a parsed pattern to a Java regular expression that Spark evaluates in the JVM, for tests whether a string matches.
 
-What must hold: Java needs time in proportion to the string, as its search listens to no cancel and would keep a thread of Spark's, or
-the session itself in Spark's planner, for as long as it backtracks. `written` therefore gives None, and `matcher` serves, unless
+What must hold: Java's matching time must be proportional to the string's length. Java's search cannot be cancelled, and would block one of
+Spark's threads, or the session itself in Spark's planner, for as long as it backtracks. `written` therefore returns None, and the caller
+uses `matcher`, unless
 
-    every round of a repetition without limit is final (possessive: what follows cannot begin with what is repeated), or
-    what stands between two `.*` is of one length, so that its first place is as good as any (an atomic group), or
-    the pattern is bound to the start and has one such repetition,
+    every iteration of an unlimited repetition is final (possessive: what follows cannot begin with what is repeated), or
+    the part between two `.*` has a fixed length, so that its first position is as good as any other (an atomic group), or
+    the pattern is anchored at the start and has one such repetition,
 
-and what is left has few ways to match. A repetition at an end of the pattern that is not bound counts for its fewest rounds. Back
-references are the matcher's. Character sets are written out, so no flag of Java's changes their meaning; `literal` finds patterns that
-need no expression.
+and the rest has few ways to match. A repetition at an unanchored end of the pattern is reduced to its minimum count. Back references are
+left to the matcher. Character sets are written out, so Java's flags cannot change their meaning. `literal` recognizes patterns that need
+no regular expression.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ _PLACES = {
     PositionCondition.NO_WORD_EDGE: f"(?:(?<!{_WORD})(?!{_WORD})|(?<={_WORD})(?={_WORD}))",
 }
 _WAYS = 1000
-"""In at most so many ways may Java try to match from one place."""
+"""Maximum number of ways in which Java may try to match at one position."""
 _LONG = 1000
-"""At most so many characters does it look at from one place, repetitions without limit apart."""
+"""Maximum number of characters that Java looks at from one position, not counting unlimited repetitions."""
 _GAP = Repeat(Chars(ALL), 0, INFINITE)
 
 
 class _TooHard(Exception):
-    """What Java cannot be trusted with."""
+    """Raised for a pattern that Java may match too slowly or differently."""
 
 
 @dataclass(frozen=True)
 class Literal:
-    """A pattern that is plain text, bound to the start or the end of the string or to neither."""
+    """A pattern that is plain text, anchored at the start or the end of the string, at both, or at neither."""
 
     text: str
     at_start: bool
@@ -65,20 +66,20 @@ class Literal:
 
 
 def literal(pattern: Pattern) -> Literal | None:
-    """The text that the pattern looks for, None if it is not as simple."""
+    """Return the literal text that the pattern searches for, or None if the pattern is not plain text."""
     items = list(_items(pattern.rex))
     at_start = bool(items) and items[0] == At(PositionCondition.START)
     at_end = len(items) > at_start and items[-1] == At(PositionCondition.END)
     text = ""
-    for each in items[at_start : len(items) - at_end]:
-        if not isinstance(each, Chars) or len(each.set.ranges) != 1 or each.set.ranges[0][0] != each.set.ranges[0][1]:
+    for item in items[at_start : len(items) - at_end]:
+        if not isinstance(item, Chars) or len(item.set.ranges) != 1 or item.set.ranges[0][0] != item.set.ranges[0][1]:
             return None
-        text += chr(each.set.ranges[0][0])
+        text += chr(item.set.ranges[0][0])
     return Literal(text, at_start, at_end)
 
 
 def written(pattern: Pattern) -> str | None:
-    """The expression for `java.util.regex.Matcher.find`, None where it could differ, or take more than a moment for a long string."""
+    """Return the expression for `java.util.regex.Matcher.find`, or None if it could differ or be slow for a long string."""
     try:
         return None if pattern.refers else _pattern(list(_items(without_groups(pattern.rex))))
     except _TooHard:
@@ -87,8 +88,8 @@ def written(pattern: Pattern) -> str | None:
 
 def _items(rex: Rex) -> Iterator[Rex]:
     if isinstance(rex, Concat):
-        for each in rex.items:
-            yield from _items(each)
+        for item in rex.items:
+            yield from _items(item)
     else:
         yield rex
 
@@ -103,13 +104,13 @@ def _pattern(items: list[Rex]) -> str:
     *before, last = pieces
     if not before:
         return _sequence(last, bound=bound)
-    shown = [r"\A"]
-    for place, piece in enumerate(before):
+    parts = [r"\A"]
+    for index, piece in enumerate(before):
         if _width(Concat(tuple(piece))) is None:
             raise _TooHard
-        lead = "" if place == 0 and bound else _any(gaps[place - 1] if place else 0)
-        shown.append(f"(?>{lead}{_sequence(piece, bound=False)})")
-    return "".join(shown) + _any(gaps[-1]) + _sequence(last, bound=False)
+        lead = "" if index == 0 and bound else _any(gaps[index - 1] if index else 0)
+        parts.append(f"(?>{lead}{_sequence(piece, bound=False)})")
+    return "".join(parts) + _any(gaps[-1]) + _sequence(last, bound=False)
 
 
 def _fewest(repeated: Repeat) -> list[Rex]:
@@ -117,15 +118,15 @@ def _fewest(repeated: Repeat) -> list[Rex]:
 
 
 def _pieces(items: list[Rex]) -> tuple[list[list[Rex]], list[int]]:
-    """What stands between each `.*`, and the fewest characters of these."""
+    """Return the parts of a pattern between each `.*`, and the minimum number of characters of each `.*`."""
     pieces: list[list[Rex]] = [[]]
     gaps: list[int] = []
-    for each in items:
-        if isinstance(each, Repeat) and each.high == INFINITE and each.body == _GAP.body:
+    for item in items:
+        if isinstance(item, Repeat) and item.high == INFINITE and item.body == _GAP.body:
             pieces.append([])
-            gaps.append(each.low)
+            gaps.append(item.low)
         else:
-            pieces[-1].append(each)
+            pieces[-1].append(item)
     return pieces, gaps
 
 
@@ -134,32 +135,32 @@ def _any(low: int) -> str:
 
 
 def _sequence(items: list[Rex], *, bound: bool) -> str:
-    """One item after the other; `bound`: from one place only, the start."""
-    shown, ways, open_ended = [], 1, False
-    for place, each in enumerate(items):
-        after = items[place + 1] if place + 1 < len(items) else None
-        final = isinstance(each, Repeat) and _apart(_first(each), after)
-        shown.append(_write(each) + ("+" if final else ""))
-        if isinstance(each, Repeat) and each.high == INFINITE:
-            once = bound or (place > 0 and _apart(_first(items[place - 1]), each, nothing=False))
-            if open_ended or not ((final and once) or bound) or _ways(each.body) > 1 or not _width(each.body):
+    """Write items in sequence. `bound` means that they are matched only at the start of the string."""
+    parts, ways, open_ended = [], 1, False
+    for index, item in enumerate(items):
+        following = items[index + 1] if index + 1 < len(items) else None
+        is_final = isinstance(item, Repeat) and _apart(_first(item), following)
+        parts.append(_write(item) + ("+" if is_final else ""))
+        if isinstance(item, Repeat) and item.high == INFINITE:
+            starts_once = bound or (index > 0 and _apart(_first(items[index - 1]), item, nothing=False))
+            if open_ended or not ((is_final and starts_once) or bound) or _ways(item.body) > 1 or not _width(item.body):
                 raise _TooHard
-            open_ended = not final
-        elif not final:
-            ways *= _ways(each)
-    if ways > _WAYS or sum(_longest(each) for each in items) > _LONG:
+            open_ended = not is_final
+        elif not is_final:
+            ways *= _ways(item)
+    if ways > _WAYS or sum(_longest(item) for item in items) > _LONG:
         raise _TooHard
-    return "".join(shown)
+    return "".join(parts)
 
 
 def _first(rex: Rex) -> CharSet | None:
-    """The characters of a Rex that is one character, or several of one set; None for any other."""
+    """Return the set of a Rex that is one character, or several of one set, or None for any other Rex."""
     body = rex.body if isinstance(rex, Repeat) else rex
     return body.set if isinstance(body, Chars) else None
 
 
 def _apart(chars: CharSet | None, other: Rex | None, *, nothing: bool = True) -> bool:
-    """Whether what follows (`nothing`: or the end of the string) begins with none of these characters."""
+    """Return whether the item that follows begins with none of these characters. With `nothing`, it may also be the end of the string."""
     if nothing and other == At(PositionCondition.END):
         return chars is not None
     if chars is None or other is None or (nothing and isinstance(other, Repeat) and not other.low):
@@ -170,16 +171,16 @@ def _apart(chars: CharSet | None, other: Rex | None, *, nothing: bool = True) ->
 
 def _write(rex: Rex) -> str:
     match rex:
-        case Chars(found):
-            return characters(found)
-        case At(place):
-            return _PLACES[place]
+        case Chars(charset):
+            return characters(charset)
+        case At(condition):
+            return _PLACES[condition]
         case Look(body, behind, negated):
             return f"(?{'<' if behind else ''}{'!' if negated else '='}{_write(body)})"
         case Concat(items):
-            return "".join(_write(each) for each in items)
+            return "".join(_write(item) for item in items)
         case Choice(branches):
-            return "(?:" + "|".join(_write(each) for each in branches) + ")"
+            return "(?:" + "|".join(_write(branch) for branch in branches) + ")"
         case Repeat(body, low, high):
             return "" if high == 0 else f"(?:{_write(body)}){_count(low, high)}"
         case _:
@@ -193,12 +194,12 @@ def _count(low: int, high: int) -> str:
 
 
 def _ways(rex: Rex) -> int:
-    """In how many ways it may be tried at one place; repetitions without limit are too hard here."""
+    """Return the number of ways to try a Rex at one position. Raise `_TooHard` for unlimited repetitions."""
     match rex:
         case Concat(items):
-            return _capped(math.prod(_ways(each) for each in items))
+            return _capped(math.prod(_ways(item) for item in items))
         case Choice(branches):
-            return _capped(sum(_ways(each) for each in branches))
+            return _capped(sum(_ways(branch) for branch in branches))
         case Look(body, _, _):
             return _ways(body)
         case Repeat(body, low, high):
@@ -215,12 +216,12 @@ def _capped(ways: int) -> int:
 
 
 def _longest(rex: Rex) -> int:
-    """How many characters it looks at, repetitions without limit counted once."""
+    """Return how many characters a Rex looks at. Unlimited repetitions count once or by their minimum."""
     match rex:
         case Chars():
             return 1
         case Concat(items) | Choice(items):
-            return sum(_longest(each) for each in items)
+            return sum(_longest(item) for item in items)
         case Look(body, _, _):
             return _longest(body)
         case Repeat(body, low, high):
@@ -230,18 +231,18 @@ def _longest(rex: Rex) -> int:
 
 
 def _width(rex: Rex) -> int | None:
-    """The number of characters that it takes, None if that varies."""
+    """Return the number of characters that a Rex matches, or None if that varies."""
     match rex:
         case Chars():
             return 1
         case At() | Look():
             return 0
         case Concat(items):
-            widths = [_width(each) for each in items]
-            return None if None in widths else sum(each for each in widths if each is not None)
+            widths = [_width(item) for item in items]
+            return None if None in widths else sum(width for width in widths if width is not None)
         case Choice(branches):
-            found = {_width(each) for each in branches}
-            return found.pop() if len(found) == 1 else None
+            branch_widths = {_width(branch) for branch in branches}
+            return branch_widths.pop() if len(branch_widths) == 1 else None
         case Repeat(body, low, high):
             inner = _width(body)
             return low * inner if inner is not None and low == high else None
@@ -250,7 +251,7 @@ def _width(rex: Rex) -> int | None:
 
 
 def characters(found: CharSet) -> str:
-    """A set of characters, as Java reads it whatever its flags."""
+    """Return a set of characters as Java reads it under any flags."""
     if not found.ranges:
         return "(?!)"
     if found == ALL:
@@ -258,11 +259,11 @@ def characters(found: CharSet) -> str:
     first, last = found.ranges[0]
     if len(found.ranges) == 1 and first == last:
         return _character(first)
-    other = found.complement()
-    inner, sign = (other, "^") if len(other.ranges) < len(found.ranges) else (found, "")
+    complement = found.complement()
+    inner, sign = (complement, "^") if len(complement.ranges) < len(found.ranges) else (found, "")
     return f"[{sign}{''.join(_character(a) if a == b else f'{_character(a)}-{_character(b)}' for a, b in inner.ranges)}]"
 
 
 def _character(code: int) -> str:
-    shown = chr(code)
-    return shown if shown.isascii() and shown.isalnum() else f"\\x{{{code:x}}}"
+    character = chr(code)
+    return character if character.isascii() and character.isalnum() else f"\\x{{{code:x}}}"
