@@ -1,7 +1,7 @@
-"""PostgreSQL 15's built-in operators, functions, casts and collations, looked up as its parser does.
+"""PostgreSQL 15's built-in operators, functions, casts and collations, with the lookups that its parser needs.
 
-Used by the binder's resolution and by the deparser. The rows are those of the initial catalog (`initial_catalog.rows`), with the node's own
-functions; they are read once, when first asked for (some 30 ms). Nothing here changes after that.
+Used by the binder's resolution and by the deparser. The rows are those of the initial catalog (`initial_catalog.rows`), and the node's own
+functions. They are read once, at the first request, which takes about 30 ms, and do not change after that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.initial_catalog.rows import rows, schemas
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A row of pg_operator. `kind` is 'b' (infix) or 'l' (prefix, left = 0); `function` is the oid of its function."""
+    """A row of pg_operator. `kind` is 'b' (infix) or 'l' (prefix, left = 0). `function` is the oid of its function."""
 
     oid: int
     name: str
@@ -33,9 +33,8 @@ class Function:
     """A row of pg_proc.
 
     `kind`: 'f' function, 'a' aggregate, 'w' window, 'p' procedure. `volatility`: 'i', 's', 'v'. `variadic` is the element
-    type of the last argument (0: not variadic; 2276: VARIADIC "any"). `key` names the implementation: the C function's name,
-    or ``name/argument,types`` for a function in SQL; the compiler's tables are made of such keys. `aggregate_kind`: 'n' normal,
-    'o' ordered-set, 'h' hypothetical-set.
+    type of the last argument (0: not variadic; 2276: VARIADIC "any"). `key` identifies the implementation in the compilers' tables: the C
+    function's name, or ``name/argument,types`` for a function in SQL. `aggregate_kind`: 'n' normal, 'o' ordered-set, 'h' hypothetical-set.
     """
 
     oid: int
@@ -55,7 +54,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A row of pg_cast. `context`: 'i' implicit, 'a' assignment, 'e' explicit. `method`: 'f' function, 'b' binary, 'i' by text."""
+    """A row of pg_cast. `context`: 'i' implicit, 'a' assignment, 'e' explicit. `method`: 'f' function, 'b' binary, 'i' through text."""
 
     source: int
     target: int
@@ -85,9 +84,9 @@ Named = TypeVar("Named", Operator, Function)
 
 
 BTREE = 403
-"""The access method, a row of pg_am."""
+"""The oid of the access method, in pg_am."""
 _SQL = 14
-"""The language, a row of pg_language."""
+"""The oid of the language, in pg_language."""
 _OPERATOR = ("oid", "oprname", "oprkind", "oprleft", "oprright", "oprresult", "oprcode", "oprnegate")
 _FUNCTION = ("oid", "proname", "prokind", "proargtypes", "prorettype", "provolatile", "proisstrict", "provariadic", "proretset",
              "pronargdefaults", "prosrc", "prolang", "pronamespace")  # fmt: skip
@@ -97,22 +96,22 @@ _MEMBER = ("amopfamily", "amoplefttype", "amoprighttype", "amopstrategy", "amopo
 
 @functools.cache
 def builtins() -> Builtins:
-    """The built-in objects of PostgreSQL 15."""
+    """Return the built-in objects of PostgreSQL 15."""
     operators = [Operator(*row.values()) for row in rows("pg_operator", *_OPERATOR) if row["oprcode"]]
     kinds = {row["aggfnoid"]: row["aggkind"] for row in rows("pg_aggregate", "aggfnoid", "aggkind")}
     functions = [_function(row, kinds.get(row["oid"], "")) for row in rows("pg_proc", *_FUNCTION)]
-    functions += [_own(oid, each) for oid, each in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
+    functions += [_own(oid, procedure_row) for oid, procedure_row in enumerate(procedure.OWN.values(), procedure.FIRST_OWN_OID)]
     for oid, later in procedure.LATER.items():
         stable = "s" if later.is_set else "v"
         functions.append(
             Function(oid, later.name, "f", later.arguments, later.result, stable, True, later.variadic, later.is_set, 0, later.name)
         )
-    members = [each for each in rows("pg_amop", *_MEMBER) if each["amopmethod"] == BTREE]
+    members = [member for member in rows("pg_amop", *_MEMBER) if member["amopmethod"] == BTREE]
     collations = {row["oid"]: row["collname"] for row in rows("pg_collation", "oid", "collname")}
     return Builtins(
-        operators={each.oid: each for each in operators},
+        operators={entry.oid: entry for entry in operators},
         operators_named=_by_name(operators),
-        functions={each.oid: each for each in functions},
+        functions={entry.oid: entry for entry in functions},
         functions_named=_by_name(functions),
         casts={(row["castsource"], row["casttarget"]): Cast(*row.values()) for row in rows("pg_cast", *_CAST)},
         ordering=_ordering(members),
@@ -142,36 +141,39 @@ def _function(row: dict[str, Any], aggregate_kind: str) -> Function:
 
 
 def _ordering(members: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
-    """The operators of the default btree operator classes, by their type and strategy."""
-    found = {(each["amopfamily"], each["amoplefttype"], each["amoprighttype"], each["amopstrategy"]): each["amopopr"] for each in members}
+    """Return the operators of the default btree operator classes, by their type and strategy."""
+    by_strategy = {
+        (member["amopfamily"], member["amoplefttype"], member["amoprighttype"], member["amopstrategy"]): member["amopopr"]
+        for member in members
+    }
     return {
-        (row["opcintype"], strategy): found[row["opcfamily"], row["opcintype"], row["opcintype"], strategy]
+        (row["opcintype"], strategy): by_strategy[row["opcfamily"], row["opcintype"], row["opcintype"], strategy]
         for row in rows("pg_opclass", "opcintype", "opcfamily", "opcmethod", "opcdefault")
         if row["opcmethod"] == BTREE and row["opcdefault"]
         for strategy in range(1, 6)
-        if (row["opcfamily"], row["opcintype"], row["opcintype"], strategy) in found
+        if (row["opcfamily"], row["opcintype"], row["opcintype"], strategy) in by_strategy
     }
 
 
 def _families(members: list[dict[str, Any]]) -> dict[int, tuple[tuple[int, int], ...]]:
-    found: dict[int, list[tuple[int, int]]] = {}
-    for each in sorted(members, key=lambda each: (each["amopopr"], each["amopfamily"])):
-        found.setdefault(each["amopopr"], []).append((each["amopfamily"], each["amopstrategy"]))
-    return {operator: tuple(places) for operator, places in found.items()}
+    families: dict[int, list[tuple[int, int]]] = {}
+    for member in sorted(members, key=lambda member: (member["amopopr"], member["amopfamily"])):
+        families.setdefault(member["amopopr"], []).append((member["amopfamily"], member["amopstrategy"]))
+    return {operator: tuple(places) for operator, places in families.items()}
 
 
 def operator(oid: int) -> Operator:
-    """The operator with this oid."""
+    """Return the operator with this oid."""
     return builtins().operators[oid]
 
 
 def function(oid: int) -> Function:
-    """The function with this oid."""
+    """Return the function with this oid."""
     return builtins().functions[oid]
 
 
 def _own(oid: int, found: procedure.Procedure) -> Function:
-    """A function that only a node has."""
+    """Return the entry of a function that PostgreSQL does not have."""
     name = found.name.removeprefix(f"{procedure.OWN_SCHEMA}.")
     defaults = len(found.arguments) - found.required
     schema = "pg_catalog" if name == found.name else procedure.OWN_SCHEMA
@@ -179,7 +181,7 @@ def _own(oid: int, found: procedure.Procedure) -> Function:
 
 
 def _by_name(rows: list[Named]) -> dict[str, tuple[Named, ...]]:
-    named: dict[str, list[Named]] = {}
+    by_name: dict[str, list[Named]] = {}
     for row in rows:
-        named.setdefault(row.name, []).append(row)
-    return {name: tuple(each) for name, each in named.items()}
+        by_name.setdefault(row.name, []).append(row)
+    return {name: tuple(entries) for name, entries in by_name.items()}

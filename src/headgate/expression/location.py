@@ -1,6 +1,6 @@
-"""Where a typed expression stands in the text: the location of its leftmost token, which PostgreSQL's errors point to (exprLocation).
+"""The position of a typed expression in the source text: that of its leftmost token, to which PostgreSQL's errors point (exprLocation).
 
-Called by the binder and its parts, the planner and the row filter's checks, each for the position of an error.
+Called by the binder and its parts, the planner and the row filter's checks, for the position of an error.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from headgate.expression.node import (
 
 
 def location_of(expression: Expression) -> int:
-    """PostgreSQL's exprLocation: the leftmost token of the expression, as a byte offset; -1 if unknown."""
+    """Return the byte offset of the expression's leftmost token (exprLocation), or -1 if unknown."""
     match expression:
         case FuncExpr(args=args) | OpExpr(args=args) | Distinct(args=args) | NullIf(args=args) | ScalarArrayOp(args=args):
-            return _leftmost(expression.location, *(location_of(each) for each in args))
+            return _leftmost(expression.location, *(location_of(operand) for operand in args))
         case BoolExpr(args=args):
-            return _leftmost(expression.location, *(location_of(each) for each in args[:1]))
+            return _leftmost(expression.location, *(location_of(operand) for operand in args[:1]))
         case RowCompare(left=left):
             return location_of(left[0]) if left else -1
         case Relabel(arg=arg) | CoerceViaIO(arg=arg) | ArrayCoerce(arg=arg) | NullTest(arg=arg) | BooleanTest(arg=arg) | RowCoerce(arg=arg):
@@ -47,4 +47,4 @@ def location_of(expression: Expression) -> int:
 
 
 def _leftmost(*locations: int) -> int:
-    return min((each for each in locations if each >= 0), default=-1)
+    return min((location for location in locations if location >= 0), default=-1)

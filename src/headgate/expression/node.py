@@ -1,11 +1,11 @@
-"""The typed expression: what a parse tree becomes once names, operators and types are resolved.
+"""The nodes of the typed expression, which is a parse tree after names, operators and types have been resolved.
 
-Made by `binder`, read by `deparse`, `serialization`, `spark.compiler` and the row filter's checks. The nodes are PostgreSQL's (primnodes.h)
-without what only its executor needs. Every node is frozen and compares by value. `location` is the byte offset of the token
-in the source text, -1 if unknown; `location` finds that of a whole expression.
+Built by `binder`, read by `deparse`, `serialization`, `spark.compiler` and the row filter's checks. The nodes are those of PostgreSQL
+(primnodes.h), without the fields that only its executor needs. Every node is frozen and compares by value. A node's `location` is the byte
+offset of its token in the source text, or -1 if unknown. The module `location` computes that of a whole expression.
 
-What must hold: `type` is the node's exact result type; operands already have the types the operator or function takes (all
-coercions stand in the tree), so nothing above the binder ever decides on types.
+What must hold: `type` is the node's exact result type. Operands already have the types that the operator or function takes, because all
+coercions are in the tree. So only the binder decides on types.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_COLLATION = 100
 
 @dataclass(frozen=True, slots=True)
 class TypeRef:
-    """A type with its modifier and collation (0: the type has none; 100: default)."""
+    """A type with its modifier and collation (0: the type is not collatable, 100: default)."""
 
     oid: int
     typmod: int = -1
@@ -36,7 +36,7 @@ UNKNOWN = TypeRef(registry.UNKNOWN)
 
 
 class Form(enum.StrEnum):
-    """How a call was written, so how it is printed (CoercionForm)."""
+    """How a call was written, which decides how it is printed (CoercionForm)."""
 
     CALL = "call"
     EXPLICIT = "explicit"
@@ -53,7 +53,7 @@ class BoolKind(enum.StrEnum):
 
 
 class TestKind(enum.StrEnum):
-    """What a BooleanTest asks."""
+    """The test of a BooleanTest."""
 
     TRUE = "IS TRUE"
     NOT_TRUE = "IS NOT TRUE"
@@ -65,26 +65,28 @@ class TestKind(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Expression:
-    """Base of all nodes."""
+    """Base class of all nodes."""
 
     type: TypeRef
     location: int = field(default=-1, compare=False)
 
     def children(self) -> Iterator[Expression]:
-        """The operands, in the order PostgreSQL walks them."""
-        for each in names(type(self)):
-            yield from _expressions(getattr(self, each))
+        """Yield the operands, in the order in which PostgreSQL walks them."""
+        for name in names(type(self)):
+            yield from _expressions(getattr(self, name))
 
 
 _NAMES: dict[str, tuple[str, ...]] = {}
 
 
 def names(kind: type[Expression]) -> tuple[str, ...]:
-    """The names of the fields of a kind of nodes which may hold expressions; kept, as trees are walked all the time."""
-    found = _NAMES.get(kind.__name__)
-    if found is None:
-        found = _NAMES[kind.__name__] = tuple(each.name for each in fields(kind) if each.name not in ("type", "location"))
-    return found
+    """Return the names of the fields that may hold expressions, for a class of nodes. Cached, because trees are walked often."""
+    expression_fields = _NAMES.get(kind.__name__)
+    if expression_fields is None:
+        expression_fields = _NAMES[kind.__name__] = tuple(
+            candidate.name for candidate in fields(kind) if candidate.name not in ("type", "location")
+        )
+    return expression_fields
 
 
 def _expressions(value: Any) -> Iterator[Expression]:
@@ -99,9 +101,9 @@ def _expressions(value: Any) -> Iterator[Expression]:
 class ColumnRef(Expression):
     """A column of a table in scope.
 
-    `key` is what the scope's owner gave the column: the compiler looks the Spark Column up by it. `attnum` is its number in
-    the relation (negative: a system column; 0: the whole row). `levels_up` counts enclosing queries. `qualifier` is the
-    table's alias, printed when `qualified`.
+    `key` is the key under which the scope's owner provides the column. The compiler looks the Spark Column up by it. `attnum` is the
+    column's number in the relation (negative: a system column, 0: the whole row). `levels_up` counts enclosing queries. `qualifier` is the
+    table's alias, printed if `qualified`.
     """
 
     name: str
@@ -114,7 +116,7 @@ class ColumnRef(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class Const(Expression):
-    """A constant; `value` is PostgreSQL's text form as its output function prints it, None for NULL."""
+    """A constant. `value` is its text as PostgreSQL's output function prints it, or None for NULL."""
 
     value: str | None
 
@@ -171,27 +173,27 @@ class ScalarArrayOp(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class BoolExpr(Expression):
-    """AND, OR over two and more operands, NOT over one."""
+    """AND or OR of two or more operands, or NOT of one."""
 
     kind: BoolKind
     args: tuple[Expression, ...]
 
 
 def conjuncts(expression: Expression) -> list[Expression]:
-    """What stands side by side under AND."""
+    """Return the operands of a top-level AND, or the expression itself."""
     if isinstance(expression, BoolExpr) and expression.kind is BoolKind.AND:
-        return [part for each in expression.args for part in conjuncts(each)]
+        return [part for arg in expression.args for part in conjuncts(arg)]
     return [expression]
 
 
 def joined(kind: BoolKind, parts: Sequence[Expression]) -> Expression:
-    """One part as it is, more of them under AND or OR."""
+    """Combine expressions by AND or OR. Return a single one unchanged."""
     return parts[0] if len(parts) == 1 else BoolExpr(type=BOOLEAN, kind=kind, args=tuple(parts))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Relabel(Expression):
-    """A cast that leaves the value's representation alone."""
+    """A cast that does not change the value's representation."""
 
     arg: Expression
     form: Form
@@ -199,7 +201,7 @@ class Relabel(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class DomainCoerce(Relabel):
-    """A value of the base type as a domain's: its constraints are checked (CoerceToDomain)."""
+    """A cast from the base type to a domain, which checks the domain's constraints (CoerceToDomain)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +219,7 @@ class CoerceViaIO(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayCoerce(Expression):
-    """A cast of an array, element by element; `function` is the oid of the element's cast function (0: none, -1: by text)."""
+    """A cast of an array, element by element. `function` is the oid of the element's cast function (0: none, -1: through text)."""
 
     arg: Expression
     function: int
@@ -234,14 +236,14 @@ class RowCoerce(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class Collate(Expression):
-    """``arg COLLATE name``; the collation's oid is in `type`."""
+    """``arg COLLATE name``. The collation's oid is in `type`."""
 
     arg: Expression
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case(Expression):
-    """CASE; with `arg`, the conditions compare a `CaseTest` with the WHEN values."""
+    """CASE. With `arg`, the conditions compare a `CaseTest` with the WHEN values."""
 
     arg: Expression | None
     conditions: tuple[Expression, ...]
@@ -251,12 +253,12 @@ class Case(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class CaseTest(Expression):
-    """Stands for the value of the enclosing Case's `arg`."""
+    """The value of the enclosing Case's `arg`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayExpr(Expression):
-    """``ARRAY[…]``; `nested` when the elements are arrays themselves."""
+    """``ARRAY[…]``. `nested` if the elements are arrays themselves."""
 
     elements: tuple[Expression, ...]
     nested: bool = False
@@ -264,7 +266,7 @@ class ArrayExpr(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class RowExpr(Expression):
-    """``ROW(…)``, or a whole row of a table: then `names` are its columns', and `present` is NULL where an outer join found no row."""
+    """``ROW(…)``, or a whole row of a table. Then `names` are its columns' names, and `present` is NULL if an outer join found no row."""
 
     args: tuple[Expression, ...]
     form: Form = Form.CALL
@@ -274,7 +276,7 @@ class RowExpr(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class RowCompare(Expression):
-    """``ROW(left) < ROW(right)`` and the like; `strategy` is the btree strategy (1 <, 2 <=, 4 >=, 5 >)."""
+    """``ROW(left) < ROW(right)`` and similar. `strategy` is the btree strategy (1 <, 2 <=, 4 >=, 5 >)."""
 
     strategy: int
     operators: tuple[int, ...]
@@ -299,7 +301,7 @@ class MinMax(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class NullTest(Expression):
-    """``arg IS [NOT] NULL``; `row` when the argument is a row constructor."""
+    """``arg IS [NOT] NULL``. `row` if the argument is a row constructor."""
 
     arg: Expression
     is_null: bool
@@ -316,19 +318,19 @@ class BooleanTest(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class SqlValue(Expression):
-    """CURRENT_DATE, CURRENT_TIMESTAMP(3), CURRENT_USER, …; `name` is the keyword, the precision is in `type`."""
+    """CURRENT_DATE, CURRENT_TIMESTAMP(3), CURRENT_USER, … `name` is the keyword. The precision is in `type`."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetToDefault(Expression):
-    """The keyword DEFAULT, where the context lets it stand."""
+    """The keyword DEFAULT, in a context that allows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subscript(Expression):
-    """``arg[index]`` or ``arg[lower:upper]`` (indexes are None where left out)."""
+    """``arg[index]`` or ``arg[lower:upper]`` (omitted bounds are None)."""
 
     arg: Expression
     lower: tuple[Expression | None, ...]
@@ -377,7 +379,7 @@ class Aggregate(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class Grouping(Expression):
-    """``GROUPING(a, b)``: a bit for each argument that the row's grouping set leaves out."""
+    """``GROUPING(a, b)``: a bit for each argument, set if the row's grouping set omits it."""
 
     args: tuple[Expression, ...]
 
@@ -386,7 +388,7 @@ class Grouping(Expression):
 class Frame:
     """The frame of a window: ``ROWS`` or ``RANGE``, and its two ends.
 
-    An end is 'unbounded preceding', 'preceding', 'current', 'following' or 'unbounded following'; the offsets stand in the call.
+    An end is 'unbounded preceding', 'preceding', 'current', 'following' or 'unbounded following'. The offsets are in the call.
     """
 
     mode: str = "RANGE"
@@ -410,10 +412,10 @@ class WindowCall(Expression):
 
 @dataclass(frozen=True, kw_only=True)
 class SubLink(Expression):
-    """A subquery in an expression; `query` is what the caller's callback made of it (opaque here).
+    """A subquery in an expression. `query` is the result of the caller's callback, and is not examined here.
 
-    `source` is how it was written (`sql.parser.written`): what tells it from another, as its plan cannot.
-    `kind` is EXISTS, EXPR (scalar), ANY, ALL or ARRAY; for ANY and ALL `test` compares the outer value with a `CaseTest`.
+    `source` is the subquery's text (`sql.parser.written`). It distinguishes subqueries, which their plans cannot do.
+    `kind` is EXISTS, EXPR (scalar), ANY, ALL or ARRAY. For ANY and ALL, `test` compares the outer value with a `CaseTest`.
     """
 
     kind: str
@@ -423,13 +425,13 @@ class SubLink(Expression):
 
 
 def operands(node: Expression) -> tuple[Expression, ...]:
-    """The arguments of a call or operation."""
+    """Return the arguments of a call or operation."""
     assert isinstance(node, (FuncExpr, OpExpr, Distinct, NullIf))
     return node.args
 
 
 def walk(expression: Expression) -> Iterator[Expression]:
-    """The node and all below it, parents first."""
+    """Yield the node and all nodes below it, parents first."""
     yield expression
     for child in expression.children():
         yield from walk(child)

@@ -1,7 +1,7 @@
-"""A bound expression as a Python function of its parameters, for what a function's loops ask a million times.
+"""Compile a bound expression to a Python function of its parameters, for the loops of functions, which evaluate it millions of times.
 
-`compiled` gives PostgreSQL's answer for whole numbers, booleans and texts that are compared or joined; None for an expression that has
-anything else, which the caller computes as any other (`columnwise`, the catalogs, Spark). Called by `commands.function.host`.
+`compiled` returns a function with PostgreSQL's result for integers, booleans and texts that are compared or concatenated. It returns None
+for any other expression, which the caller evaluates otherwise (`columnwise`, the catalogs, Spark). Called by `commands.function.host`.
 
     AND   a NULL and no false: NULL     OR   a NULL and no true: NULL     any other operator or function here: NULL if an argument is
 """
@@ -19,7 +19,7 @@ from headgate.types import registry
 
 Values = Sequence[Any]
 Scalar = Callable[[Values], Any]
-"""Takes the parameters' values in Python (None is NULL), gives the expression's."""
+"""Takes the parameters' values in Python (None is NULL) and returns the expression's value."""
 
 _BITS = {registry.INT2: 15, registry.INT4: 31, registry.INT8: 63}
 _NAMES = {15: "smallint", 31: "integer", 63: "bigint"}
@@ -29,7 +29,7 @@ _COMPARISONS = {
 
 
 def _divided(dividend: int, divisor: int) -> int:
-    """Whole division, which leaves out what is behind the point."""
+    """Divide integers, truncating towards zero."""
     if not divisor:
         raise PostgresError("22012", "division by zero")
     quotient = abs(dividend) // abs(divisor)
@@ -44,19 +44,19 @@ _ARITHMETIC = {"pl": operator.add, "mi": operator.sub, "mul": operator.mul, "div
 
 
 def _functions() -> dict[str, Callable[..., Any]]:
-    """What each built-in function that is here does, by its key (prosrc)."""
-    found: dict[str, Callable[..., Any]] = {"texteq": operator.eq, "textne": operator.ne, "textcat": operator.add}
+    """Return the implementations of the built-in functions that are supported here, by their key (prosrc)."""
+    table: dict[str, Callable[..., Any]] = {"texteq": operator.eq, "textne": operator.ne, "textcat": operator.add}
     pairs = {
         "int2": (15, 15), "int4": (31, 31), "int8": (63, 63), "int24": (15, 31), "int42": (31, 15), "int48": (31, 63), "int84": (63, 31),
     }  # fmt: skip
     for prefix, bits in pairs.items():
         for suffix, compare in _COMPARISONS.items():
-            found[prefix + suffix] = compare
+            table[prefix + suffix] = compare
         for suffix, compute in _ARITHMETIC.items():
-            found[prefix + suffix] = _within(compute, max(bits))
-    found["int48"] = found["i2toi4"] = lambda value: value
-    found["int84"] = _within(lambda value: value, 31)
-    return found
+            table[prefix + suffix] = _within(compute, max(bits))
+    table["int48"] = table["i2toi4"] = lambda value: value
+    table["int84"] = _within(lambda value: value, 31)
+    return table
 
 
 def _within(compute: Callable[..., int], bits: int) -> Callable[..., int]:
@@ -76,26 +76,26 @@ _TYPES = frozenset({*_BITS, registry.BOOL, registry.TEXT})
 
 
 def read(oid: int, text: str | None) -> Any:
-    """A value of one of the types here in Python."""
+    """Return the Python value of a text of one of the supported types."""
     if text is None or oid == registry.TEXT:
         return text
     return text == "t" if oid == registry.BOOL else int(text)
 
 
 def printed(value: Any) -> str | None:
-    """A value's text."""
+    """Return the text of a value."""
     if value is None or isinstance(value, str):
         return value
     return ("t" if value else "f") if isinstance(value, bool) else str(value)
 
 
 def is_known(oid: int) -> bool:
-    """Whether values of a type are here."""
+    """Return whether a type is supported here."""
     return oid in _TYPES
 
 
 def compiled(expression: n.Expression) -> Scalar | None:
-    """The function of an expression; None where it has what is not here."""
+    """Return the function of an expression, or None if it contains anything that is not supported here."""
     if expression.type.oid not in _TYPES:
         return None
     match expression:
@@ -104,8 +104,8 @@ def compiled(expression: n.Expression) -> Scalar | None:
             return lambda _: constant
         case n.Param(number=number):
             return operator.itemgetter(number - 1)
-        case n.OpExpr(operator=found, args=args):
-            return _called(builtin.function(builtin.operator(found).function).key, args)
+        case n.OpExpr(operator=operator_oid, args=args):
+            return _called(builtin.function(builtin.operator(operator_oid).function).key, args)
         case n.FuncExpr(function=function, args=args):
             return _called(builtin.function(function).key, args)
         case n.NullTest(arg=arg, is_null=is_null, row=False):
@@ -119,7 +119,7 @@ def compiled(expression: n.Expression) -> Scalar | None:
 
 def _called(key: str, args: Sequence[n.Expression]) -> Scalar | None:
     compute = _FUNCTIONS.get(key)
-    parts = [compiled(each) for each in args]
+    parts = [compiled(arg) for arg in args]
     if compute is None or any(part is None for part in parts):
         return None
     if len(parts) == 1:
@@ -140,7 +140,7 @@ def _called(key: str, args: Sequence[n.Expression]) -> Scalar | None:
 
 
 def _connected(kind: n.BoolKind, args: Sequence[n.Expression]) -> Scalar | None:
-    parts = [part for each in args if (part := compiled(each)) is not None]
+    parts = [part for arg in args if (part := compiled(arg)) is not None]
     if len(parts) < len(args):
         return None
     if kind is n.BoolKind.NOT:
@@ -148,12 +148,12 @@ def _connected(kind: n.BoolKind, args: Sequence[n.Expression]) -> Scalar | None:
     deciding = kind is n.BoolKind.OR
 
     def connected(values: Values) -> Any:
-        found: Any = not deciding
+        result: Any = not deciding
         for part in parts:
             value = part(values)
             if value is deciding:
                 return deciding
-            found = None if value is None else found
-        return found
+            result = None if value is None else result
+        return result
 
     return connected

@@ -1,7 +1,7 @@
-"""The call of a function or operator over compiled arguments, in DuckDB's SQL.
+"""Compile the call of a function or operator over compiled arguments to DuckDB's SQL.
 
-Called by `compiler`. What a call becomes stands with the function (`expression.implementation`): a template, or a form that needs the
-arguments' types or constants. Comparison is `comparison`'s, casts are `cast`'s.
+Called by `compiler`. The function's entry (`expression.implementation`) has a template of the call's SQL, or a form that needs the
+arguments' types or constants. Comparisons are compiled by `comparison`, casts by `cast`.
 """
 
 from __future__ import annotations
@@ -21,44 +21,48 @@ from headgate.types import registry as t
 
 
 def apply(function: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """A call of a function over the SQL of its arguments; 0A000 for a function that DuckDB has not."""
-    found = builtin.function(function)
-    known = IMPLEMENTATIONS.get(found.key)
-    form = known.duckdb if known is not None else None
-    folded = None if form is not None or known is None else _of_constants(known, found.strict, node, operands, env)
+    """Return the SQL of a call over the SQL of its arguments. Raise 0A000 if the function has no DuckDB form."""
+    called = builtin.function(function)
+    entry = IMPLEMENTATIONS.get(called.key)
+    form = entry.duckdb if entry is not None else None
+    folded = None if form is not None or entry is None else _of_constants(entry, called.strict, node, operands, env)
     if folded is not None:
         return folded
     if form is None:
-        kinds = [t.format_type(each) for each in found.arguments]
+        kinds = [t.format_type(argument) for argument in called.arguments]
         if isinstance(node, n.OpExpr):
             raise refuse(" ".join(("operator", *kinds[:-1], builtin.operator(node.operator).name, kinds[-1])), node)
-        raise refuse(f"function {found.name}({', '.join(kinds)})", node)
+        raise refuse(f"function {called.name}({', '.join(kinds)})", node)
     if not isinstance(form, str):
         return form(node, operands, args, env)
-    made = filled(form, node, operands, args, env)
-    watched = [sql for operand, sql in zip(operands, args, strict=True) if not (isinstance(operand, n.Const) and operand.value is not None)]
-    if not isinstance(form, Guarded) or not watched:
-        return made
-    return f"CASE WHEN {' AND '.join(f'{each} IS NOT NULL' for each in watched)} THEN {made} END"
+    call_sql = filled(form, node, operands, args, env)
+    nullable = [
+        operand_sql
+        for operand, operand_sql in zip(operands, args, strict=True)
+        if not (isinstance(operand, n.Const) and operand.value is not None)
+    ]
+    if not isinstance(form, Guarded) or not nullable:
+        return call_sql
+    return f"CASE WHEN {' AND '.join(f'{operand_sql} IS NOT NULL' for operand_sql in nullable)} THEN {call_sql} END"
 
 
 def _of_constants(known: Implementation, strict: bool, node: n.Expression, operands: Sequence[n.Expression], env: Env) -> str | None:
-    """A call of constants alone, of a function on single values: its value, computed at once. None for any other."""
-    given = [each for each in operands if isinstance(each, n.Const)]
-    if known.spark is None or len(given) < len(operands):
+    """Return the SQL of the value of a call with only constant arguments, computed immediately. Return None for any other call."""
+    constants = [operand for operand in operands if isinstance(operand, n.Const)]
+    if known.spark is None or len(constants) < len(operands):
         return None
-    if strict and any(each.value is None for each in given):
+    if strict and any(constant.value is None for constant in constants):
         return null(node.type.oid)
     with planning(None):
-        value = known.spark(node, [spark_literal.constant(each) for each in given])
+        value = known.spark(node, [spark_literal.constant(constant) for constant in constants])
     if value.is_null:
         return null(node.type.oid)
     return None if value.constant is None else literal.constant(n.Const(type=node.type, value=value.constant), env)
 
 
 def operate(operator: int, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """An operator over the SQL of its operands."""
-    found = builtin.operator(operator)
-    if found.name in comparison.OPERATORS and found.kind == "b" and found.result == t.BOOL:
-        return comparison.compare(found, operands[0], operands[1], args[0], args[1], env)
-    return apply(found.function, node, operands, args, env)
+    """Return the SQL of an operator over the SQL of its operands."""
+    called = builtin.operator(operator)
+    if called.name in comparison.OPERATORS and called.kind == "b" and called.result == t.BOOL:
+        return comparison.compare(called, operands[0], operands[1], args[0], args[1], env)
+    return apply(called.function, node, operands, args, env)

@@ -1,7 +1,7 @@
 """Casts in DuckDB, and the text form of every type.
 
-Called by `compiler` for the nodes of casts, and by `call` for what takes values of any type as text. A cast through a function of
-pg_cast is found by its types.
+Called by `compiler` for cast nodes, and by `call` for functions that convert values of any type to text. A cast through a function of
+pg_cast is selected by its source and target types.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _TIMES = frozenset({t.DATE, t.TIMESTAMP, t.TIMESTAMPTZ})
 
 @functools.cache
 def functions() -> frozenset[int]:
-    """The functions that are casts. One may serve several: i2toi4 makes oids too."""
-    return frozenset(each.function for each in builtin.builtins().casts.values())
+    """Return the functions that implement casts. One function may implement several: i2toi4 also casts to oid."""
+    return frozenset(cast_row.function for cast_row in builtin.builtins().casts.values())
 
 
 def by_function(node: n.FuncExpr, args: list[str], env: Env) -> str:
-    """A cast through a function of pg_cast; source and target are one type where it applies a modifier."""
+    """Compile a cast through a function of pg_cast. If source and target are the same type, it applies a modifier."""
     arg = node.args[0]
     source, target = base_of(arg.type.oid), base_of(node.type.oid)
     if source == target:
@@ -56,10 +56,10 @@ def by_function(node: n.FuncExpr, args: list[str], env: Env) -> str:
         raise refuse("a cast that depends on TimeZone", node)
     if target == t.REGCLASS:
         return _from_text(arg, args[0], target, env)
-    found = _converted(args[0], source, target)
-    if found is None:
+    converted = _converted(args[0], source, target)
+    if converted is None:
         raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
-    return found
+    return converted
 
 
 def _modified(sql: str, target: int, node: n.FuncExpr) -> str:
@@ -75,7 +75,7 @@ def _modified(sql: str, target: int, node: n.FuncExpr) -> str:
 
 
 def _converted(sql: str, source: int, target: int) -> str | None:
-    """The value of one type as another, between types that are not text."""
+    """Convert a value between two types. Return None if the conversion is not implemented here."""
     if source in STRINGS and target in STRINGS:
         if target == t.CHAR:
             return f"left({sql}, 1)"
@@ -93,7 +93,7 @@ def _converted(sql: str, source: int, target: int) -> str | None:
         return f"CAST({sql} AS DECIMAL({MAX_DIGITS},0))"
     if (source, target) == (t.FLOAT8, t.FLOAT4):
         short = f"CAST({sql} AS FLOAT)"
-        over, under = (raised("22003", f"value out of range: {each}", t.FLOAT4) for each in ("overflow", "underflow"))
+        over, under = (raised("22003", f"value out of range: {problem}", t.FLOAT4) for problem in ("overflow", "underflow"))
         return f"CASE WHEN isinf({short}) AND NOT isinf({sql}) THEN {over} WHEN {short} = 0 AND {sql} <> 0 THEN {under} ELSE {short} END"
     if (source in (*INTEGERS, *FLOATS, t.NUMERIC) and target in (*INTEGERS, *FLOATS)) or (source in _TIMES and target in _TIMES):
         return f"CAST({sql} AS {duckdb_type(target)})"
@@ -107,7 +107,7 @@ def _converted(sql: str, source: int, target: int) -> str | None:
 
 
 def relabelled(node: n.Relabel, sql: str, env: Env) -> str:
-    """A cast between types of one representation in PostgreSQL."""
+    """Compile a cast between types that have the same representation in PostgreSQL."""
     source, target = base_of(node.arg.type.oid), base_of(node.type.oid)
     if target in REGISTERED and isinstance(node.arg, n.Const) and node.arg.type.oid in STRINGS:
         return literal.constant(n.Const(type=node.type, value=node.arg.value, location=node.arg.location), env)
@@ -117,14 +117,14 @@ def relabelled(node: n.Relabel, sql: str, env: Env) -> str:
         return f"rtrim({sql}, ' ')"
     if duckdb_type(source) == duckdb_type(target) and (source == target or duckdb_type(source) != "VARCHAR" or {source, target} <= STRINGS):
         return sql
-    found = _converted(sql, source, target)
-    if found is None:
+    converted = _converted(sql, source, target)
+    if converted is None:
         raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
-    return found
+    return converted
 
 
 def through_text(node: n.CoerceViaIO, sql: str, env: Env) -> str:
-    """A cast by the output function of one type and the input function of the other."""
+    """Compile a cast through the output function of one type and the input function of the other."""
     source, target = base_of(node.arg.type.oid), base_of(node.type.oid)
     if source in STRINGS or source in (t.JSON, t.JSONB, t.XML):
         inner = node.arg
@@ -135,12 +135,12 @@ def through_text(node: n.CoerceViaIO, sql: str, env: Env) -> str:
         return _from_text(node.arg, sql, target, env)
     if target not in STRINGS:
         raise refuse(f"a cast from {format_type(source)} to {format_type(target)}", node)
-    shown = text(node.arg, sql, env)
-    return f"left({shown}, 1)" if target == t.CHAR else shown
+    printed = text(node.arg, sql, env)
+    return f"left({printed}, 1)" if target == t.CHAR else printed
 
 
 def _read(constant: n.Const, target: n.TypeRef, env: Env) -> str:
-    """A constant text as another type; what is wrong with it is raised when it is evaluated."""
+    """Read a constant text as another type. An invalid text raises its error when the expression is evaluated."""
     text = constant.value
     try:
         if text is not None and base_of(target.oid) not in STRINGS and base_of(target.oid) not in REGISTERED:
@@ -151,7 +151,7 @@ def _read(constant: n.Const, target: n.TypeRef, env: Env) -> str:
 
 
 def elementwise(node: n.ArrayCoerce, sql: str, env: Env) -> str:
-    """A cast of an array by its elements."""
+    """Compile a cast of an array, element by element."""
     source, target = element_of(node.arg.type.oid), element_of(node.type.oid)
     if source is None or target is None or node.type.typmod >= 0:
         raise refuse(f"a cast to {format_type(node.type.oid)}", node)
@@ -178,7 +178,7 @@ def _guarded(sql: str, pattern: str, made: str, oid: int) -> str:
 
 
 def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
-    """A text that is not known before the query runs, read as another type."""
+    """Read a text that is computed by the query as another type."""
     if target in STRINGS:
         return f"left({sql}, 1)" if target == t.CHAR else sql
     if target == t.REGCLASS:
@@ -215,7 +215,7 @@ def _from_text(arg: n.Expression, sql: str, target: int, env: Env) -> str:
 
 
 def _written(*names: str) -> str:
-    """A list of the ways in which a name may be written, with its schema where that is given."""
+    """Return a list of the ways to write a name, quoted or not, with its schema if that is passed."""
     quoted = [f"'\"' || replace({name}, '\"', '\"\"') || '\"'" for name in names]
     ways = [" || '.' || ".join(way) for way in itertools.product(*zip(names, quoted, strict=True))]
     return f"[{', '.join(ways)}]"
@@ -225,7 +225,7 @@ def _written(*names: str) -> str:
 
 
 def text(node: n.Expression, sql: str, env: Env) -> str:
-    """SQL of the text that the output function of an expression's type gives, NULL for NULL."""
+    """Return SQL of the text that the output function of an expression's type prints, NULL for NULL."""
     if node.type.oid == t.RECORD or fields(node, env) is not None:
         return _record(node, sql, env)
     if base_of(node.type.oid) == t.NUMERIC and scale(node, env) is None and not isinstance(node, n.ColumnRef):
@@ -234,7 +234,7 @@ def text(node: n.Expression, sql: str, env: Env) -> str:
 
 
 def output(kind: int, sql: str, env: Env) -> str:
-    """As `text`, by the type alone; records are not for it."""
+    """Return SQL of the text form of a value, by its type alone. Not for records."""
     if kind in REGISTERED:
         return _registered(kind, sql, env)
     if kind in STRINGS:
@@ -250,7 +250,7 @@ def output(kind: int, sql: str, env: Env) -> str:
         t.BYTEA: f"('\\x' || lower(hex({sql})))",
         t.INT2VECTOR: f"array_to_string({sql}, ' ')",
         t.OIDVECTOR: f"array_to_string({sql}, ' ')",
-        t.VOID: f"coalesce('', CAST({sql} AS VARCHAR))",  # it is called all the same
+        t.VOID: f"coalesce('', CAST({sql} AS VARCHAR))",  # the function must still be called
     }.get(kind)
     if plain is not None:
         return plain
@@ -263,8 +263,8 @@ def output(kind: int, sql: str, env: Env) -> str:
 
 
 def element_texts(element: int, sql: str, env: Env) -> str:
-    """The list of the text forms of an array's elements, which are of this type."""
-    if element in REGISTERED:  # their names are looked up, and DuckDB has no subquery inside of a lambda
+    """Return the list of the text forms of an array's elements of this type."""
+    if element in REGISTERED:  # their names are looked up by subqueries, which DuckDB does not allow in a lambda
         rows = f"(SELECT unnest({sql}) AS x, generate_subscripts({sql}, 1) AS i) _l"
         listed = f"(SELECT coalesce(list({output(element, '_l.x', env)} ORDER BY _l.i), []) FROM {rows})"
         return f"CASE WHEN {sql} IS NOT NULL THEN {listed} END"
@@ -273,18 +273,18 @@ def element_texts(element: int, sql: str, env: Env) -> str:
 
 
 def _record(node: n.Expression, sql: str, env: Env) -> str:
-    known = fields(node, env)
-    if known is None:
+    record_fields = fields(node, env)
+    if record_fields is None:
         raise refuse("the text form of this record", node)
     if isinstance(node, n.ColumnRef) and node.attnum == 0:
-        parts = [output(base_of(each.type.oid), each.key, env) for each in env.rows[node.key]]
+        parts = [output(base_of(column.type.oid), column.key, env) for column in env.rows[node.key]]
     else:
-        parts = [output(base_of(kind), f"struct_extract({sql}, {quote(name)})", env) for name, kind in known]
-    shown = " || ',' || ".join(f"coalesce({_field(each)}, '')" for each in parts) or "''"
-    whole = f"('(' || {shown} || ')')"
+        parts = [output(base_of(kind), f"struct_extract({sql}, {quote(name)})", env) for name, kind in record_fields]
+    items = " || ',' || ".join(f"coalesce({_field(part)}, '')" for part in parts) or "''"
+    whole = f"('(' || {items} || ')')"
     if isinstance(node, n.RowExpr):
         return whole
-    absent = " AND ".join(f"{each} IS NULL" for each in parts) if isinstance(node, n.ColumnRef) and node.attnum == 0 else f"{sql} IS NULL"
+    absent = " AND ".join(f"{part} IS NULL" for part in parts) if isinstance(node, n.ColumnRef) and node.attnum == 0 else f"{sql} IS NULL"
     return f"CASE WHEN NOT ({absent}) THEN {whole} END"
 
 

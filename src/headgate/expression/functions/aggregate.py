@@ -1,4 +1,4 @@
-"""Aggregates over the list of a group's values: what Spark has no exact form of.
+"""Aggregates over the list of a group's values, for aggregates without an exact Spark form.
 
 Called in Spark's workers, for `implementation.aggregate`.
 """
@@ -17,37 +17,37 @@ COMMA, NEW_LINE = ", ", ", \n "
 
 
 def stacked(items: list[str | None]) -> str:
-    """array_agg of arrays."""
+    """Return array_agg of arrays."""
     if None in items:
         raise PostgresError("22004", "cannot accumulate null arrays")
-    shapes = [array.parts(each or "{}")[0] for each in items]
-    if any(not each.lengths for each in shapes):
+    shapes = [array.parts(item or "{}")[0] for item in items]
+    if any(not shape.lengths for shape in shapes):
         raise PostgresError("2202E", "cannot accumulate empty arrays")
-    if any(list(each.lengths) != list(shapes[0].lengths) for each in shapes):
+    if any(list(shape.lengths) != list(shapes[0].lengths) for shape in shapes):
         raise PostgresError("2202E", "cannot accumulate arrays of different dimensionality")
     return arrays.nested(items)
 
 
 def json_item(oid: int, item: str | None) -> str:
-    """A value in json_agg: structured ones begin a new line, which the first of all has not."""
+    """Return a value in json_agg with its separator. Structured values start a new line, except the first value."""
     structured = registry.builtin().find(oid) is None or registry.by_oid(oid).is_array or oid == registry.RECORD
     return (NEW_LINE if structured and item is not None else COMMA) + json_building.to_json(oid, item)
 
 
 def jsonb_item(oid: int, item: str | None) -> str:
-    """A value in jsonb_agg."""
+    """Return a value in jsonb_agg."""
     return print_value(None if item is None else load(json_building.to_json(oid, item)))
 
 
 def json_pair(key: int, oid: int, name: str | None, item: str | None) -> str:
-    """A field in json_object_agg."""
+    """Return a field in json_object_agg."""
     if name is None:
         raise PostgresError("22023", "field name must not be null")
     return f"{json_building.key_text(key, name)} : {json_building.to_json(oid, item)}"
 
 
 def jsonb_pairs(key: int, oid: int, keys: list[str | None], items: list[str | None]) -> str:
-    """jsonb_object_agg."""
+    """Return jsonb_object_agg."""
     if None in keys:
         raise PostgresError("22023", "field name must not be null")
     names = (load(json_building.key_text(key, name or "")) for name in keys)
@@ -55,17 +55,17 @@ def jsonb_pairs(key: int, oid: int, keys: list[str | None], items: list[str | No
 
 
 def most_frequent(items: list[str], keys: list[str]) -> str | None:
-    """The first item of the longest run of equal keys."""
+    """Return the first item of the longest run of equal keys."""
     best, best_run, start = None, 0, 0
-    for place in range(1, len(keys) + 1):
-        if place == len(keys) or keys[place] != keys[start]:
-            if place - start > best_run:
-                best, best_run = items[start], place - start
-            start = place
+    for index in range(1, len(keys) + 1):
+        if index == len(keys) or keys[index] != keys[start]:
+            if index - start > best_run:
+                best, best_run = items[start], index - start
+            start = index
     return best
 
 
 def total(usual: str | None, odd: list[str | None], scale: int | None) -> str | None:
-    """sum(numeric): `usual` is the sum of what Spark could add, `odd` are the others, `scale` is the greatest of the display scales."""
+    """Return sum(numeric). `usual` is the sum that Spark computed, `odd` are the other values, `scale` is the greatest display scale."""
     trimmed = None if usual is None else numeric.round_to(usual, scale or 0)
     return numeric.total([trimmed, *odd], 0)

@@ -1,7 +1,7 @@
-"""Functions that give rows, value by value: unnest, generate_series, jsonb_each and their like.
+"""Set-returning functions on single values: unnest, generate_series, jsonb_each and similar.
 
-For `implementation.set_returning`; called by `spark.set_returning` inside Arrow functions, with their arguments as texts. Each gives
-a list of rows of texts.
+Called by `spark.set_returning` inside Arrow functions, with the arguments as texts, for `implementation.set_returning`. Each function
+returns a list of rows of texts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Rows = Iterable[Row]
 
 
 def unnest(text: str) -> Rows:
-    """The elements in their order, of all dimensions."""
-    return [(each,) for each in array.parts(text)[1]]
+    """Return the elements of all dimensions, in storage order."""
+    return [(element,) for element in array.parts(text)[1]]
 
 
 def unnest_multirange(text: str) -> Rows:
@@ -39,24 +39,24 @@ def unnest_multirange(text: str) -> Rows:
 
 
 def subscripts(text: str, dimension: str, reverse: str = "f") -> Rows:
-    """generate_subscripts."""
+    """Return the subscripts of a dimension (generate_subscripts)."""
     low, high = arrays.lower(text, int(dimension)), arrays.upper(text, int(dimension))
     if low is None or high is None:
         return []
-    found = range(low, high + 1)
-    return [(str(each),) for each in (reversed(found) if reverse == "t" else found)]
+    subscripts_in_range = range(low, high + 1)
+    return [(str(subscript),) for subscript in (reversed(subscripts_in_range) if reverse == "t" else subscripts_in_range)]
 
 
 def series(start: str, stop: str, step: str = "1") -> Rows:
-    """generate_series of whole numbers."""
+    """Return generate_series of integers."""
     distance = int(step)
     if distance == 0:
         raise PostgresError("22023", "step size cannot equal zero")
-    return [(str(each),) for each in range(int(start), int(stop) + (1 if distance > 0 else -1), distance)]
+    return [(str(number),) for number in range(int(start), int(stop) + (1 if distance > 0 else -1), distance)]
 
 
 def numeric_series(start: str, stop: str, step: str = "1") -> Rows:
-    """generate_series of numeric."""
+    """Return generate_series of numeric."""
     for word, value in (("start", start), ("stop", stop), ("step size", step)):
         if value == "NaN":
             raise PostgresError("22023", f"{word} value cannot be NaN" if word != "step size" else "step size cannot be NaN")
@@ -65,23 +65,23 @@ def numeric_series(start: str, stop: str, step: str = "1") -> Rows:
     distance = Decimal(step)
     if not distance:
         raise PostgresError("22023", "step size cannot equal zero")
-    found: list[Row] = []
+    rows: list[Row] = []
     current = start
     while (Decimal(current) <= Decimal(stop)) if distance > 0 else (Decimal(current) >= Decimal(stop)):
-        found.append((current,))
+        rows.append((current,))
         current = numeric.add(current, step)
-    return found
+    return rows
 
 
 def moment_series(start: str, stop: str, step: str) -> Rows:
-    """generate_series of timestamp."""
-    return [(print_timestamp(each),) for each in _moments(_micros(start), _micros(stop), step, timestamp.plus)]
+    """Return generate_series of timestamp."""
+    return [(print_timestamp(micros),) for micros in _moments(_micros(start), _micros(stop), step, timestamp.plus)]
 
 
 def instant_series(timezone: str, start: str, stop: str, step: str) -> Rows:
-    """generate_series of timestamptz: a step of days is one of the zone's days, of 23 to 25 hours."""
+    """Return generate_series of timestamptz. A step of days is counted in days of the zone, which have 23 to 25 hours."""
     move = functools.partial(timestamp.plus_in_zone, timezone)
-    return [(print_timestamp(each, "+00"),) for each in _moments(_micros(start), _micros(stop), step, move)]
+    return [(print_timestamp(micros, "+00"),) for micros in _moments(_micros(start), _micros(stop), step, move)]
 
 
 def _micros(text: str) -> int:
@@ -101,33 +101,33 @@ def _moments(start: int, stop: int, step: str, move: Callable[[int, str], int]) 
 
 
 def split(text: str | None, separator: str | None, null: str | None = None) -> Rows:
-    """string_to_table."""
-    made = arrays.split(text, separator, null)
-    return [] if made is None else unnest(made)
+    """Return the pieces of a text (string_to_table)."""
+    array_text = arrays.split(text, separator, null)
+    return [] if array_text is None else unnest(array_text)
 
 
 def elements(text: str) -> Rows:
-    """jsonb_array_elements."""
-    return [(each,) for each in jsonb.elements(text)]
+    """Return the elements of a jsonb array (jsonb_array_elements)."""
+    return [(element,) for element in jsonb.elements(text)]
 
 
 def elements_text(text: str) -> Rows:
-    """jsonb_array_elements_text."""
-    return [(each,) for each in jsonb.elements_text(text)]
+    """Return the elements of a jsonb array as text (jsonb_array_elements_text)."""
+    return [(element,) for element in jsonb.elements_text(text)]
 
 
 def keys(text: str) -> Rows:
-    """jsonb_object_keys."""
-    return [(each,) for each in jsonb.keys(text)]
+    """Return the keys of a jsonb object (jsonb_object_keys)."""
+    return [(key,) for key in jsonb.keys(text)]
 
 
 def pairs(text: str) -> Rows:
-    """jsonb_each."""
+    """Return the keys and values of a jsonb object (jsonb_each)."""
     return [(key, value) for key, value, _ in jsonb.pairs("jsonb_each", text)]
 
 
 def pairs_text(text: str) -> Rows:
-    """jsonb_each_text."""
+    """Return the keys of a jsonb object and its values as text (jsonb_each_text)."""
     return [(key, value) for key, _, value in jsonb.pairs("jsonb_each_text", text)]
 
 
@@ -140,13 +140,13 @@ def _written_items(text: str, function: str) -> list[str]:
 
 
 def written_elements(text: str) -> Rows:
-    """json_array_elements: the elements as they are written."""
-    return [(each,) for each in _written_items(text, "json_array_elements")]
+    """Return the elements of a json array exactly as they are in the text (json_array_elements)."""
+    return [(element,) for element in _written_items(text, "json_array_elements")]
 
 
 def written_elements_text(text: str) -> Rows:
-    """json_array_elements_text."""
-    return [(json.bare(each),) for each in _written_items(text, "json_array_elements_text")]
+    """Return the elements of a json array as text (json_array_elements_text)."""
+    return [(json.bare(element),) for element in _written_items(text, "json_array_elements_text")]
 
 
 def _written_fields(text: str, function: str) -> list[tuple[str, str]]:
@@ -160,15 +160,15 @@ def _written_fields(text: str, function: str) -> list[tuple[str, str]]:
 
 
 def written_keys(text: str) -> Rows:
-    """json_object_keys, repeated ones too."""
+    """Return the keys of a json object, including duplicates (json_object_keys)."""
     return [(key,) for key, _ in _written_fields(text, "json_object_keys")]
 
 
 def written_pairs(text: str) -> Rows:
-    """json_each."""
+    """Return the keys and values of a json object (json_each)."""
     return _written_fields(text, "json_each")
 
 
 def written_pairs_text(text: str) -> Rows:
-    """json_each_text."""
+    """Return the keys of a json object and its values as text (json_each_text)."""
     return [(key, json.bare(value)) for key, value in _written_fields(text, "json_each_text")]

@@ -1,7 +1,7 @@
-"""Functions of strings on single values, as the C collation and UTF8 have them (varlena.c, formatting.c, quote.c).
+"""Functions of strings on single values, under the C collation and UTF8 (varlena.c, formatting.c, quote.c).
 
-Run by `vectorised` in Spark's workers, and when a call of constants is planned; the tables that name them are
-`implementation.character.string`'s.
+Run by `vectorised` in Spark's workers, and for constants when a call is planned. The tables that refer to them are in
+`implementation.character.string`.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ _CODECS = {
 
 
 def initcap(text: str) -> str:
-    """The first letter of each word in upper case, the rest in lower case; words are of ASCII letters and digits."""
-    done, inside = [], False
-    for each in text:
-        plain = each.isascii()
-        done.append((each.lower() if inside else each.upper()) if plain else each)
-        inside = plain and each.isalnum()
-    return "".join(done)
+    """Convert the first letter of each word to upper case, the rest to lower case. Words consist of ASCII letters and digits."""
+    characters, in_word = [], False
+    for character in text:
+        is_ascii = character.isascii()
+        characters.append((character.lower() if in_word else character.upper()) if is_ascii else character)
+        in_word = is_ascii and character.isalnum()
+    return "".join(characters)
 
 
 def quote_ident(text: str) -> str:
-    """The text as an identifier."""
+    """Return the text as an identifier, quoted if needed."""
     return names.quote_ident(text) if text else '""'
 
 
 def quote_literal(text: str) -> str:
-    """The text as a string constant, with an E in front if it has backslashes."""
+    """Return the text as a string constant, prefixed with E if it has backslashes."""
     doubled = text.replace("'", "''")
     return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in text else f"'{doubled}'"
 
 
 def quote_nullable(text: str | None) -> str:
-    """As `quote_literal`, and NULL for NULL."""
+    """Return the text as a string constant, or NULL for NULL."""
     return "NULL" if text is None else quote_literal(text)
 
 
 def normalized(text: str, form: str = "NFC") -> str:
-    """The text in a normal form of Unicode 14, which is PostgreSQL 15's."""
+    """Return the text in a Unicode normal form, by Unicode 14, the version of PostgreSQL 15."""
     return unicodedata.normalize(_form(form), text)  # type: ignore[arg-type]  # checked by _form
 
 
 def is_normalized(text: str, form: str = "NFC") -> bool:
-    """Whether the text is in a normal form."""
+    """Return whether the text is in a normal form."""
     return unicodedata.is_normalized(_form(form), text)  # type: ignore[arg-type]  # checked by _form
 
 
@@ -71,11 +71,11 @@ _PAIR = PostgresError("42601", "invalid Unicode surrogate pair")
 
 
 def unistr(text: str) -> str:
-    """The text with Unicode escapes put in."""
-    done, high = [], 0
-    for found in _ESCAPE.finditer(text):
-        digits = found[1] or found[2] or found[3] or found[4]
-        if found[6]:
+    """Return the text with Unicode escapes replaced."""
+    parts, high = [], 0
+    for match in _ESCAPE.finditer(text):
+        digits = match[1] or match[2] or match[3] or match[4]
+        if match[6]:
             raise PostgresError(
                 "42601",
                 "invalid Unicode escape",
@@ -84,7 +84,7 @@ def unistr(text: str) -> str:
         if digits is None:
             if high:
                 raise _PAIR
-            done.append(found[5] or found[7])
+            parts.append(match[5] or match[7])
             continue
         code = int(digits, 16)
         if not 0 < code <= 0x10FFFF:
@@ -98,36 +98,36 @@ def unistr(text: str) -> str:
         if 0xD800 <= code <= 0xDBFF:
             high = code
         else:
-            done.append(chr(code))
+            parts.append(chr(code))
     if high:
         raise _PAIR
-    return "".join(done)
+    return "".join(parts)
 
 
 def to_encoding(text: str, encoding: str) -> bytes:
-    """The text's bytes in an encoding; 22P05 for a character that it does not have."""
+    """Return the text's bytes in an encoding. Raise 22P05 for a character that the encoding does not have."""
     codec = _codec(encoding)
     try:
         return text.encode(codec)
     except UnicodeEncodeError as error:
         character = text[error.start]
-        shown = " ".join(f"0x{each:02x}" for each in character.encode())
+        shown = " ".join(f"0x{byte:02x}" for byte in character.encode())
         raise PostgresError(
             "22P05", f'character with byte sequence {shown} in encoding "UTF8" has no equivalent in encoding "{_shown_encoding(encoding)}"'
         ) from error
 
 
 def from_encoding(data: bytes, encoding: str) -> str:
-    """The text of bytes in an encoding; 22021 for bytes that are none."""
+    """Decode bytes of an encoding. Raise 22021 for bytes that are not valid in it."""
     codec = _codec(encoding)
     try:
-        made = data.decode(codec)
+        text = data.decode(codec)
     except UnicodeDecodeError as error:
-        bad = " ".join(f"0x{each:02x}" for each in data[error.start : max(error.end, error.start + 1)])
+        bad = " ".join(f"0x{byte:02x}" for byte in data[error.start : max(error.end, error.start + 1)])
         raise PostgresError("22021", f'invalid byte sequence for encoding "{_shown_encoding(encoding)}": {bad}') from error
-    if "\0" in made:
+    if "\0" in text:
         raise PostgresError("22021", f'invalid byte sequence for encoding "{_shown_encoding(encoding)}": 0x00')
-    return made
+    return text
 
 
 def _plain_encoding(name: str) -> str:
@@ -135,10 +135,10 @@ def _plain_encoding(name: str) -> str:
 
 
 def _codec(name: str) -> str:
-    found = _CODECS.get(_plain_encoding(name))
-    if found is None:
+    codec = _CODECS.get(_plain_encoding(name))
+    if codec is None:
         raise not_supported(f'conversion to and from encoding "{name}" is not supported')
-    return found
+    return codec
 
 
 def _shown_encoding(name: str) -> str:
@@ -147,32 +147,32 @@ def _shown_encoding(name: str) -> str:
 
 
 def concat(*values: str | None) -> str:
-    """The values one behind the other, NULL as nothing."""
-    return "".join(each for each in values if each is not None)
+    """Concatenate the values. NULL counts as the empty string."""
+    return "".join(value for value in values if value is not None)
 
 
 def concat_spread(values: str | None) -> str | None:
-    """`concat` of the elements of an array."""
+    """Return `concat` of the elements of an array."""
     return None if values is None else concat(*array.parts(values)[1])
 
 
 def concat_between(separator: str | None, *values: str | None) -> str | None:
-    """The values that are not NULL, with the separator between them."""
-    return None if separator is None else separator.join(each for each in values if each is not None)
+    """Join the values that are not NULL with the separator."""
+    return None if separator is None else separator.join(value for value in values if value is not None)
 
 
 def concat_between_spread(separator: str | None, values: str | None) -> str | None:
-    """`concat_between` of the elements of an array."""
+    """Return `concat_between` of the elements of an array."""
     return None if separator is None or values is None else concat_between(separator, *array.parts(values)[1])
 
 
 def format_spread(pattern: str | None, values: str | None) -> str | None:
-    """`format_text` of the elements of an array."""
+    """Return `format_text` of the elements of an array."""
     return format_text(pattern, *(() if values is None else array.parts(values)[1]))
 
 
 def format_text(pattern: str | None, *values: str | None) -> str | None:
-    """The pattern with %s, %I and %L put in (text_format)."""
+    """Return the pattern with %s, %I and %L replaced (text_format)."""
     return None if pattern is None else _Format(pattern, values).done()
 
 
@@ -180,7 +180,7 @@ _UNTERMINATED = PostgresError("22023", "unterminated format() type specifier", h
 
 
 class _Format:
-    """One call of format(): `place` in the pattern, `next` the number of the value that comes next."""
+    """One call of format(). `place` is a position in the pattern, `next` the number of the next value."""
 
     def __init__(self, pattern: str, values: Sequence[str | None]) -> None:
         self.pattern = pattern
@@ -189,15 +189,15 @@ class _Format:
         self.next = 1
 
     def done(self) -> str:
-        made: list[str] = []
+        parts: list[str] = []
         while True:
-            at = self.pattern.find("%", self.place)
-            if at < 0:
-                return "".join([*made, self.pattern[self.place :]])
-            made.append(self.pattern[self.place : at])
-            self.place = at
+            position = self.pattern.find("%", self.place)
+            if position < 0:
+                return "".join([*parts, self.pattern[self.place :]])
+            parts.append(self.pattern[self.place : position])
+            self.place = position
             self._advance()
-            made.append("%" if self._sees() == "%" else self._specified())
+            parts.append("%" if self._sees() == "%" else self._specified())
             self.place += 1
 
     def _sees(self) -> str:
@@ -209,13 +209,13 @@ class _Format:
             raise _UNTERMINATED
 
     def _number(self) -> int | None:
-        found = None
+        number = None
         while self._sees() in "0123456789":
-            found = (found or 0) * 10 + int(self._sees())
-            if found > _MAX_INT:
+            number = (number or 0) * 10 + int(self._sees())
+            if number > _MAX_INT:
                 raise PostgresError("22003", "number is out of range")
             self._advance()
-        return found
+        return number
 
     def _specified(self) -> str:
         left, width, number = False, 0, self._number()
@@ -232,11 +232,11 @@ class _Format:
         kind = self._sees()
         if kind not in "sIL":
             raise PostgresError("22023", f'unrecognized format() type specifier "{kind}"', hint='For a single "%" use "%%".')
-        shown = self._shown(kind, self._value(position))
+        text = self._shown(kind, self._value(position))
         if width < 0:
             left, width = True, -width
-        size_limit.text(max(width, len(shown)))
-        return shown.ljust(width) if left else shown.rjust(width)
+        size_limit.text(max(width, len(text)))
+        return text.ljust(width) if left else text.rjust(width)
 
     def _position(self, number: int) -> int:
         if number == 0:
@@ -285,18 +285,18 @@ _IDENTIFIER = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([A-Za-z_\u0080-\U0010ffff][A-
 
 
 def parse_identifier(text: str, strict: bool = True) -> str:
-    """parse_ident: the parts of a qualified name, as an array; words without quotes are down-cased (misc.c)."""
-    parts, at = [], 0
+    """Return the parts of a qualified name as an array (parse_ident). Unquoted words are down-cased (misc.c)."""
+    parts, position = [], 0
     while True:
-        found = _IDENTIFIER.match(text, at)
-        if found is None or found[1] == "":
-            raise PostgresError("22023", f'string is not a valid identifier: "{text}"', detail=_wrong_identifier(text, at))
-        word = found[1].replace('""', '"') if found[1] is not None else found[2].translate(_SMALL)
+        match = _IDENTIFIER.match(text, position)
+        if match is None or match[1] == "":
+            raise PostgresError("22023", f'string is not a valid identifier: "{text}"', detail=_wrong_identifier(text, position))
+        word = match[1].replace('""', '"') if match[1] is not None else match[2].translate(_SMALL)
         parts.append(word)
-        at = found.end()
-        if at < len(text) and text[at] == ".":
-            at += 1
-        elif at == len(text) or not strict:
+        position = match.end()
+        if position < len(text) and text[position] == ".":
+            position += 1
+        elif position == len(text) or not strict:
             return written(parts)
         else:
             raise PostgresError("22023", f'string is not a valid identifier: "{text}"')

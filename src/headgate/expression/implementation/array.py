@@ -1,7 +1,7 @@
-"""Arrays: operators and functions over their text form, subscripts, constructors, casts of all elements, ``= ANY (array)``.
+"""Arrays: operators and functions over their text form, subscripts, constructors, element-wise casts and ``= ANY (array)``.
 
-The functions themselves stand in `functions.array`; here it is decided with which element type they are called. An array whose elements
-have one text each (integers, text, uuid, …) is compared for equality as text; all else by the elements' keys.
+The functions themselves are in `functions.array`. This module chooses the element type they are called with. If equal elements always have
+equal texts (integers, text, uuid, …), arrays are compared for equality as text. Otherwise they are compared by the elements' keys.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
     from headgate.expression.spark.value import Rep
 
 _PAIRS = ("int2", "int4", "int8", "int24", "int42", "int28", "int82", "int48", "int84", "text", "date_", "uuid_")
-_EQUAL = frozenset(f"{each}eq" for each in _PAIRS)
-_UNEQUAL = frozenset(f"{each}ne" for each in _PAIRS)
-"""Comparisons in which Spark's IN tells what PostgreSQL tells."""
+_EQUAL = frozenset(f"{prefix}eq" for prefix in _PAIRS)
+_UNEQUAL = frozenset(f"{prefix}ne" for prefix in _PAIRS)
+"""Comparisons for which Spark's IN gives PostgreSQL's result."""
 
 
 def element_of(array: int) -> int:
-    """The element type of an array type."""
+    """Return the element type of an array type."""
     return registry.by_oid(array).element
 
 
 def _one_text(element: int) -> bool:
-    """Whether elements of the type are equal exactly where their texts are."""
-    described = BASE_TYPES.get(element)
-    return described is not None and described.one_text and described.key is not None
+    """Return whether two elements of the type are equal exactly if their texts are."""
+    base_type = BASE_TYPES.get(element)
+    return base_type is not None and base_type.one_text and base_type.key is not None
 
 
 def orderable(oid: int) -> int:
-    """The oid, if the type's order is known here; 0A000 else."""
+    """Return the oid if the type has an implemented order. Raise 0A000 otherwise."""
     key(oid)
     return oid
 
@@ -90,23 +90,23 @@ def _extreme(oid: int, larger: bool, left: str, right: str) -> str:
 
 
 def _with_element(function: Callable[..., Any], rep: Rep, places: Sequence[int], *, strict: bool, raises: bool = True) -> SparkForm:
-    """A function of an array and elements (at `places`), called with the element type first."""
+    """Return the form of a function of an array and elements (at `places`), which is called with the element type as first argument."""
 
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         operands = _operands(node)
-        array = next(each for place, each in enumerate(operands) if place not in places)
-        items = [as_item(value, operands[place].type) if place in places else value for place, value in enumerate(args)]
+        array = next(operand for index, operand in enumerate(operands) if index not in places)
+        items = [as_item(value, operands[index].type) if index in places else value for index, value in enumerate(args)]
         return call(function, rep, items, given=(orderable(element_of(array.type.oid)),), strict=strict, raises=raises)
 
     return builder
 
 
 def _plain_items(function: Callable[..., Any], places: Sequence[int]) -> SparkForm:
-    """A function of arrays and elements that need not be compared."""
+    """Return the form of a function of arrays and elements that does not compare elements."""
 
     def builder(node: n.Expression, args: Sequence[Value]) -> Value:
         operands = _operands(node)
-        items = [as_item(value, operands[place].type) if place in places else value for place, value in enumerate(args)]
+        items = [as_item(value, operands[index].type) if index in places else value for index, value in enumerate(args)]
         return call(function, TEXT, items, strict=False)
 
     return builder
@@ -183,11 +183,11 @@ def _split_with(string: str | None, separator: str | None, null: str | None) -> 
     return arrays.split(string, separator, null)
 
 
-# ---- the nodes that are no calls -----------------------------------------------------------------------------------
+# ---- nodes that are not calls --------------------------------------------------------------------------------------
 
 
 def quantified(node: n.ScalarArrayOp, left: Value, array: Value) -> Value:
-    """``x op ANY/ALL (array)`` by the elements' keys, for the comparison operators of one btree family."""
+    """Compile ``x op ANY/ALL (array)`` by the elements' keys, for the comparison operators of one btree family."""
     operator = builtin.operator(node.operator)
     item, element = node.args[0], element_of(node.args[1].type.oid)
     item_kind = item.arg.type if isinstance(item, n.RowCoerce) else item.type  # record's operators take a composite value as record
@@ -198,22 +198,22 @@ def quantified(node: n.ScalarArrayOp, left: Value, array: Value) -> Value:
 
 
 def listed(node: n.ScalarArrayOp, left: Value, items: Sequence[Value]) -> Value | None:
-    """``x = ANY`` and ``x <> ALL`` of constants that Spark compares as PostgreSQL does, as its own IN; None for any other."""
+    """Compile ``x = ANY`` and ``x <> ALL`` of constants as Spark's IN. Return None if Spark's comparison may differ from PostgreSQL's."""
     key = builtin.function(builtin.operator(node.operator).function).key
-    if key not in (_EQUAL if node.any else _UNEQUAL) or not all(each.constant is not None or each.is_null for each in items):
+    if key not in (_EQUAL if node.any else _UNEQUAL) or not all(item.constant is not None or item.is_null for item in items):
         return None
-    whole = all(each.rep.name in ("int2", "int4", "int8") for each in items)
+    is_integer = all(item.rep.name in ("int2", "int4", "int8") for item in items)
 
     def make(env: Env) -> Column:
-        given = [int(each.constant) if whole and each.constant is not None else each.make(env) for each in items]
-        found = settle(left)(env).isin(*given)
-        return found if node.any else ~found
+        candidates = [int(item.constant) if is_integer and item.constant is not None else item.make(env) for item in items]
+        is_member = settle(left)(env).isin(*candidates)
+        return is_member if node.any else ~is_member
 
     return Value(BOOL, make)
 
 
 def _positive(operator: builtin.Operator) -> int:
-    """The operator, for <> the = that it negates: only that one is in a btree family."""
+    """Return the operator, or for <> the = that it negates, because only = is in a btree family."""
     return operator.negator if operator.name == "<>" else operator.oid
 
 
@@ -222,10 +222,10 @@ def _quantified(test: str, any_of: bool, item_oid: int, oid: int, item: str | No
 
 
 def constructed(node: n.ArrayExpr, elements: Sequence[Value]) -> Value:
-    """ARRAY[…]."""
+    """Compile ARRAY[…]."""
     if node.nested:
         return call(_nested, TEXT, elements, strict=False)
-    items = [as_item(value, each.type) for value, each in zip(elements, node.elements, strict=True)]
+    items = [as_item(value, element.type) for value, element in zip(elements, node.elements, strict=True)]
     if not items:
         return Value(TEXT, lambda env: F.lit("{}"), constant="{}")
     return call(_written, TEXT, items, strict=False, raises=False)
@@ -240,13 +240,13 @@ def _nested(*rows: str | None) -> str:
 
 
 def subscripted(node: n.Subscript, array: Value, lower: Sequence[Value | None], upper: Sequence[Value | None]) -> Value:
-    """``a[i]`` and ``a[i:j]``."""
+    """Compile ``a[i]`` and ``a[i:j]``."""
     if node.lower:
-        shape = tuple((low is not None, high is not None) for low, high in zip(lower, upper, strict=True))
-        given = [each for pair in zip(lower, upper, strict=True) for each in pair if each is not None]
+        shape = tuple((low_bound is not None, high_bound is not None) for low_bound, high_bound in zip(lower, upper, strict=True))
+        given = [bound for pair in zip(lower, upper, strict=True) for bound in pair if bound is not None]
         return call(_part, TEXT, [array, *given], given=(shape,), strict=False, raises=False)
     oid = node.type.oid
-    return call(_element, item_rep(oid), [array, *(each for each in upper if each is not None)], given=(oid,), strict=True, raises=False)
+    return call(_element, item_rep(oid), [array, *(index for index in upper if index is not None)], given=(oid,), strict=True, raises=False)
 
 
 def stored(node: n.SubscriptStore, array: Value, lower: Sequence[Value | None], upper: Sequence[Value | None], assigned: Value) -> Value:
@@ -275,8 +275,8 @@ def _part_stored(
 
 
 def _element(oid: int, array: str, *indexes: int) -> Any:
-    found = arrays.element(array, indexes)
-    return None if found is None else plain(oid, found)
+    item = arrays.element(array, indexes)
+    return None if item is None else plain(oid, item)
 
 
 def _part(shape: tuple[tuple[bool, bool], ...], array: str | None, *given: int | None) -> str | None:
@@ -290,14 +290,14 @@ def _part(shape: tuple[tuple[bool, bool], ...], array: str | None, *given: int |
 
 
 def coerced(node: n.ArrayCoerce, array: Value) -> Value:
-    """A cast of all elements."""
+    """Compile a cast of all elements."""
     source, target = element_of(node.arg.type.oid), element_of(node.type.oid)
     if node.type.typmod < 0 and (node.function == 0 or source == target):
         return array
-    known = builtin.function(node.function).key if node.function > 0 else "text"
-    if known not in _ELEMENT_CASTS:
+    cast_key = builtin.function(node.function).key if node.function > 0 else "text"
+    if cast_key not in _ELEMENT_CASTS:
         raise refuse(f"a cast from {registry.format_type(node.arg.type.oid)} to {registry.format_type(node.type.oid)}")
-    return call(_coerced, TEXT, [array], given=(known, target, node.type.typmod, node.form is n.Form.EXPLICIT))
+    return call(_coerced, TEXT, [array], given=(cast_key, target, node.type.typmod, node.form is n.Form.EXPLICIT))
 
 
 def _coerced(cast: str, oid: int, modifier: int, explicit: bool, array: str) -> str:
@@ -338,7 +338,7 @@ def _narrowed(bits: int, name: str) -> Callable[[str], str]:
 
 
 def _rounded(bits: int, item: str) -> str:
-    """dtoi4 and its like: to the nearest integer, halves to the even one."""
+    """Round to the nearest integer, halves to the even one (dtoi4 and similar)."""
     value = float(item)
     whole = round(value) if math.isfinite(value) else 1 << bits
     return _narrowed(bits, {16: "smallint", 32: "integer", 64: "bigint"}[bits])(str(whole))
@@ -364,7 +364,7 @@ _ELEMENT_CASTS: dict[str, Callable[[str], str]] = {
     "dtof": floating_point.to_single,
     "rtrim1": lambda item: item.rstrip(" "),
 }
-"""What is done to an element's text before the target type's input function reads it, by the key of the cast's function."""
+"""The conversion of an element's text before the target type's input function reads it, by the key of the cast's function."""
 
 IMPLEMENTATIONS: Table = {
     "array_eq": _comparison("="),

@@ -1,6 +1,6 @@
-"""= <> < <= > >= of every type: the functions behind the operators, as `spark.comparison` orders values and as Arrow does.
+"""The operators = <> < <= > >= of every type, with their Spark forms (by `spark.comparison`) and their Arrow forms.
 
-DuckDB's comparison goes by the operands' types (`duckdb.comparison`).
+DuckDB chooses a comparison by the operands' types (`duckdb.comparison`).
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ _KERNELS: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class ArrowComparison:
-    """A comparison over Arrow: `name` is its place in `TESTS`; `prepare` makes comparable what Arrow would compare in another way."""
+    """A comparison over Arrow. `name` is its key in `TESTS`. `prepare` converts operands that Arrow would compare differently."""
 
     name: str
     prepare: Callable[..., Sequence[Any]] | None = None
 
-    def __call__(self, one: Any, other: Any) -> Any:
-        """A boolean array, NULL where either is."""
+    def __call__(self, left: Any, right: Any) -> Any:
+        """Return a boolean array that is NULL if either operand is."""
         if self.prepare is not None:
-            one, other = self.prepare(one, other)
-        return _KERNELS[self.name](one, other)
+            left, right = self.prepare(left, right)
+        return _KERNELS[self.name](left, right)
 
 
 def without_nan(*values: Any) -> Sequence[Any]:
-    """Doubles among which no NaN is, which equals NaN and is the greatest in PostgreSQL."""
-    for each in values:
-        if pc.any(pc.is_nan(each if isinstance(each, pa.Array | pa.ChunkedArray) else pa.array([each.as_py()], each.type))).as_py():
+    """Return the values. Raise `NotColumnwise` if one is NaN, because NaN equals NaN and is the greatest value in PostgreSQL."""
+    for value in values:
+        if pc.any(pc.is_nan(value if isinstance(value, pa.Array | pa.ChunkedArray) else pa.array([value.as_py()], value.type))).as_py():
             raise NotColumnwise("NaN")
     return values
 
 
 def decimals(*values: Any) -> Sequence[Any]:
-    """Numerics in one scale and precision."""
-    if not all(pa.types.is_decimal(each.type) for each in values):
+    """Return the numerics cast to one precision and scale. Raise `NotColumnwise` if one is stored as text."""
+    if not all(pa.types.is_decimal(value.type) for value in values):
         raise NotColumnwise("numeric that is stored as text")
-    scale = max(each.type.scale for each in values)
-    whole = max(each.type.precision - each.type.scale for each in values)
+    scale = max(value.type.scale for value in values)
+    whole = max(value.type.precision - value.type.scale for value in values)
     kind = pa.decimal128 if whole + scale <= 38 else pa.decimal256
-    return [each if each.type == kind(whole + scale, scale) else pc.cast(each, kind(whole + scale, scale)) for each in values]
+    return [value if value.type == kind(whole + scale, scale) else pc.cast(value, kind(whole + scale, scale)) for value in values]
 
 
 def _unpadded(*values: Any) -> Sequence[Any]:
-    return [pc.utf8_rtrim(each, characters=" ") for each in values]
+    return [pc.utf8_rtrim(value, characters=" ") for value in values]
 
 
 def _plain(name: str) -> SparkForm:
@@ -71,7 +71,7 @@ def _plain(name: str) -> SparkForm:
 
 
 def _as(name: str, left: str | None, right: str | None) -> SparkForm:
-    """A comparison after widening either side to a Spark type."""
+    """Return a comparison that first casts either side to a wider Spark type."""
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -107,11 +107,11 @@ def _blank_padded(name: str) -> SparkForm:
 
 def _keyed(name: str, oid: int) -> SparkForm:
     test = TESTS[name]
-    return lambda node, args: Value(BOOL, lambda env: test(*(by_key(each, oid).make(env) for each in args)))
+    return lambda node, args: Value(BOOL, lambda env: test(*(by_key(arg, oid).make(env) for arg in args)))
 
 
 def _keyed_by_operand(name: str) -> SparkForm:
-    """A comparison of two values of a polymorphic type, which order by the key of the operands' type."""
+    """Return a comparison of two values of a polymorphic type, by the sort key of the operands' type."""
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
@@ -142,7 +142,7 @@ def _of_other_type(operand: Expression, value: Value, other: Expression, *, is_l
 
 
 def _as_written(node: Expression) -> Expression:
-    """An operand below the cast to record that record's operators take it by."""
+    """Return the operand without the cast to record that the operators of record require."""
     return node.arg if isinstance(node, RowCoerce) else node
 
 
@@ -151,7 +151,7 @@ def _numeric(name: str) -> SparkForm:
 
 
 _STORED = ("int2", "int4", "int8", "oid", "bool", "bytea", "uuid_", "date_", "timestamp_", "name", "time_")
-"""Families, by the beginning of their keys, whose stored form Spark and Arrow compare as PostgreSQL does."""
+"""Prefixes of the keys of types whose stored form Spark and Arrow compare as PostgreSQL does."""
 _KEYED = {
     "xid8": registry.XID8,
     "pg_lsn_": registry.PG_LSN,
@@ -165,13 +165,13 @@ _FLIPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "l
 
 
 def _entry(build: Callable[[str], SparkForm], name: str, arrow: ArrowComparison | None = None) -> Implementation:
-    """A comparison of two values of one kind, which is the flipped one of the values the other way round."""
+    """Return the entry of a comparison of two values of one kind. Its commuted form is the flipped comparison of the swapped operands."""
     flipped = build(_FLIPPED[name])
     return replace(silent(build(name), arrow=arrow), commuted=lambda node, args: flipped(node, args[::-1]))
 
 
 def _of_family(name: str) -> dict[str, Implementation]:
-    """One comparison, of all types."""
+    """Return the entries of one comparison for all types."""
     arrow = ArrowComparison(name)
     table = {f"{family}{name}": _entry(_plain, name, arrow) for family in _STORED}
     for family in ("macaddr_", "macaddr8_", "bit"):

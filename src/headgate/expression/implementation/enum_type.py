@@ -1,6 +1,6 @@
 """Enum types: the order of their labels, casts from text, enum_first, enum_last and enum_range.
 
-A value is stored as its label. Labels are taken from the registry in force when an expression is compiled.
+A value is stored as its label. The labels are those of the type registry that is active when an expression is compiled.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from headgate.types.text import array
 
 
 def read(value: Value, kind: PgType) -> Value:
-    """A text as an enum: 22P02 for what is no label of it."""
+    """Convert a text to an enum. It raises 22P02 for a text that is not a label."""
 
     def make(env: Env) -> Column:
-        shown = value.make(env)
-        message = F.concat(F.lit(marked("22P02", f'invalid input value for enum {kind.plain}: "')), shown, F.lit('"'))
-        return F.when(F.isnull(shown) | F.array_contains(labels(kind), shown), shown).otherwise(F.raise_error(message))
+        label = value.make(env)
+        message = F.concat(F.lit(marked("22P02", f'invalid input value for enum {kind.plain}: "')), label, F.lit('"'))
+        return F.when(F.isnull(label) | F.array_contains(labels(kind), label), label).otherwise(F.raise_error(message))
 
     return Value(TEXT, make)
 
 
 def _kind(node: Expression, args: Sequence[Value]) -> PgType:
-    found = registry.known().find(operands(node)[0].type.oid)
-    if found is None or found.kind is not registry.TypeKind.ENUM:
+    enum = registry.known().find(operands(node)[0].type.oid)
+    if enum is None or enum.kind is not registry.TypeKind.ENUM:
         raise refuse("a function of enums", "the type of its argument is not known")
-    return found
+    return enum
 
 
 def _first(node: Expression, args: Sequence[Value]) -> Value:
@@ -51,31 +51,31 @@ def _last(node: Expression, args: Sequence[Value]) -> Value:
 def _all(node: Expression, args: Sequence[Value]) -> Value:
     kind = _kind(node, args)
     shape = array.Shape([len(kind.labels)], [1]) if kind.labels else array.Shape([], [])
-    shown = array.print_array(shape, list(kind.labels), ",")
-    return Value(TEXT, lambda env: F.lit(shown))
+    labels_text = array.print_array(shape, list(kind.labels), ",")
+    return Value(TEXT, lambda env: F.lit(labels_text))
 
 
 def _bounds(node: Expression, args: Sequence[Value]) -> Value:
-    """enum_range(from, to): NULL is the first or the last label."""
+    """Return the form of enum_range(from, to), in which NULL stands for the first or the last label."""
     kind = _kind(node, args)
-    quoted = F.array(*[F.lit(array.quoted(each, ",")) for each in kind.labels]) if kind.labels else F.array().cast("array<string>")
+    quoted = F.array(*[F.lit(array.quoted(label, ",")) for label in kind.labels]) if kind.labels else F.array().cast("array<string>")
 
     def make(env: Env) -> Column:
         low = F.coalesce(label_place(args[0], kind).make(env), F.lit(1))
         high = F.coalesce(label_place(args[1], kind).make(env), F.lit(len(kind.labels)))
-        taken = F.slice(quoted, low, F.greatest(high - low + 1, F.lit(0)))
-        return F.concat(F.lit("{"), F.array_join(taken, ","), F.lit("}"))
+        selected = F.slice(quoted, low, F.greatest(high - low + 1, F.lit(0)))
+        return F.concat(F.lit("{"), F.array_join(selected, ","), F.lit("}"))
 
     return Value(TEXT, make)
 
 
 def _compared(name: str) -> SparkForm:
-    """By the labels' places; equal and unequal by the labels."""
+    """Return a comparison by the labels' positions, or by the labels themselves for = and <>."""
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
-        one, other = args if name in ("eq", "ne") else (label_place(each, _kind(node, args)) for each in args)
-        return Value(BOOL, lambda env: test(one.make(env), other.make(env)))
+        left, right = args if name in ("eq", "ne") else (label_place(arg, _kind(node, args)) for arg in args)
+        return Value(BOOL, lambda env: test(left.make(env), right.make(env)))
 
     return builder
 

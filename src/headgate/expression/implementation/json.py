@@ -41,30 +41,30 @@ def _integer(bits: int, target: str) -> SparkForm:
 
 
 def _at(text: str, *steps: str | int) -> str | None:
-    return jsonb.at_path(text, array.written([str(each) for each in steps]))
+    return jsonb.at_path(text, array.written([str(step) for step in steps]))
 
 
 def subscripted(document: Value, steps: Sequence[Value | None]) -> Value:
-    """``jsonb['a']['b']``: as #> with these steps."""
-    return call(_at, TEXT, [document, *(each for each in steps if each is not None)], raises=False)
+    """Compile ``jsonb['a']['b']``, which is #> with these steps."""
+    return call(_at, TEXT, [document, *(step for step in steps if step is not None)], raises=False)
 
 
 def _built(function: Callable[..., str]) -> SparkForm:
-    """A function of values of any types, called with their types first."""
+    """Return the form of a function of values of any types, which is called with their types first."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         assert isinstance(node, FuncExpr)
         if node.variadic:
             raise refuse("VARIADIC arguments of a function of any types")
-        oids = tuple(json_building.writable(each.type.oid) for each in node.args)
-        items = [row_value.document(value, each.type) for value, each in zip(args, node.args, strict=True)]
+        oids = tuple(json_building.writable(arg.type.oid) for arg in node.args)
+        items = [row_value.document(value, arg.type) for value, arg in zip(args, node.args, strict=True)]
         return call(function, TEXT, items, given=(oids,), strict=False)
 
     return builder
 
 
 def _written(function: Callable[..., str]) -> SparkForm:
-    """A function of one value of any type, NULL for NULL, and maybe of a flag."""
+    """Return the form of a strict function of one value of any type, and optionally a flag."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         assert isinstance(node, FuncExpr)

@@ -1,14 +1,14 @@
-"""What a node has of PostgreSQL's functions that return sets: unnest, generate_series, jsonb_each and their like (manual, 9.25).
+"""The implementations of PostgreSQL's set-returning functions: unnest, generate_series, jsonb_each and similar (manual, 9.25).
 
-`SETS` has them, and those that the catalogs answer, by PostgreSQL's key. Spark explodes an array of rows that a function on single
-values gives (`spark.set_returning`); in a query on the system catalogs a set is a list, which DuckDB unnests, or a query
+`SETS` holds them by PostgreSQL's key, including those that read the catalogs. Spark explodes an array of rows that a function on single
+values returns (`spark.set_returning`). In a query on the system catalogs, a set is a list, which DuckDB unnests, or a query
 (`duckdb.set_returning`).
 
-    rows         gives the rows of one call, of texts, from its arguments as texts (`functions.set_returning`), for Spark
-    columns      of those rows where they have names of their own: (name, type); else one column, which the alias names
-    in_zone      `rows` is given the name of the session's time zone before the arguments
-    duckdb       makes the set in DuckDB's SQL
-    from_only    no list can hold the set: it stands in FROM, where a SELECT list that names its columns puts it too
+    rows         returns the rows of one call, as texts, from its arguments as texts (`functions.set_returning`), for Spark
+    columns      (name, type) of the rows' columns if they have names of their own; otherwise there is one column, named by the alias
+    in_zone      `rows` receives the name of the session's time zone before the arguments
+    duckdb       builds the set in DuckDB's SQL
+    from_only    the set cannot be a list: it must be in FROM; if a SELECT list names its columns, it is moved there
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PRIVILEGES = {
 
 @dataclass(frozen=True)
 class CatalogRows:
-    """A set in DuckDB's SQL: `list_sql` a list of values (one column) or of structs, or `table_sql` a query with columns c1, c2, ….
+    """A set in DuckDB's SQL: `list_sql` is a list of values (one column) or of structs, or `table_sql` is a query with columns c1, c2, ….
 
-    `in_order`: by a column, where the rows of a query come sorted.
+    `in_order` means that the rows of the query come sorted by a column.
     """
 
     columns: tuple[tuple[str, int], ...]
@@ -47,12 +47,12 @@ class CatalogRows:
 
 
 DuckdbForm = Callable[[n.FuncExpr, Sequence[str], DuckdbEnv, bool], CatalogRows]
-"""(the call, the SQL of its arguments, what is around the query, whether it stands in FROM) → the set."""
+"""(the call, the SQL of its arguments, the environment, whether the call is in FROM) → the set."""
 
 
 @dataclass(frozen=True)
 class SetImplementation:
-    """See the module."""
+    """The forms of one set-returning function. The module docstring describes the fields."""
 
     rows: Callable[..., Rows] | None = None
     columns: tuple[tuple[str, int], ...] = ()
@@ -70,8 +70,8 @@ def _duckdb_series(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_fro
         return CatalogRows(columns, list_sql=f"generate_series({', '.join(args)})", in_order=True)
     if kind not in INTEGERS:
         raise refuse(f"generate_series over {t.format_type(kind)}", node)
-    bounds = ", ".join(f"CAST({each} AS BIGINT)" for each in args)
-    if in_from and all(isinstance(each, n.Const) for each in node.args):
+    bounds = ", ".join(f"CAST({arg} AS BIGINT)" for arg in args)
+    if in_from and all(isinstance(arg, n.Const) for arg in node.args):
         sql = f"SELECT CAST(_g.v AS {duckdb_type(kind)}) AS c1 FROM generate_series({bounds}) _g(v)"
         return CatalogRows(columns, table_sql=sql, in_order=True)
     return CatalogRows(columns, list_sql=f"CAST(generate_series({bounds}) AS {duckdb_type(kind)}[])", in_order=True)
@@ -94,23 +94,23 @@ def _duckdb_expanded(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_f
 
 
 def _duckdb_ancestors(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
-    found = "SELECT list(_a.ancestor ORDER BY _a.depth) FROM hg.partition_ancestor _a"
-    return CatalogRows((("relid", t.REGCLASS),), list_sql=f"({found} WHERE _a.relid = {args[0]} AND _a.dbid = {env.database})")
+    ancestors = "SELECT list(_a.ancestor ORDER BY _a.depth) FROM hg.partition_ancestor _a"
+    return CatalogRows((("relid", t.REGCLASS),), list_sql=f"({ancestors} WHERE _a.relid = {args[0]} AND _a.dbid = {env.database})")
 
 
 def _duckdb_tree(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
     fields = "{'relid': _a.relid, 'parentrelid': _i.inhparent, 'isleaf': _c.relkind <> 'p', 'level': _a.depth}"
-    found = (
+    tree = (
         f"SELECT list({fields} ORDER BY _a.depth, _a.relid) FROM hg.partition_ancestor _a"
         " JOIN hg.pg_class _c ON _c.oid = _a.relid AND _c.dbid = _a.dbid"
         " LEFT JOIN hg.pg_inherits _i ON _i.inhrelid = _a.relid AND _i.dbid = _a.dbid"
     )
     columns = (("relid", t.REGCLASS), ("parentrelid", t.REGCLASS), ("isleaf", t.BOOL), ("level", t.INT4))
-    return CatalogRows(columns, list_sql=f"({found} WHERE _a.ancestor = {args[0]} AND _a.dbid = {env.database})", scalar=False)
+    return CatalogRows(columns, list_sql=f"({tree} WHERE _a.ancestor = {args[0]} AND _a.dbid = {env.database})", scalar=False)
 
 
 _LISTS_ALWAYS = 16
-"""The release from which on `attrs` has the columns that are published where there is no list too."""
+"""The PostgreSQL release from which `attrs` also lists the published columns of tables without a column list."""
 _LISTED = (
     "coalesce(_g.attrs, (SELECT list(CAST(_a.attnum AS SMALLINT) ORDER BY _a.attnum) FROM hg.pg_attribute _a WHERE _a.dbid = _g.dbid"
     " AND _a.attrelid = _g.relid AND _a.attnum > 0 AND NOT _a.attisdropped AND (_a.attgenerated = '' OR _p.pubgencols = 's')))"
@@ -131,7 +131,7 @@ def _duckdb_publication_tables(node: n.FuncExpr, args: Sequence[str], env: Duckd
 
 
 def _tables_of_several(names: str, env: DuckdbEnv) -> CatalogRows:
-    """The form of 16, over an array of names: a partition of which a table above is published by one of them is left out."""
+    """Return the form of PostgreSQL 16, over an array of publication names. Partitions whose ancestor is published are omitted."""
     columns = (("pubid", t.OID), ("relid", t.OID), ("attrs", t.INT2VECTOR), ("qual", t.PG_NODE_TREE))
     above = (
         "SELECT 1 FROM hg.publication_table _o JOIN hg.partition_ancestor _a ON _a.ancestor = _o.relid AND _a.dbid = _o.dbid"
@@ -153,30 +153,30 @@ def _duckdb_options(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_fr
 
 
 def _duckdb_privileges(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
-    """One row per privilege of an acl: grantor, grantee (0: public), the privilege's name, whether with grant option."""
-    given = f"list_transform({args[0]}, lambda v: replace(v, '\"', ''))"
+    """Return one row per privilege of an acl: grantor, grantee (0 for PUBLIC), the privilege's name, whether with grant option."""
+    items = f"list_transform({args[0]}, lambda v: replace(v, '\"', ''))"
     cases = " ".join(f"WHEN {quote(letter)} THEN {quote(word)}" for letter, word in _PRIVILEGES.items())
     letters = "split_part(split_part(v, '=', 2), '/', 1)"
-    each = (
+    privileges = (
         f"list_transform(regexp_extract_all({letters}, '[a-zA-Z]\\*?'), lambda p: {{'grantor': split_part(v, '/', 2),"
         f" 'grantee': split_part(v, '=', 1), 'privilege_type': CASE p[1] {cases} END, 'is_grantable': contains(p, '*')}})"
     )
     role = "coalesce((SELECT _r.oid FROM hg.pg_authid _r WHERE _r.rolname = _x.p.{0}), CAST(0 AS UINTEGER))"
     table = (
         f"SELECT {role.format('grantor')} AS c1, {role.format('grantee')} AS c2, _x.p.privilege_type AS c3, _x.p.is_grantable AS c4"
-        f" FROM (SELECT unnest(flatten(list_transform({given}, lambda v: {each}))) AS p) _x"
+        f" FROM (SELECT unnest(flatten(list_transform({items}, lambda v: {privileges}))) AS p) _x"
     )
     columns = (("grantor", t.OID), ("grantee", t.OID), ("privilege_type", t.TEXT), ("is_grantable", t.BOOL))
     if in_from:
         return CatalogRows(columns, table_sql=table, scalar=False)
-    fields = ", ".join(f"'{name}': _y.c{place}" for place, (name, _) in enumerate(columns, 1))
+    fields = ", ".join(f"'{name}': _y.c{number}" for number, (name, _) in enumerate(columns, 1))
     return CatalogRows(columns, list_sql=f"(SELECT list({{{fields}}}) FROM ({table}) _y)", scalar=False)
 
 
 def _duckdb_token_types(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
-    """What the text search parser that there is, pg_catalog.default, tells words from (wparser_def.c)."""
-    listed = ", ".join(f"({number}, {quote(alias)}, {quote(text)})" for number, (alias, text) in enumerate(_TOKENS, 1))
-    sql = f"SELECT * FROM (VALUES {listed}) _v(c1, c2, c3) WHERE {args[0]} = {_DEFAULT_PARSER}"
+    """Return the token types of pg_catalog.default, the only text search parser (wparser_def.c)."""
+    rows = ", ".join(f"({number}, {quote(alias)}, {quote(text)})" for number, (alias, text) in enumerate(_TOKENS, 1))
+    sql = f"SELECT * FROM (VALUES {rows}) _v(c1, c2, c3) WHERE {args[0]} = {_DEFAULT_PARSER}"
     return CatalogRows((("tokid", t.INT4), ("alias", t.TEXT), ("description", t.TEXT)), table_sql=sql, scalar=False, in_order=True)
 
 
@@ -193,10 +193,10 @@ _TOKENS = (
 
 
 def _duckdb_none(node: n.FuncExpr, args: Sequence[str], env: DuckdbEnv, in_from: bool) -> CatalogRows:
-    """What a server could list and a node has none of: extensions that could be installed."""
+    """Return no rows, for objects that a server could list but a node does not have, such as extensions that could be installed."""
     columns = procedure.outputs(node.function)
-    listed = ", ".join(f"CAST(NULL AS {duckdb_type(kind)}) AS c{place}" for place, (_, kind) in enumerate(columns, 1))
-    return CatalogRows(columns, table_sql=f"SELECT {listed} WHERE false", scalar=False)
+    nulls = ", ".join(f"CAST(NULL AS {duckdb_type(kind)}) AS c{number}" for number, (_, kind) in enumerate(columns, 1))
+    return CatalogRows(columns, table_sql=f"SELECT {nulls} WHERE false", scalar=False)
 
 
 _UNNESTED = SetImplementation(functions.unnest, duckdb=_duckdb_unnest)

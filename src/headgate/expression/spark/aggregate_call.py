@@ -1,11 +1,12 @@
-"""A call of an aggregate over the rows of a group, and how those are gathered where their order or their equality matters.
+"""A call of an aggregate over the rows of a group, and the collection of those rows if their order or equality matters.
 
-Used by the aggregates of `expression.implementation.aggregate`; made by `aggregate.build`. The rows of a group become one array of structs,
-sorted by Spark itself: for each item of ORDER BY its rank among NULLs and its key (see `comparison.equal_keys`), then the keys of DISTINCT,
+Built by `aggregate.build` for the aggregates of `expression.implementation.aggregate`. The rows of a group become one array of structs,
+sorted by Spark: for each item of ORDER BY its rank among NULLs and its key (see `comparison.equal_keys`), then the keys of DISTINCT,
 then the arguments as text.
 
-Where nothing is sorted the texts are gathered bare, and what is joined of them (arrays of scalars, json) is written row by row before: each
-list of a group's values beside it is one more time the group in Java's heap, which Spark does not account for.
+If nothing is sorted, the texts are collected without structs, and each element of a joined result (arrays of scalars, json) is printed
+row by row beforehand. Every additional list of a group's values would occupy the group's size in the Java heap once more, which Spark
+does not account for.
 """
 
 from __future__ import annotations
@@ -37,39 +38,39 @@ class Ordering:
 
 
 class AggregateCall:
-    """What an aggregate call is made of.
+    """The parts of an aggregate call.
 
-    `found`: the aggregate; `values`: its planned arguments, of the types `kinds`; `order`: what its own ORDER BY, or WITHIN GROUP, sorts
-    by; `kept`: makes a Column NULL for the rows that FILTER leaves out.
+    `found` is the aggregate, `values` its planned arguments of the types `kinds`. `order` is its own ORDER BY, or WITHIN GROUP. `kept`
+    makes a Column NULL for the rows that FILTER excludes.
     """
 
     def __init__(self, found: Function, node: Aggregate, values: Sequence[Value], order: Sequence[Ordering], kept: Kept) -> None:
         self.found = found
         self.node = node
         self.values = values
-        self.kinds = [each.type for each in node.args]
+        self.kinds = [arg.type for arg in node.args]
         self.order = list(order)
         self.kept = kept
 
     def sorting(self) -> list[Ordering]:
-        """ORDER BY, and behind it the arguments of DISTINCT, which PostgreSQL sorts to find equal ones."""
+        """Return the items of ORDER BY, followed by the arguments of DISTINCT, which PostgreSQL sorts to find equal ones."""
         if not self.node.distinct:
             return self.order
         return self.order + [Ordering(value, kind, False, False) for value, kind in zip(self.values, self.kinds, strict=True)]
 
     def rows(self, items: Sequence[Make], wanted: Make | None = None) -> Make:
-        """The array of structs with fields v0, v1, … made by `items`; only rows where `wanted` holds."""
+        """Return the array of structs with fields v0, v1, … built by `items`, of the rows for which `wanted` is true."""
         sorting = self.sorting()
         down = bool(sorting) and sorting[0].descending
-        mixed = any(each.descending != down for each in sorting)
-        keys = [settle(equal_keys(each.value, each.kind)) for each in sorting]
+        mixed = any(ordering.descending != down for ordering in sorting)
+        keys = [settle(equal_keys(ordering.value, ordering.kind)) for ordering in sorting]
 
         def struct(env: Env) -> Column:
             fields = []
             for place, (item, key) in enumerate(zip(sorting, keys, strict=True)):
-                made = key(env)
+                sort_key = key(env)
                 high, low = (F.lit(1), F.lit(0)) if item.nulls_first == (down if not mixed else False) else (F.lit(0), F.lit(1))
-                fields += [F.when(F.isnull(made), high).otherwise(low).alias(f"n{place}"), made.alias(f"k{place}")]
+                fields += [F.when(F.isnull(sort_key), high).otherwise(low).alias(f"n{place}"), sort_key.alias(f"k{place}")]
             fields += [item(env).alias(f"v{place}") for place, item in enumerate(items)]
             whole = F.struct(*fields)
             return whole if wanted is None else F.when(wanted(env), whole)
@@ -78,33 +79,34 @@ class AggregateCall:
         compare = _comparator(sorting)
 
         def make(env: Env) -> Column:
-            found = env.over(F.collect_list(gathered(env)))
+            collected = env.over(F.collect_list(gathered(env)))
             if mixed:
-                found = F.array_sort(found, compare)
+                collected = F.array_sort(collected, compare)
             elif sorting:
-                found = F.sort_array(found, asc=not down)
-            return self._once(found) if self.node.distinct else found
+                collected = F.sort_array(collected, asc=not down)
+            return self._once(collected) if self.node.distinct else collected
 
         return make
 
     def _once(self, rows: Column) -> Column:
-        """Of neighbours with equal arguments the first.
+        """Return the first of adjacent rows with equal arguments.
 
-        Each row meets the one before it as an argument: Spark takes no lambda that holds the rows themselves where Python makes a key.
+        Each row is compared with the preceding one, which is passed as an argument. Spark does not accept a lambda that captures the rows
+        if a key is computed in Python.
         """
         first = len(self.order)
         places = range(first, first + len(self.values))
 
         def differing(row: Column, before: Column) -> Column:
-            made = F.isnull(before)
+            differs = F.isnull(before)
             for place in places:
-                made = made | ~row[f"k{place}"].eqNullSafe(before[f"k{place}"])
-            return F.when(made, row)
+                differs = differs | ~row[f"k{place}"].eqNullSafe(before[f"k{place}"])
+            return F.when(differs, row)
 
         return F.filter(F.zip_with(rows, F.concat(F.array(F.lit(None)), rows), differing), F.isnotnull)
 
     def texts(self, item: Make, wanted: Make | None = None) -> Make:
-        """The array of the texts that `item` makes, which are not NULL where `wanted` holds."""
+        """Return the array of the texts that `item` builds. With `wanted`, only rows for which it is true, and no NULLs."""
         if self.sorting():
             rows = self.rows([item], wanted)
             return lambda env: texts_of(rows(env))
@@ -112,24 +114,24 @@ class AggregateCall:
         return lambda env: env.over(F.collect_list(bare(env)))
 
     def item(self, place: int = 0) -> Make:
-        """An argument as text."""
+        """Return an argument as text."""
         return settle(as_item(self.values[place], self.kinds[place]))
 
 
 def _comparator(sorting: Sequence[Ordering]) -> Callable[[Column, Column], Column]:
     def compare(left: Column, right: Column) -> Column:
-        made: Any = None
+        order: Any = None
         for place, item in enumerate(sorting):
             less, more = (F.lit(1), F.lit(-1)) if item.descending else (F.lit(-1), F.lit(1))
-            for name, one, other in ((f"n{place}", F.lit(-1), F.lit(1)), (f"k{place}", less, more)):
-                chain = F if made is None else made
-                made = chain.when(left[name] < right[name], one).when(left[name] > right[name], other)
-        column: Column = made.otherwise(F.lit(0))
+            for name, if_less, if_greater in ((f"n{place}", F.lit(-1), F.lit(1)), (f"k{place}", less, more)):
+                chain = F if order is None else order
+                order = chain.when(left[name] < right[name], if_less).when(left[name] > right[name], if_greater)
+        column: Column = order.otherwise(F.lit(0))
         return column
 
     return compare
 
 
 def texts_of(rows: Column, place: int = 0) -> Column:
-    """The texts of a field of gathered rows."""
+    """Return the texts of a field of collected rows."""
     return F.transform(rows, lambda row: row[f"v{place}"])

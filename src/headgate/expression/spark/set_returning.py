@@ -1,7 +1,8 @@
-"""Set-returning functions: the rows of one call as an array of structs of texts, which the planner explodes.
+"""Set-returning functions in Spark: the rows of one call as an array of structs of texts, which the planner explodes.
 
-Called by the query planner, for functions in FROM and in a SELECT list. A function of `functions.set_returning` gets the arguments as texts
-and gives a list of rows; a row that failed is one whose first field is the failure, which is raised where the value is read (`value_of`).
+Called by the query planner, for functions in FROM and in a SELECT list. A function of `functions.set_returning` receives the arguments as
+texts and returns a list of rows. In a row that failed, the first field is the failure, which is raised where the value is read
+(`value_of`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from headgate.types import registry
 
 @dataclass(frozen=True)
 class SetColumn:
-    """A column of what a set-returning function gives. `name` is empty where the function's alias names it."""
+    """A column of the result of a set-returning function. `name` is empty if the function's alias names the column."""
 
     name: str
     type: TypeRef
@@ -44,24 +45,24 @@ class Set:
 
 
 def known(key: str) -> bool:
-    """Whether a function with this key can be planned."""
-    found = SETS.get(key)
-    return found is not None and found.rows is not None
+    """Return whether a function with this key can be planned."""
+    entry = SETS.get(key)
+    return entry is not None and entry.rows is not None
 
 
 def build(node: FuncExpr, args: Sequence[Value]) -> Set:
-    """The rows of a call whose arguments are planned."""
-    found = builtin.function(node.function)
-    known = SETS.get(found.key)
-    if known is None or known.rows is None:
-        raise refuse_function(found, f"the set-returning function {found.name}")
-    columns = tuple(SetColumn(name, _typed(kind)) for name, kind in known.columns) or (SetColumn("", node.type),)
-    items = [settle(as_item(value, each.type)) for value, each in zip(args, node.args, strict=True)]
-    run = functools.partial(known.rows, forms().timezone) if known.in_zone else known.rows
-    rows = _row_function(run, found.key, len(columns), strict=found.strict)
+    """Return the rows of a call with planned arguments."""
+    called = builtin.function(node.function)
+    entry = SETS.get(called.key)
+    if entry is None or entry.rows is None:
+        raise refuse_function(called, f"the set-returning function {called.name}")
+    columns = tuple(SetColumn(name, _typed(kind)) for name, kind in entry.columns) or (SetColumn("", node.type),)
+    items = [settle(as_item(value, arg.type)) for value, arg in zip(args, node.args, strict=True)]
+    run = functools.partial(entry.rows, forms().timezone) if entry.in_zone else entry.rows
+    rows = _row_function(run, called.key, len(columns), strict=called.strict)
 
     def make(env: Env) -> Column:
-        return rows(*(env.needed(each(env)) for each in items))
+        return rows(*(env.needed(item(env)) for item in items))
 
     return Set(columns, make)
 
@@ -75,8 +76,8 @@ def _row_function(run: Callable[..., Rows], name: str, width: int, *, strict: bo
     shape = pa.list_(pa.struct([(name, pa.string()) for name in names]))
 
     def rows(*columns: pa.Array) -> pa.Array:
-        done = [_one(run, row, names, strict=strict) for row in zip(*(each.to_pylist() for each in columns), strict=True)]
-        return pa.array(done, shape)
+        results = [_one(run, row, names, strict=strict) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+        return pa.array(results, shape)
 
     rows.__name__ = name
     return arrow_function(rows, ArrayType(StructType([StructField(name, StringType()) for name in names])))
@@ -88,28 +89,30 @@ def _one(
     if strict and None in row:
         return None
     try:
-        return [dict(zip(names, map(_kept, each), strict=True)) for each in run(*row)]
+        return [dict(zip(names, map(_kept, fields), strict=True)) for fields in run(*row)]
     except PostgresError as error:
         return [{names[0]: fail(error)}]
 
 
 def _kept(text: str | None) -> str | None:
-    """A text in-band: one that starts as a failure does stays what it is."""
+    """Return a text in-band, with a prefix if it starts like a failure."""
     return KEPT + text if text is not None and text[:1] in (FAILED, KEPT) else text
 
 
 def value_of(text: Column, kind: TypeRef) -> Column:
-    """A field of an exploded row in the storage form of its type."""
+    """Return a field of an exploded row in the storage form of its type."""
     raw = Value(TEXT, lambda env: text, raw=lambda env: text)
-    made = call(plain, item_rep(kind.oid), [raw], given=(kind.oid,))
-    return settle(made)(Env({}))
+    value = call(plain, item_rep(kind.oid), [raw], given=(kind.oid,))
+    return settle(value)(Env({}))
 
 
 def zipped(planned: Sequence[Set]) -> Make:
-    """Several sets side by side: the shorter ones end in NULLs. The structs have fields s0, s1, …, each a row of its set."""
+    """Return several sets side by side. Shorter ones are padded with NULLs. Struct fields s0, s1, … are each a row of one set."""
 
     def make(env: Env) -> Column:
-        found = F.arrays_zip(*(F.coalesce(each.rows(env), F.array()).alias(f"s{place}") for place, each in enumerate(planned)))
-        return F.transform(found, lambda row: F.struct(*(row[f"s{place}"].alias(f"s{place}") for place in range(len(planned)))))
+        zipped_rows = F.arrays_zip(
+            *(F.coalesce(planned_set.rows(env), F.array()).alias(f"s{place}") for place, planned_set in enumerate(planned))
+        )
+        return F.transform(zipped_rows, lambda row: F.struct(*(row[f"s{place}"].alias(f"s{place}") for place in range(len(planned)))))
 
     return make

@@ -1,12 +1,12 @@
-"""What the compiler passes around: a value's representation in Spark, and the Column to be, made when the columns are known.
+"""The values that the Spark compiler passes around: their representation in Spark, and a builder of the Column.
 
-Used by `compiler` and the modules of `expression.implementation`. A `Value` is planned without Spark, so that
-what cannot be compiled is refused when an expression is bound; `make` builds the Column for an `Env`.
+Used by `compiler` and the modules of `expression.implementation`. A `Value` is planned without Spark, so that an expression that cannot be
+compiled is refused when it is bound. `make` builds the Column for an `Env`, when the columns are known.
 
-Numeric has two representations. A *decimal* has a fixed scale, which is PostgreSQL's display scale of every one of its values,
-and never NaN. *Digits* is PostgreSQL's text, computed on by exact Python in Arrow functions. Such functions run for all rows,
-also those that a CASE leaves out: so they never raise. A failure is a value that starts with `FAILED`, becomes an error where
-the value is used (`settle`), and arguments are NULL where the guard of an enclosing CASE, COALESCE, AND or OR is not true.
+numeric has two representations. A *decimal* has a fixed scale, which is PostgreSQL's display scale of all its values, and is never NaN.
+*Digits* is PostgreSQL's text, on which exact Python computes in Arrow functions. Such functions run for all rows, including those that a
+CASE skips, so they never raise. A failure is a value that starts with `FAILED`, and becomes an error where the value is used (`settle`).
+Their arguments are NULL if the guard of an enclosing CASE, COALESCE, AND or OR is not true.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_PRECISION = typmod.MAX_PRECISION
 
 @dataclass(frozen=True)
 class Rep:
-    """How a value is held.
+    """The representation of a value in Spark.
 
     `name`: 'bool', 'int2', 'int4', 'int8', 'float4', 'float8', 'text', 'bytes', 'date', 'timestamp', 'timestamptz', 'decimal'
     (with precision and scale), 'digits' (numeric as text).
@@ -48,7 +48,7 @@ class Rep:
 
     @property
     def whole(self) -> int:
-        """The digits before the point of a decimal."""
+        """The number of integer digits of a decimal."""
         return self.precision - self.scale
 
 
@@ -89,7 +89,7 @@ SPARK = {
 
 
 def rep_of(oid: int, modifier: int = -1) -> Rep:
-    """The representation of a stored column of the type."""
+    """Return the representation of a stored column of the type."""
     oid, modifier = registry.known().base(oid, modifier)
     if oid == registry.NUMERIC:
         parts = typmod.decimal_parts(modifier)
@@ -98,19 +98,19 @@ def rep_of(oid: int, modifier: int = -1) -> Rep:
 
 
 def spark_type(rep: Rep) -> DataType | str:
-    """The Spark type of a representation, as `Column.cast` takes it."""
+    """Return the Spark type of a representation, in a form that `Column.cast` accepts."""
     return DecimalType(rep.precision, rep.scale) if rep.name == "decimal" else SPARK[rep.name]
 
 
 def decimal(precision: int, scale: int) -> Rep:
-    """A decimal representation; the caller knows that it fits."""
+    """Return a decimal representation. The caller must check that it fits."""
     return Rep("decimal", max(precision, scale, 1), scale)
 
 
 class Guard:
-    """Where a value is needed: a condition inside of others, whose Columns are made when a value asks for them.
+    """The condition under which a value is needed. Guards are nested, and their Columns are built only when a value asks for them.
 
-    Few values do, and a list of twenty thousand conditions has as many guards.
+    Few values ask, while a list of twenty thousand conditions has as many guards.
     """
 
     def __init__(self, condition: Callable[[], Column], outer: Guard | None = None) -> None:
@@ -120,25 +120,25 @@ class Guard:
 
     @property
     def column(self) -> Column:
-        """All of the conditions; not by recursion, as there may be many."""
-        waiting: list[Guard] = []
-        at: Guard | None = self
-        while at is not None and at._made is None:
-            waiting.append(at)
-            at = at._outer
-        made = None if at is None else at._made
-        for each in reversed(waiting):
-            condition = each._condition()
-            made = each._made = condition if made is None else made & condition
-        assert made is not None
-        return made
+        """The conjunction of all conditions. Computed without recursion, because there may be many."""
+        pending: list[Guard] = []
+        guard: Guard | None = self
+        while guard is not None and guard._made is None:
+            pending.append(guard)
+            guard = guard._outer
+        combined = None if guard is None else guard._made
+        for inner in reversed(pending):
+            condition = inner._condition()
+            combined = inner._made = condition if combined is None else combined & condition
+        assert combined is not None
+        return combined
 
 
 @dataclass(frozen=True)
 class Env:
-    """The columns by key; the guard: where it is not true, the value is not needed and must not fail; the window of aggregates.
+    """The environment in which a Column is built: the columns by key, the guard, and the window of aggregates.
 
-    `first`: the outermost condition of the guard.
+    If the guard is not true, the value is not needed and must not fail. `first` is the outermost condition of the guard.
     """
 
     columns: Mapping[str, Column]
@@ -147,19 +147,20 @@ class Env:
     window: WindowSpec | None = None
 
     def over(self, aggregate: Column) -> Column:
-        """An aggregate of the group, or of the window if there is one."""
+        """Return the aggregate, over the window if there is one."""
         return aggregate if self.window is None else aggregate.over(self.window)
 
     def under(self, condition: Callable[[], Column]) -> Env:
-        """The same, where the condition holds too."""
+        """Return the environment in which the condition must hold as well."""
         inner = Guard(condition, self.guard)
         return replace(self, guard=inner, first=inner if self.guard is None else self.first)
 
     def needed(self, column: Column, *, calm: bool = False) -> Column:
-        """The column where it is needed, NULL elsewhere.
+        """Return the column, or NULL for rows that do not need it.
 
-        Of a `calm` one only the outermost condition is looked at, for speed. The whole guard contains what came before, and that its own
-        guards: a chain of n Python functions under whole guards is an expression of 2^n nodes, which Spark does not finish planning.
+        For a `calm` value, only the outermost condition is tested, for speed. The whole guard contains the preceding conditions with
+        their own guards, so a chain of n Python functions under whole guards would be an expression of 2^n nodes, which Spark does not
+        finish planning.
         """
         guard = self.first if calm else self.guard
         return column if guard is None else F.when(guard.column, column)
@@ -169,9 +170,9 @@ Make = Callable[[Env], Column]
 
 
 class Remembered:
-    """A `Make` that builds its Column once for an `Env`, however often a call of calls asks for it.
+    """A `Make` that builds its Column once for an `Env`, however often nested calls ask for it.
 
-    Each part of a Column is a question to Java.
+    Building a part of a Column is a round trip to the JVM.
     """
 
     def __init__(self, make: Make) -> None:
@@ -179,7 +180,7 @@ class Remembered:
         self._last: tuple[Env, Column] | None = None
 
     def __call__(self, env: Env) -> Column:
-        """The Column."""
+        """Return the Column."""
         if self._last is None or self._last[0] is not env:
             self._last = env, self._make(env)
         return self._last[1]
@@ -189,9 +190,9 @@ class Remembered:
 class Value:
     """A planned value.
 
-    `fallible`: digits that may be a failure. `constant`: the Python text of a constant, else None. `raw`: the value as a text
-    that may be a failure, for functions of `vectorised` that take it (`make` raises instead). `fields`: of a row, which itself
-    is the text that record_out prints. `calm`: as a Python function gets it, it raises for no row.
+    `fallible`: digits that may be a failure. `constant`: the Python text of a constant, or None. `raw`: the value as a text that may be
+    a failure, for functions of `vectorised` that accept one (`make` raises instead). `fields`: the fields of a row; the row itself is the
+    text that record_out prints. `calm`: passed to a Python function, the value raises for no row.
     """
 
     rep: Rep
@@ -205,7 +206,7 @@ class Value:
 
 
 Plan = Callable[[Expression], Value]
-"""`compiler.plan`, handed down to families that plan operands of their own."""
+"""`compiler.plan`, passed to the modules that plan operands of their own."""
 
 
 @dataclass(frozen=True)
@@ -218,67 +219,67 @@ class Field:
 
 
 def in_rep(rep: Rep, values: Sequence[Value], env: Env) -> list[Column]:
-    """The Columns of values, cast to one representation where they have another."""
-    return [each.make(env) if each.rep == rep else each.make(env).cast(SPARK[rep.name]) for each in values]
+    """Return the Columns of values, cast to one representation if they have another."""
+    return [value.make(env) if value.rep == rep else value.make(env).cast(SPARK[rep.name]) for value in values]
 
 
 def raising(sqlstate: str, message: str) -> Column:
-    """An expression that raises PostgreSQL's error when it is evaluated."""
+    """Return an expression that raises PostgreSQL's error when it is evaluated."""
     return F.raise_error(F.lit(marked(sqlstate, message)))
 
 
 def settle(value: Value) -> Make:
-    """The value's Column, in which a failure has become an error."""
+    """Return a builder of the value's Column, in which a failure raises its error."""
     if not value.fallible:
         return value.make
 
     def make(env: Env) -> Column:
-        made = value.make(env)
-        return F.when(made.startswith(FAILED), F.raise_error(F.substring(made, 2, 10_000))).otherwise(made)
+        column = value.make(env)
+        return F.when(column.startswith(FAILED), F.raise_error(F.substring(column, 2, 10_000))).otherwise(column)
 
     return make
 
 
 def missing(watched: Sequence[Make], env: Env) -> Column:
-    """How many of the values are NULL; whatever they raise is raised here, in their order."""
+    """Return a count of the values that are NULL. Evaluating it raises their errors, in their order."""
     count = F.lit(0)
-    for each in watched:
-        count = count + F.isnull(each(env)).cast("int")
+    for make in watched:
+        count = count + F.isnull(make(env)).cast("int")
     return count
 
 
 def after(watched: Sequence[Make], value: Value) -> Value:
-    """The value, before which the others are computed: PostgreSQL would raise what they raise even where they do not matter."""
+    """Return the value, evaluated after the others. PostgreSQL would raise their errors even if they do not affect the result."""
 
     def make(env: Env) -> Column:
-        never = F.negative(missing(watched, env)) > 0  # which Spark cannot tell, as it can of a cast boolean
+        never = F.negative(missing(watched, env)) > 0  # always false, but Spark's optimizer cannot infer it
         return F.when(never, F.raise_error(F.lit("fewer than none"))).otherwise(value.make(env))
 
     return Value(value.rep, make, value.fallible)
 
 
 def fail(error: PostgresError) -> str:
-    """The in-band form of an error."""
+    """Return the in-band form of an error."""
     return FAILED + failure.marked(error.sqlstate, failure.told(error))
 
 
 def as_text(value: Value) -> Make:
-    """A numeric's digits as a string column (a decimal prints with its scale)."""
+    """Return a numeric as a string column (a decimal prints with its scale)."""
     if value.rep.name == "decimal":
         return lambda env: value.make(env).cast("string")
     return value.make
 
 
 def arrow_function(run: Callable[..., pa.Array], result: DataType) -> Callable[..., Column]:
-    """An Arrow function (pa.Array → pa.Array) as Spark runs it, over Columns."""
+    """Return an Arrow function (pa.Array → pa.Array) as a Spark function over Columns."""
     if _in_lambda.get():
         raise PythonInside
-    made: Callable[..., Column] = arrow_udf(failure.marking(run), result)  # type: ignore[call-overload]  # the stub knows no Arrow arrays
-    return made
+    function: Callable[..., Column] = arrow_udf(failure.marking(run), result)  # type: ignore[call-overload]  # the stub knows no Arrow arrays
+    return function
 
 
 class PythonInside(Exception):
-    """A Python function was about to be made `without_python`."""
+    """Raised if a Python function would be needed inside `without_python`."""
 
 
 _in_lambda: ContextVar[bool] = ContextVar("in_lambda", default=False)
@@ -286,7 +287,7 @@ _in_lambda: ContextVar[bool] = ContextVar("in_lambda", default=False)
 
 @contextmanager
 def without_python() -> Iterator[None]:
-    """Columns that stand inside a lambda are made here; `PythonInside` for one that needs a Python function."""
+    """Build Columns for use inside a lambda. Raise `PythonInside` if one needs a Python function."""
     token = _in_lambda.set(True)
     try:
         yield
@@ -295,7 +296,7 @@ def without_python() -> Iterator[None]:
 
 
 def refuse(what: str, reason: str = "it has no exact counterpart in Spark") -> PostgresError:
-    """The refusal of an operator or function: 0A000 with its name and the reason."""
+    """Return 0A000 for an operator or function, with its name and the reason."""
     return not_supported(f"{what} is not supported: {reason}")
 
 
@@ -305,7 +306,7 @@ _NOT_OF_A_NODE = (
     (r"pg_(backup|start_backup|stop_backup|create_restore_point|promote|wal_replay)", "a node has no physical replication"),
     (r"binary_upgrade", "it is for pg_upgrade alone"),
 )
-"""Names of functions that do not only compute, and the reason why a node does not have them."""
+"""Patterns of names of functions that do more than compute, with the reason why a node does not have them."""
 
 
 def refuse_function(function: Function, what: str) -> PostgresError:

@@ -1,7 +1,7 @@
-"""Timestamps in PostgreSQL's own terms, one at a time in microseconds since 1970: ± interval, age, date_bin, make_* (timestamp.c).
+"""Functions of timestamps on single values, in microseconds since 1970: ± interval, age, date_bin, make_* (timestamp.c).
 
-Called through `vectorised` from `implementation.datetime.timestamp` and `implementation.datetime.time_zone`; intervals are their stored
-text. What leaves the years that PostgreSQL has is 22008; what only the stored form has not (after 294247-01-10) is refused with 0A000.
+Called through `vectorised` from `implementation.datetime.timestamp` and `implementation.datetime.time_zone`. Intervals are their stored
+text. Results outside PostgreSQL's range raise 22008. Results that only the stored form cannot represent (after 294247-01-10) raise 0A000.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from headgate.types.datetime.interval import Interval, normal
 
 FIRST_DAY = -calendar.JULIAN_EPOCH
 END_DAY = 106_762_940
-"""294277-01-01, the first day that is no timestamp."""
+"""294277-01-01, the first day after the range of timestamps."""
 TOO_LATE = "cannot store a timestamp after 294247-01-10 04:00:54.775806"
 _FIRST = FIRST_DAY * DAY
 _END = END_DAY * DAY
 
 
 def out_of_range() -> PostgresError:
-    """22008 for a timestamp."""
+    """Return 22008 for a timestamp."""
     return PostgresError("22008", "timestamp out of range")
 
 
 def endless(micros: int) -> bool:
-    """Whether a timestamp is infinite."""
+    """Return whether a timestamp is infinite."""
     return abs(micros) == INFINITE_MICROS
 
 
 def storable(micros: int) -> int:
-    """A finite timestamp as a result."""
+    """Return a finite timestamp if it can be stored. Raise 22008 or 0A000 otherwise."""
     if not _FIRST <= micros < _END:
         raise out_of_range()
     if micros >= INFINITE_MICROS:
@@ -45,10 +45,10 @@ def storable(micros: int) -> int:
 
 
 def _month_moved(days: int, months: int) -> int:
-    """The day some months on; the last of its month where that is shorter."""
+    """Add months to a day. If the resulting month is shorter, return its last day."""
     year, month, day = date_of(days)
-    year, place = divmod(year * 12 + month - 1 + months, 12)
-    return _day(days_of(year, place + 1, min(day, days_in_month(year, place + 1))))
+    year, month_index = divmod(year * 12 + month - 1 + months, 12)
+    return _day(days_of(year, month_index + 1, min(day, days_in_month(year, month_index + 1))))
 
 
 def _day(days: int) -> int:
@@ -69,12 +69,12 @@ def _moved(micros: int, span: Interval) -> int:
 
 
 def plus(micros: int, text: str) -> int:
-    """timestamp_pl_interval."""
+    """Return timestamp + interval."""
     return _moved(micros, normal(text))
 
 
 def minus(micros: int, text: str) -> int:
-    """timestamp_mi_interval."""
+    """Return timestamp - interval."""
     return _moved(micros, normal(text).negated())
 
 
@@ -84,25 +84,25 @@ def _zone(name: str) -> time_zone.Zone:
 
 
 def moved_by_offset(sign: int, span: str, micros: int) -> int:
-    """AT TIME ZONE interval: to local time (1) or to the instant (-1)."""
+    """Return AT TIME ZONE interval: to local time (1) or to the instant (-1)."""
     return micros if endless(micros) else storable(micros + sign * offset_of(span) * 1_000_000)
 
 
 def offset_of(span: str) -> int:
-    """Seconds east that an interval gives as a time zone; 22023 if it has months or days."""
-    found = normal(span)
-    if found.months or found.days:
+    """Return the seconds east of UTC of an interval used as time zone. Raise 22023 if it has months or days."""
+    interval_value = normal(span)
+    if interval_value.months or interval_value.days:
         raise PostgresError("22023", f'interval time zone "{span}" must not include months or days')
-    return (interval.split(found.micros, 1_000_000)[0] + 2**31) % 2**32 - 2**31
+    return (interval.split(interval_value.micros, 1_000_000)[0] + 2**31) % 2**32 - 2**31
 
 
 def offset_at(timezone: str, micros: int) -> int:
-    """The zone's offset in microseconds at an instant."""
+    """Return the zone's offset in microseconds at an instant."""
     return int(_zone(timezone).at(np.array([micros // 1_000_000], np.int64))[0]) * 1_000_000
 
 
 def instant_of(timezone: str, local: int) -> int:
-    """The instant of local microseconds in a zone."""
+    """Return the instant of local microseconds in a zone."""
     return local - int(_zone(timezone).of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000
 
 
@@ -119,17 +119,17 @@ def _moved_in_zone(timezone: str, micros: int, span: Interval) -> int:
 
 
 def plus_in_zone(timezone: str, micros: int, text: str) -> int:
-    """timestamptz_pl_interval."""
+    """Return timestamptz + interval."""
     return _moved_in_zone(timezone, micros, normal(text))
 
 
 def minus_in_zone(timezone: str, micros: int, text: str) -> int:
-    """timestamptz_mi_interval."""
+    """Return timestamptz - interval."""
     return _moved_in_zone(timezone, micros, normal(text).negated())
 
 
 def of_date(days: int) -> int:
-    """A date's midnight; 22008 where there is no such timestamp."""
+    """Return a date's midnight. Raise 22008 if the timestamp is out of range."""
     if abs(days) == INFINITE_DAY:
         return INFINITE_MICROS if days > 0 else -INFINITE_MICROS
     if days >= END_DAY:
@@ -138,17 +138,17 @@ def of_date(days: int) -> int:
 
 
 def date_plus(days: int, text: str) -> int:
-    """date_pl_interval."""
+    """Return date + interval."""
     return plus(of_date(days), text)
 
 
 def date_minus(days: int, text: str) -> int:
-    """date_mi_interval."""
+    """Return date - interval."""
     return minus(of_date(days), text)
 
 
 def _difference(one: int, other: int, *, before: bool) -> str:
-    """The symbolic difference of two local times, counted from the one that is earlier as an instant."""
+    """Return the symbolic difference of two local times, counted from the one that is earlier as an instant."""
     late, early = (other, one) if before else (one, other)
     (late_days, late_clock), (early_days, early_clock) = divmod(late, DAY), divmod(early, DAY)
     (late_year, late_month, late_day), (year, month, day) = date_of(late_days), date_of(early_days)
@@ -163,7 +163,7 @@ def _difference(one: int, other: int, *, before: bool) -> str:
 
 
 def minus_moment(one: int, other: int) -> str:
-    """timestamp_mi: whole days and the rest, both of one sign."""
+    """Return timestamp - timestamp: whole days and the rest, both of one sign."""
     if endless(one) or endless(other):
         raise PostgresError("22008", "cannot subtract infinite timestamps")
     days, micros = interval.split((one - other + 2**63) % 2**64 - 2**63, DAY)  # PostgreSQL 15 lets it wrap
@@ -171,20 +171,20 @@ def minus_moment(one: int, other: int) -> str:
 
 
 def age(one: int, other: int) -> str:
-    """timestamp_age."""
+    """Return timestamp_age."""
     one, other = _as_counted(one), _as_counted(other)
     return _difference(one, other, before=one < other)
 
 
 def age_in_zone(timezone: str, one: int, other: int) -> str:
-    """timestamptz_age."""
+    """Return timestamptz_age."""
     before = one < other
-    one, other = (_as_counted(each) + offset_at(timezone, each) for each in (one, other))
+    one, other = (_as_counted(micros) + offset_at(timezone, micros) for micros in (one, other))
     return _difference(one, other, before=before)
 
 
 def _as_counted(micros: int) -> int:
-    """Infinity as the number that PostgreSQL 15 takes for it here: the last microsecond of 64 bits since 2000; -infinity is none."""
+    """Return infinity as the number that PostgreSQL 15 uses here, the last microsecond of 64 bits since 2000. Raise 22008 for -infinity."""
     if not endless(micros):
         return micros
     if micros < 0:
@@ -193,7 +193,7 @@ def _as_counted(micros: int) -> int:
 
 
 def binned(text: str, micros: int, origin: int) -> int:
-    """timestamp_bin: the start of the bin that the moment lies in."""
+    """Return the start of the bin that contains the timestamp (timestamp_bin)."""
     if endless(micros):
         return micros
     if endless(origin):
@@ -212,24 +212,24 @@ def binned(text: str, micros: int, origin: int) -> int:
 
 
 def _day_of(year: int, month: int, day: int) -> int:
-    """make_date's day; a year before 1 is negative."""
-    shown = f"{year}-{month:02d}-{day:02d}"
+    """Return the day of make_date. A year before 1 is negative."""
+    date_text = f"{year}-{month:02d}-{day:02d}"
     astronomical = year + 1 if year < 0 else year
     if year == 0 or not 1 <= month <= 12 or not 1 <= day <= 31 or day > days_in_month(astronomical, month):
-        raise PostgresError("22008", f"date field value out of range: {shown}")
+        raise PostgresError("22008", f"date field value out of range: {date_text}")
     days = days_of(astronomical, month, day)
     if days < FIRST_DAY or astronomical > 5_874_897:
-        raise PostgresError("22008", f"date out of range: {shown}")
+        raise PostgresError("22008", f"date out of range: {date_text}")
     return days
 
 
 def made_date(year: int, month: int, day: int) -> int:
-    """make_date."""
+    """Return make_date."""
     return _day_of(year, month, day)
 
 
 def clock_of(hour: int, minute: int, second: float) -> int:
-    """Microseconds since midnight of fields; 22008 outside 00:00:00 … 24:00:00."""
+    """Return microseconds since midnight. Raise 22008 outside 00:00:00 … 24:00:00."""
     if 0 <= hour <= 24 and 0 <= minute < 60 and not math.isnan(second):
         micros = round(second * 1_000_000.0) if math.isfinite(second * 1_000_000.0) else -1
         total = (hour * 60 + minute) * 60_000_000 + micros
@@ -239,64 +239,64 @@ def clock_of(hour: int, minute: int, second: float) -> int:
 
 
 def _two_digits(second: float) -> str:
-    """C's ``%02g``."""
+    """Format seconds as C's ``%02g`` does."""
     return f"{second:02g}"
 
 
 def made_timestamp(year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
-    """make_timestamp."""
+    """Return make_timestamp."""
     days = _day_of(year, month, day)
     clock = clock_of(hour, minute, second)
     if days >= END_DAY:
-        shown = f"{year}-{month:02d}-{day:02d} {hour}:{minute:02d}:{_two_digits(second)}"
-        raise PostgresError("22008", f"timestamp out of range: {shown}")
+        timestamp_text = f"{year}-{month:02d}-{day:02d} {hour}:{minute:02d}:{_two_digits(second)}"
+        raise PostgresError("22008", f"timestamp out of range: {timestamp_text}")
     return storable(days * DAY + clock)
 
 
 def made_in_zone(timezone: str, year: int, month: int, day: int, hour: int, minute: int, second: float) -> int:
-    """make_timestamptz in the session's zone."""
+    """Return make_timestamptz in the session's zone."""
     return storable(instant_of(timezone, made_timestamp(year, month, day, hour, minute, second)))
 
 
 def made_time(hour: int, minute: int, second: float) -> str:
-    """make_time."""
+    """Return make_time."""
     from headgate.types.datetime.timestamp import print_clock
 
     return print_clock(clock_of(hour, minute, second))
 
 
 def made_at_zone(year: int, month: int, day: int, hour: int, minute: int, second: float, name: str) -> int:
-    """make_timestamptz with a time zone."""
+    """Return make_timestamptz with a time zone."""
     local = made_timestamp(year, month, day, hour, minute, second)
-    found = named_zone(name)
-    return storable(local - int(found.of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000)
+    zone = named_zone(name)
+    return storable(local - int(zone.of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000)
 
 
 @functools.lru_cache(maxsize=256)
 def named_zone(name: str) -> time_zone.Zone:
-    """The zone of AT TIME ZONE: an abbreviation, a name or what POSIX describes; 22023 for anything else."""
-    found = time_zone.abbreviation(name.lower()) or time_zone.find_or_none(name)
-    if found is None:
+    """Return the zone of AT TIME ZONE: an abbreviation, a name or a POSIX specification. Raise 22023 for anything else."""
+    zone = time_zone.abbreviation(name.lower()) or time_zone.find_or_none(name)
+    if zone is None:
         raise PostgresError("22023", f'time zone "{name}" not recognized')
-    return found
+    return zone
 
 
 def local_at(name: str, micros: int) -> int:
-    """timestamptz AT TIME ZONE, for a zone that is a column."""
+    """Return timestamptz AT TIME ZONE, for a zone that is a column."""
     if endless(micros):
         return micros
     return storable(micros + int(named_zone(name).at(np.array([micros // 1_000_000], np.int64))[0]) * 1_000_000)
 
 
 def instant_at(name: str, local: int) -> int:
-    """timestamp AT TIME ZONE, for a zone that is a column."""
+    """Return timestamp AT TIME ZONE, for a zone that is a column."""
     if endless(local):
         return local
     return storable(local - int(named_zone(name).of_local(np.array([local // 1_000_000], np.int64))[0]) * 1_000_000)
 
 
 def of_epoch(seconds: float) -> int:
-    """to_timestamp(double precision)."""
+    """Return to_timestamp(double precision)."""
     if math.isnan(seconds):
         raise PostgresError("22008", "timestamp cannot be NaN")
     if math.isinf(seconds):

@@ -1,8 +1,8 @@
-"""Values of any type as json and jsonb: to_json, to_jsonb, json_build_object and their like, value by value (json.c, jsonb.c).
+"""Convert values of any type to json and jsonb: to_json, to_jsonb, json_build_object and similar (json.c, jsonb.c).
 
-Called by `implementation.json` inside Arrow functions. A value comes as the text of its type's output function together with the
-type's oid, which says how it is written: a number bare, a boolean as a word, json as it is, an array as an array, all else quoted.
-jsonb_object alone takes names and values from arrays of text.
+Called by `implementation.json` inside Arrow functions. A value is the text of its type's output function, with the type's oid. The type
+decides how the value is printed: a number bare, a boolean as a word, json unchanged, an array as an array, any other value quoted.
+Only jsonb_object reads names and values from arrays of text.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 
 
 def writable(oid: int) -> int:
-    """The oid, if values of the type can be written here; 0A000 for what depends on the session's time zone."""
+    """Return the oid if values of the type can be written as json. Raise 0A000 for types that depend on the session's time zone."""
     if _is_zoned(oid):
         raise not_supported("a timestamp with time zone in json is not supported: its text depends on the session's time zone")
     return oid
 
 
 def _is_zoned(oid: int) -> bool:
-    """Whether a value of the type is, or has within it, a timestamp with time zone."""
-    known = registry.known()
-    oid, _ = known.base(oid)
-    found = known.find(oid)
-    if found is None or oid == registry.TIMESTAMPTZ:
+    """Return whether a value of the type is, or contains, a timestamp with time zone."""
+    types = registry.known()
+    oid, _ = types.base(oid)
+    kind = types.find(oid)
+    if kind is None or oid == registry.TIMESTAMPTZ:
         return oid == registry.TIMESTAMPTZ
-    return (found.is_array and _is_zoned(found.element)) or any(_is_zoned(each.type_oid) for each in found.attributes)
+    return (kind.is_array and _is_zoned(kind.element)) or any(_is_zoned(attribute.type_oid) for attribute in kind.attributes)
 
 
 def key_text(oid: int, key: str) -> str:
-    """The name of an object's field, quoted. 22023 for a key that is no scalar."""
+    """Return the quoted name of an object's field. Raise 22023 for a key that is not a scalar."""
     if _element(oid) or oid in _DOCUMENTS or _attributes(oid):
         raise PostgresError("22023", "key value must be scalar, not array, composite, or json")
     return quoted(("true" if key == "t" else "false") if oid == registry.BOOL else key)
 
 
 def _scalar(oid: int, item: str) -> str:
-    """One value that is no array, as json."""
+    """Return one value that is not an array as json."""
     if attributes := _attributes(oid):
         fields = record.parse(item, len(attributes))
-        return row(tuple(each.name for each in attributes), tuple(each.type_oid for each in attributes), *fields)
+        return row(tuple(attribute.name for attribute in attributes), tuple(attribute.type_oid for attribute in attributes), *fields)
     oid, _ = registry.known().base(oid)
     if oid == registry.BOOL:
         return "true" if item == "t" else "false"
     if oid in _NUMBERS and _JSON_NUMBER.match(item):
         return item
-    if oid in _DOCUMENTS or oid == registry.RECORD:  # a row comes as its json
+    if oid in _DOCUMENTS or oid == registry.RECORD:  # the text of a row is already json
         return item
     if oid == registry.TIMESTAMP:
         return f'"{item.replace(" ", "T", 1)}"'
@@ -64,22 +64,22 @@ def _scalar(oid: int, item: str) -> str:
 
 
 def _element(oid: int) -> int:
-    known = registry.known()
-    found = known.find(known.base(oid)[0])
-    return found.element if found is not None and found.is_array else 0
+    types = registry.known()
+    kind = types.find(types.base(oid)[0])
+    return kind.element if kind is not None and kind.is_array else 0
 
 
 def _attributes(oid: int) -> tuple[registry.Attribute, ...]:
-    """The attributes of a composite type."""
+    """Return the attributes of a composite type, or an empty tuple for other types."""
     if oid < registry.FIRST_USER_OID:
         return ()
-    known = registry.known()
-    found = known.find(known.base(oid)[0])
-    return () if found is None else found.attributes
+    types = registry.known()
+    kind = types.find(types.base(oid)[0])
+    return () if kind is None else kind.attributes
 
 
 def to_json(oid: int, item: str | None) -> str:
-    """to_json: NULL as null; in an array no blanks."""
+    """Convert a value to json (to_json). NULL becomes null. Arrays have no blanks."""
     if item is None:
         return "null"
     element = _element(oid)
@@ -90,40 +90,40 @@ def _nested(oid: int, item: str, element: int, separator: str) -> str:
     shape, items = array.parts(item, registry.by_oid(element).delimiter)
     if not items:
         return "[]"
-    level = ["null" if each is None else _scalar(element, each) for each in items]
+    level = ["null" if element_text is None else _scalar(element, element_text) for element_text in items]
     for length in reversed(shape.lengths):
-        level = ["[" + separator.join(level[place : place + length]) + "]" for place in range(0, len(level), length)]
+        level = ["[" + separator.join(level[start : start + length]) + "]" for start in range(0, len(level), length)]
     return level[0]
 
 
 def array_to_json(oid: int, item: str, pretty: bool = False) -> str:
-    """array_to_json; `pretty` breaks the lines between the outermost elements."""
-    made = to_json(oid, item)
+    """Convert an array to json (array_to_json). `pretty` adds line breaks between the outermost elements."""
+    compact = to_json(oid, item)
     if not pretty:
-        return made
+        return compact
     shape, items = array.parts(item)
     if len(shape.lengths) != 1:
         rows = [] if not items else document_rows(oid, item)
         return "[" + ",\n ".join(rows) + "]"
-    return "[" + ",\n ".join("null" if each is None else _scalar(_element(oid), each) for each in items) + "]"
+    return "[" + ",\n ".join("null" if element_text is None else _scalar(_element(oid), element_text) for element_text in items) + "]"
 
 
 def document_rows(oid: int, item: str) -> list[str]:
-    """The outermost elements of an array of several dimensions, each as json."""
+    """Return the outermost elements of a multidimensional array, each as json."""
     shape, items = array.parts(item)
     inner = array.Shape(shape.lengths[1:], shape.lowers[1:])
     size = len(items) // shape.lengths[0]
-    return [to_json(oid, array.print_array(inner, items[place : place + size], ",")) for place in range(0, len(items), size)]
+    return [to_json(oid, array.print_array(inner, items[start : start + size], ",")) for start in range(0, len(items), size)]
 
 
 def row(names: tuple[str, ...], oids: tuple[int, ...], *items: str | None) -> str:
-    """row_to_json."""
+    """Convert a row to json (row_to_json)."""
     pairs = (f"{quoted(name)}:{to_json(oid, item)}" for name, oid, item in zip(names, oids, items, strict=True))
     return "{" + ",".join(pairs) + "}"
 
 
 def to_jsonb(oid: int, item: str | None) -> str:
-    """to_jsonb."""
+    """Convert a value to jsonb (to_jsonb)."""
     return print_value(_value(oid, item))
 
 
@@ -132,62 +132,62 @@ def _value(oid: int, item: str | None) -> Any:
 
 
 def build_array(oids: tuple[int, ...], *items: str | None) -> str:
-    """json_build_array."""
+    """Build a json array (json_build_array)."""
     return "[" + ", ".join(to_json(oid, item) for oid, item in zip(oids, items, strict=True)) + "]"
 
 
 def build_array_binary(oids: tuple[int, ...], *items: str | None) -> str:
-    """jsonb_build_array."""
+    """Build a jsonb array (jsonb_build_array)."""
     return print_value([_value(oid, item) for oid, item in zip(oids, items, strict=True)])
 
 
 def _pairs(oids: Sequence[int], items: Sequence[str | None], message: str, hint: str | None) -> list[tuple[str, int, str | None]]:
     if len(items) % 2:
         raise PostgresError("22023", "argument list must have even number of elements")
-    found = []
-    for place in range(0, len(items), 2):
-        key = items[place]
+    pairs = []
+    for index in range(0, len(items), 2):
+        key = items[index]
         if key is None:
-            raise PostgresError("22023", message.format(place + 1), hint=hint)
-        found.append((key_text(oids[place], key), oids[place + 1], items[place + 1]))
-    return found
+            raise PostgresError("22023", message.format(index + 1), hint=hint)
+        pairs.append((key_text(oids[index], key), oids[index + 1], items[index + 1]))
+    return pairs
 
 
 def build_object(oids: tuple[int, ...], *items: str | None) -> str:
-    """json_build_object: keys as they come, blanks around the colons."""
+    """Build a json object (json_build_object): keys in argument order, blanks around the colons."""
     pairs = _pairs(oids, items, "argument {} cannot be null", "Object keys should be text.")
     return "{" + ", ".join(f"{key} : {to_json(oid, item)}" for key, oid, item in pairs) + "}"
 
 
 def build_object_binary(oids: tuple[int, ...], *items: str | None) -> str:
-    """jsonb_build_object."""
+    """Build a jsonb object (jsonb_build_object)."""
     pairs = _pairs(oids, items, "argument {}: key must not be null", None)
     return print_value({json_text.load(key): _value(oid, item) for key, oid, item in pairs})
 
 
 def object_of(pairs: str) -> str:
-    """jsonb_object(text[]): alternating keys and values, or rows of two."""
+    """Build a jsonb object from alternating keys and values, or rows of two (jsonb_object(text[]))."""
     shape, items = array.parts(pairs)
-    deep = len(shape.lengths)
-    if deep == 0:
+    depth = len(shape.lengths)
+    if depth == 0:
         return "{}"
-    if deep > 2:
+    if depth > 2:
         raise PostgresError("2202E", "wrong number of array subscripts")
-    if deep == 1 and len(items) % 2:
+    if depth == 1 and len(items) % 2:
         raise PostgresError("2202E", "array must have even number of elements")
-    if deep == 2 and shape.lengths[1] != 2:
+    if depth == 2 and shape.lengths[1] != 2:
         raise PostgresError("2202E", "array must have two columns")
     return _object(items[::2], items[1::2])
 
 
 def object_of_two(keys: str, values: str) -> str:
-    """jsonb_object(text[], text[])."""
-    one, other = array.parts(keys), array.parts(values)
-    if len(one[0].lengths) > 1 or len(one[0].lengths) != len(other[0].lengths):
+    """Build a jsonb object from an array of keys and one of values (jsonb_object(text[], text[]))."""
+    key_array, value_array = array.parts(keys), array.parts(values)
+    if len(key_array[0].lengths) > 1 or len(key_array[0].lengths) != len(value_array[0].lengths):
         raise PostgresError("2202E", "wrong number of array subscripts")
-    if len(one[1]) != len(other[1]):
+    if len(key_array[1]) != len(value_array[1]):
         raise PostgresError("2202E", "mismatched array dimensions")
-    return _object(one[1], other[1])
+    return _object(key_array[1], value_array[1])
 
 
 def _object(keys: tuple[str | None, ...], values: tuple[str | None, ...]) -> str:

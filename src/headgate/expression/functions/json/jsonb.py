@@ -1,8 +1,8 @@
-"""Functions of jsonb on its text form, value by value, as jsonb_op.c, jsonb_util.c and jsonfuncs.c do them.
+"""Functions of jsonb on its text form, one value at a time, as in jsonb_op.c, jsonb_util.c and jsonfuncs.c.
 
-Called by `implementation.json` and `functions.set_returning` inside Arrow functions; what makes another jsonb of one stands in
-`jsonb_modification`. A jsonb is the text that jsonb_out prints; it is loaded as dict, list, str, `Number`, bool or None (JSON's null; SQL's
-NULL never comes in, and is None only as a result). Texts that occur again and again, the constants first of all, are loaded once.
+Called by `implementation.json` and `functions.set_returning` inside Arrow functions. Functions that return a modified jsonb are in
+`jsonb_modification`. A jsonb is the text that jsonb_out prints. It is loaded as dict, list, str, `Number`, bool or None (JSON's null; SQL's
+NULL is never an argument, and is None only as a result). Repeated texts, mainly constants, are loaded once.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from headgate.types.base.json_text import Number, print_value
 from headgate.types.text import array
 
 INTEGER = re.compile(r"[ \t\n\v\f\r]*[+-]?[0-9]+\Z")
-"""What strtol takes as the place of an element."""
+"""Path elements that strtol accepts as an array index."""
 _loaded = functools.lru_cache(maxsize=256)(json_text.load)
 
 
 def load(text: str) -> Any:
-    """The value; not to be changed. Long texts are not kept."""
+    """Return the loaded value, which must not be modified. Texts of 4096 and more characters are not cached."""
     return _loaded(text) if len(text) < 4096 else json_text.load(text)
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether the value is neither an object nor an array."""
+    """Return whether the value is neither an object nor an array."""
     return not isinstance(value, dict | list)
 
 
 def _text_of(value: Any) -> str | None:
-    """What ->> gives: strings bare, JSON's null as NULL."""
+    """Return the result of ->>: strings without quotes, JSON's null as NULL."""
     if value is None:
         return None
     return value if isinstance(value, str) and not isinstance(value, Number) else print_value(value)
@@ -53,27 +53,27 @@ def _element(text: str, index: int) -> Any:
 
 
 def field(text: str, key: str) -> str | None:
-    """jsonb -> text."""
-    found = _field(text, key)
-    return None if found is _MISSING else print_value(found)
+    """Return jsonb -> text."""
+    value = _field(text, key)
+    return None if value is _MISSING else print_value(value)
 
 
 def field_text(text: str, key: str) -> str | None:
-    """jsonb ->> text."""
-    found = _field(text, key)
-    return None if found is _MISSING else _text_of(found)
+    """Return jsonb ->> text."""
+    value = _field(text, key)
+    return None if value is _MISSING else _text_of(value)
 
 
 def element(text: str, index: int) -> str | None:
-    """jsonb -> integer; negative counts from the end."""
-    found = _element(text, index)
-    return None if found is _MISSING else print_value(found)
+    """Return jsonb -> integer. A negative index counts from the end."""
+    value = _element(text, index)
+    return None if value is _MISSING else print_value(value)
 
 
 def element_text(text: str, index: int) -> str | None:
-    """jsonb ->> integer."""
-    found = _element(text, index)
-    return None if found is _MISSING else _text_of(found)
+    """Return jsonb ->> integer."""
+    value = _element(text, index)
+    return None if value is _MISSING else _text_of(value)
 
 
 def _at_path(text: str, path: str) -> Any:
@@ -98,19 +98,19 @@ def _step(value: Any, step: str) -> Any:
 
 
 def at_path(text: str, path: str) -> str | None:
-    """jsonb #> text[]."""
-    found = _at_path(text, path)
-    return None if found is _MISSING else print_value(found)
+    """Return jsonb #> text[]."""
+    value = _at_path(text, path)
+    return None if value is _MISSING else print_value(value)
 
 
 def at_path_text(text: str, path: str) -> str | None:
-    """jsonb #>> text[]."""
-    found = _at_path(text, path)
-    return None if found is _MISSING else _text_of(found)
+    """Return jsonb #>> text[]."""
+    value = _at_path(text, path)
+    return None if value is _MISSING else _text_of(value)
 
 
 def typeof(text: str) -> str:
-    """jsonb_typeof."""
+    """Return the type's name (jsonb_typeof)."""
     return _name(load(text))
 
 
@@ -127,7 +127,7 @@ def _name(value: Any) -> str:
 
 
 def array_length(text: str) -> int:
-    """jsonb_array_length."""
+    """Return the number of elements of an array (jsonb_array_length)."""
     value = load(text)
     if isinstance(value, list):
         return len(value)
@@ -135,37 +135,37 @@ def array_length(text: str) -> int:
 
 
 def compare(left: str, right: str) -> int:
-    """jsonb_cmp: -1, 0 or 1."""
-    one, other = json_text.document_key(left), json_text.document_key(right)
-    return (one > other) - (one < other)
+    """Compare two values (jsonb_cmp): -1, 0 or 1."""
+    left_key, right_key = json_text.document_key(left), json_text.document_key(right)
+    return (left_key > right_key) - (left_key < right_key)
 
 
 def _same(left: Any, right: Any) -> bool:
-    """Equality of two scalars: numbers by value."""
+    """Return whether two scalars are equal. Numbers compare by value."""
     if isinstance(left, Number) and isinstance(right, Number):
         return left == right or numeric.numeric_key(left) == numeric.numeric_key(right)
     return type(left) is type(right) and bool(left == right)
 
 
 def _holds(value: Any, part: Any) -> bool:
-    """JsonbDeepContains, below the top."""
+    """Return whether a value contains another, below the top level (JsonbDeepContains)."""
     if isinstance(part, dict):
-        return isinstance(value, dict) and all(key in value and _holds(value[key], each) for key, each in part.items())
+        return isinstance(value, dict) and all(key in value and _holds(value[key], expected) for key, expected in part.items())
     if isinstance(part, list):
-        return isinstance(value, list) and all(any(_holds(each, wanted) for each in value) for wanted in part)
+        return isinstance(value, list) and all(any(_holds(element, expected) for element in value) for expected in part)
     return is_scalar(value) and _same(value, part)
 
 
 def contains(text: str, part: str) -> bool:
-    """jsonb @> jsonb: an array holds a scalar too."""
-    value, wanted = load(text), load(part)
-    if isinstance(value, list) and is_scalar(wanted):
-        return any(is_scalar(each) and _same(each, wanted) for each in value)
-    return _holds(value, wanted)
+    """Return jsonb @> jsonb. At the top level, an array may contain a bare scalar."""
+    value, expected = load(text), load(part)
+    if isinstance(value, list) and is_scalar(expected):
+        return any(is_scalar(element) and _same(element, expected) for element in value)
+    return _holds(value, expected)
 
 
 def contained(part: str, text: str) -> bool:
-    """jsonb <@ jsonb."""
+    """Return jsonb <@ jsonb."""
     return contains(text, part)
 
 
@@ -173,38 +173,38 @@ def _has(value: Any, key: str) -> bool:
     if isinstance(value, dict):
         return key in value
     items = value if isinstance(value, list) else [value]
-    return any(isinstance(each, str) and not isinstance(each, Number) and each == key for each in items)
+    return any(isinstance(item, str) and not isinstance(item, Number) and item == key for item in items)
 
 
 def exists(text: str, key: str) -> bool:
-    """jsonb ? text: a key of the object, or a string of the array."""
+    """Return jsonb ? text: whether it is a key of the object or a string of the array."""
     return _has(load(text), key)
 
 
 def exists_any(text: str, keys: str) -> bool:
-    """jsonb ?| text[]; NULLs are passed over."""
+    """Return jsonb ?| text[], ignoring NULLs."""
     value = load(text)
     return any(_has(value, key) for key in array.parts(keys)[1] if key is not None)
 
 
 def exists_all(text: str, keys: str) -> bool:
-    """jsonb ?& text[]."""
+    """Return jsonb ?& text[], ignoring NULLs."""
     value = load(text)
     return all(_has(value, key) for key in array.parts(keys)[1] if key is not None)
 
 
 def pretty(text: str) -> str:
-    """jsonb_pretty: four blanks a level."""
+    """Return the value indented by four blanks per level (jsonb_pretty)."""
     return _pretty(load(text), "\n")
 
 
 def _pretty(value: Any, line: str) -> str:
     inner = line + "    "
     if isinstance(value, dict):
-        pairs = (f"{inner}{json_text.quoted(key)}: {_pretty(each, inner)}" for key, each in value.items())
+        pairs = (f"{inner}{json_text.quoted(key)}: {_pretty(item, inner)}" for key, item in value.items())
         return "{" + ",".join(pairs) + f"{line}}}"
     if isinstance(value, list):
-        return "[" + ",".join(f"{inner}{_pretty(each, inner)}" for each in value) + f"{line}]"
+        return "[" + ",".join(f"{inner}{_pretty(element, inner)}" for element in value) + f"{line}]"
     return print_value(value)
 
 
@@ -212,29 +212,29 @@ def _scalar_of(text: str, wanted: str, target: str) -> Any:
     value = load(text)
     name = _name(value)
     if name != wanted:
-        shown = {"number": "numeric"}.get(name, name)
-        raise PostgresError("22023", f"cannot cast jsonb {shown} to type {target}")
+        type_name = {"number": "numeric"}.get(name, name)
+        raise PostgresError("22023", f"cannot cast jsonb {type_name} to type {target}")
     return value
 
 
 def to_boolean(text: str) -> bool:
-    """jsonb::boolean."""
+    """Cast to boolean."""
     return bool(_scalar_of(text, "boolean", "boolean"))
 
 
 def to_numeric(target: str, text: str) -> str:
-    """jsonb::numeric, and the first step of the casts to other numbers; `target` is the type's name for the message."""
+    """Cast to numeric, also as the first step of casts to other numbers. `target` is the type's name for the error message."""
     return numeric.print_value(numeric.value_of(_scalar_of(text, "number", target)))
 
 
 def elements(text: str) -> list[str]:
-    """jsonb_array_elements: the elements as jsonb."""
-    return [print_value(each) for each in _items(text, "elements")]
+    """Return the elements of an array as jsonb (jsonb_array_elements)."""
+    return [print_value(element) for element in _items(text, "elements")]
 
 
 def elements_text(text: str) -> list[str | None]:
-    """jsonb_array_elements_text."""
-    return [_text_of(each) for each in _items(text, "elements")]
+    """Return the elements of an array as text (jsonb_array_elements_text)."""
+    return [_text_of(element) for element in _items(text, "elements")]
 
 
 def _items(text: str, what: str) -> list[Any]:
@@ -245,7 +245,7 @@ def _items(text: str, what: str) -> list[Any]:
 
 
 def keys(text: str) -> list[str]:
-    """jsonb_object_keys."""
+    """Return the keys of an object (jsonb_object_keys)."""
     value = load(text)
     if isinstance(value, dict):
         return list(value)
@@ -253,8 +253,8 @@ def keys(text: str) -> list[str]:
 
 
 def pairs(function: str, text: str) -> list[tuple[str, str, str | None]]:
-    """jsonb_each and jsonb_each_text together: (key, value as jsonb, value as text); `function` is named in the error."""
+    """Return (key, value as jsonb, value as text) for jsonb_each and jsonb_each_text. `function` is named in the error."""
     value = load(text)
     if isinstance(value, dict):
-        return [(key, print_value(each), _text_of(each)) for key, each in value.items()]
+        return [(key, print_value(item), _text_of(item)) for key, item in value.items()]
     raise PostgresError("22023", f"cannot call {function} on a non-object")

@@ -1,6 +1,6 @@
 """The functions of regular expressions on single values (regexp.c, varlena.c): regexp_match, regexp_replace, substring.
 
-Run by `vectorised` in Spark's workers, and when a call of constants is planned. Results that are arrays are PostgreSQL's array text.
+Run by `vectorised` in Spark's workers, and for constants when a call is planned. Results that are arrays are PostgreSQL's array text.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from headgate.expression.functions.regex.similar import similar_to_escape
 
 
 def options(letters: str, function: str = "") -> tuple[Flag, bool]:
-    """(flags, global) of a flags argument; `function` names one that does not take "g"."""
+    """Return (flags, global) for a flags argument. `function` names a function that does not accept "g"."""
     flags, everywhere = Flag.ADVANCED, False
-    for each in letters:
-        if each == "g":
+    for letter in letters:
+        if letter == "g":
             everywhere = True
-        elif each in OPTIONS:
-            flags = (flags | OPTIONS[each][0]) & ~OPTIONS[each][1]
+        elif letter in OPTIONS:
+            flags = (flags | OPTIONS[letter][0]) & ~OPTIONS[letter][1]
         else:
-            raise PostgresError("22023", f'invalid regular expression option: "{each}"')
+            raise PostgresError("22023", f'invalid regular expression option: "{letter}"')
     if everywhere and function:
         hint = "Use the regexp_matches function instead." if function == "regexp_match()" else None
         raise PostgresError("22023", f'{function} does not support the "global" option', hint=hint)
@@ -33,17 +33,17 @@ def options(letters: str, function: str = "") -> tuple[Flag, bool]:
 
 
 def matches(flags: int, text: str, pattern: str) -> bool:
-    """``text ~ pattern``."""
+    """Return ``text ~ pattern``."""
     return MatchSubject(parse(pattern, Flag(flags)), text).matches()
 
 
 def differs(flags: int, text: str, pattern: str) -> bool:
-    """``text !~ pattern``."""
+    """Return ``text !~ pattern``."""
     return not matches(flags, text, pattern)
 
 
 def regexp_like(text: str, pattern: str, letters: str = "") -> bool:
-    """Whether the pattern matches, by the letters of a flags argument."""
+    """Return whether the pattern matches, with the letters of a flags argument."""
     return matches(int(options(letters, "regexp_like()")[0]), text, pattern)
 
 
@@ -53,7 +53,7 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 
 def _found(text: str, pattern: str, flags: Flag, start: int) -> Iterator[Spans]:
-    """All matches from left to right; one of no length is followed by a search one character further."""
+    """Yield all matches from left to right. After an empty match, the search continues one character further."""
     parsed = parse(pattern, flags)
     subject = MatchSubject(parsed, text)
     while start <= len(text):
@@ -76,69 +76,69 @@ def _piece(text: str, span: tuple[int, int] | None) -> str | None:
 
 
 def substring(text: str, pattern: str) -> str | None:
-    """``substring(text from pattern)``: the first group, or the match if there are no groups."""
+    """Return ``substring(text from pattern)``: the first group, or the whole match if there are no groups."""
     spans = next(_found(text, pattern, Flag.ADVANCED, 0), None)
     return None if spans is None else _piece(text, spans[min(1, len(spans) - 1)])
 
 
 def substring_similar(text: str, pattern: str, escape: str) -> str | None:
-    """``substring(text similar pattern escape escape)``."""
+    """Return ``substring(text similar pattern escape escape)``."""
     return substring(text, similar_to_escape(pattern, escape))
 
 
 def regexp_match(text: str, pattern: str, letters: str = "") -> str | None:
-    """The groups of the first match, or the match itself, as an array."""
+    """Return the groups of the first match, or the match itself if there are no groups, as an array."""
     flags, _ = options(letters, "regexp_match()")
     spans = next(_found(text, pattern, flags, 0), None)
     if spans is None:
         return None
-    return written([_piece(text, each) for each in spans[1:] or spans[:1]])
+    return written([_piece(text, span) for span in spans[1:] or spans[:1]])
 
 
 def regexp_matches(text: str, pattern: str, letters: str = "") -> list[tuple[str]]:
-    """The rows of regexp_matches: what `regexp_match` gives for the first match, or for all if the letters say so."""
+    """Return the rows of regexp_matches: the result of `regexp_match` for the first match, or for all matches with flag g."""
     flags, everywhere = options(letters)
     rows = []
     for spans in _found(text, pattern, flags, 0):
-        rows.append((written([_piece(text, each) for each in spans[1:] or spans[:1]]),))
+        rows.append((written([_piece(text, span) for span in spans[1:] or spans[:1]]),))
         if not everywhere:
             break
     return rows
 
 
 def regexp_split_to_table(text: str, pattern: str, letters: str = "") -> list[tuple[str]]:
-    """The rows of regexp_split_to_table: the stretches between matches."""
-    return [(each,) for each in _pieces(text, pattern, options(letters, "regexp_split_to_table()")[0])]
+    """Return the rows of regexp_split_to_table: the text between matches."""
+    return [(piece,) for piece in _pieces(text, pattern, options(letters, "regexp_split_to_table()")[0])]
 
 
 def regexp_split_to_array(text: str, pattern: str, letters: str = "") -> str:
-    """The stretches between matches, as an array; matches of no length at the ends of other matches do not count."""
+    """Return the text between matches as an array. An empty match at the end of the previous match does not split."""
     return written(_pieces(text, pattern, options(letters, "regexp_split_to_array()")[0]))
 
 
 def _pieces(text: str, pattern: str, flags: Flag) -> list[str]:
     pieces = []
-    behind = previous = 0
+    piece_start = previous = 0
     for spans in _found(text, pattern, flags, 0):
         begin, end = _span(spans, 0)
         if begin < len(text) and end > previous:
-            pieces.append(text[behind:begin])
-            behind = end
+            pieces.append(text[piece_start:begin])
+            piece_start = end
         previous = end
-    return [*pieces, text[behind:]]
+    return [*pieces, text[piece_start:]]
 
 
 def regexp_count(text: str, pattern: str, start: int = 1, letters: str = "") -> int:
-    """The number of matches."""
+    """Return the number of matches."""
     _at_least("start", start, 1)
     flags, _ = options(letters, "regexp_count()")
     return sum(1 for _ in _found(text, pattern, flags, start - 1))
 
 
 def _nth(text: str, pattern: str, start: int, count: int, flags: Flag, group: int) -> tuple[int, int] | None:
-    """The span of a group (0: the match) of the count-th match; without groups, the first group is the match."""
-    for place, spans in enumerate(_found(text, pattern, flags, start - 1), 1):
-        if place == count:
+    """Return the span of a group (0: the match) of the count-th match. In a pattern without groups, group 1 is the match."""
+    for number, spans in enumerate(_found(text, pattern, flags, start - 1), 1):
+        if number == count:
             if group and len(spans) == 1:
                 return spans[0] if group == 1 else None
             return spans[group] if group < len(spans) else None
@@ -146,7 +146,7 @@ def _nth(text: str, pattern: str, start: int, count: int, flags: Flag, group: in
 
 
 def regexp_instr(text: str, pattern: str, start: int = 1, count: int = 1, behind: int = 0, letters: str = "", group: int = 0) -> int:
-    """Where the count-th match, or a group of it, begins, or (`behind` = 1) what place is behind it; 0 for none."""
+    """Return where the count-th match, or a group of it, begins, or (`behind` = 1) the position after its end. Return 0 for no match."""
     _at_least("start", start, 1)
     _at_least("n", count, 1)
     if behind not in (0, 1):
@@ -158,7 +158,7 @@ def regexp_instr(text: str, pattern: str, start: int = 1, count: int = 1, behind
 
 
 def regexp_substr(text: str, pattern: str, start: int = 1, count: int = 1, letters: str = "", group: int = 0) -> str | None:
-    """The text of the count-th match, or of a group of it."""
+    """Return the text of the count-th match, or of a group of it."""
     _at_least("start", start, 1)
     _at_least("n", count, 1)
     _at_least("subexpr", group, 0)
@@ -167,7 +167,7 @@ def regexp_substr(text: str, pattern: str, start: int = 1, count: int = 1, lette
 
 
 def regexp_replace(text: str, pattern: str, new: str, letters: str = "") -> str:
-    """The text with the first match, or all if the letters say so, replaced."""
+    """Replace the first match, or all matches with flag g."""
     if letters[:1] in set("0123456789"):
         raise PostgresError(
             "22023",
@@ -179,7 +179,7 @@ def regexp_replace(text: str, pattern: str, new: str, letters: str = "") -> str:
 
 
 def regexp_replace_from(text: str, pattern: str, new: str, start: int, count: int | None = None, letters: str = "") -> str:
-    """The same from a start on, the count-th match; 0 for all; without a count, all if the letters say so, else one."""
+    """Replace the count-th match from `start` on, or all for count 0. Without a count, replace all with flag g, otherwise one."""
     _at_least("start", start, 1)
     _at_least("n", count or 0, 0)
     flags, everywhere = options(letters)
@@ -189,26 +189,26 @@ def regexp_replace_from(text: str, pattern: str, new: str, start: int, count: in
 
 
 def _replaced(text: str, pattern: str, new: str, flags: Flag, start: int, count: int) -> str:
-    done, behind = [], 0
-    for place, spans in enumerate(_found(text, pattern, flags, start), 1):
-        if count and place != count:
+    parts, copied = [], 0
+    for number, spans in enumerate(_found(text, pattern, flags, start), 1):
+        if count and number != count:
             continue
         begin, end = _span(spans, 0)
-        done += [text[behind:begin], _filled(text, new, spans)]
-        behind = end
+        parts += [text[copied:begin], _filled(text, new, spans)]
+        copied = end
         if count:
             break
-    return "".join(done) + text[behind:]
+    return "".join(parts) + text[copied:]
 
 
 _ESCAPED = re.compile(r"\\([1-9&\\])?")
 
 
 def _filled(text: str, new: str, spans: Spans) -> str:
-    r"""The replacement with ``\1`` to ``\9``, ``\&`` and ``\\`` put in; a backslash before anything else stands for itself."""
+    r"""Return the replacement with ``\1`` to ``\9``, ``\&`` and ``\\`` substituted. A backslash before any other character is literal."""
 
-    def put(found: re.Match[str]) -> str:
-        mark = found[1]
+    def put(match: re.Match[str]) -> str:
+        mark = match[1]
         if mark is None or mark == "\\":
             return "\\"
         number = 0 if mark == "&" else int(mark)

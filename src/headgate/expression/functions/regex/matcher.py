@@ -1,9 +1,9 @@
-"""Runs a parsed pattern over a string: whether, where, and where its groups lie, with PostgreSQL's choice (regexec.c; manual, 9.7.3.5).
+"""Match a parsed pattern against a string, with PostgreSQL's choice of match and groups (regexec.c; manual, 9.7.3.5).
 
-`MatchSubject` is one string and one pattern. Sets of positions are integers, bit p for the position before character p: a Rex maps a set of
-starts to the set of all ends (and back) at once, so that no pattern takes exponential time. The match starts as far left as
-possible; from there the preference of the whole decides on the longest or shortest end; then `_dissect` splits that stretch among
-the parts, from the left, each by its own preference. Only back references make it try further splits and ends.
+A `MatchSubject` is one string and one pattern. Sets of positions are integers, with bit p for the position before character p. A Rex maps
+a set of starts to the set of all ends (and back) at once, so no pattern takes exponential time. The match starts as far left as possible.
+From there, the preference of the whole pattern selects the longest or shortest end. Then `_dissect` splits the matched text among the
+parts, from the left, each by its own preference. Only back references make it try further splits and ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headgate.expression.functions.regex.pattern import (
 )
 
 Spans = list[tuple[int, int] | None]
-"""The span of the match and of each group, None for a group that took no part."""
+"""The span of the match and of each group, None for a group that did not participate."""
 
 
 def _ascending(positions: int) -> Iterator[int]:
@@ -42,13 +42,13 @@ def _ascending(positions: int) -> Iterator[int]:
 
 def _descending(positions: int) -> Iterator[int]:
     while positions:
-        place = positions.bit_length() - 1
-        yield place
-        positions ^= 1 << place
+        position = positions.bit_length() - 1
+        yield position
+        positions ^= 1 << position
 
 
 class MatchSubject:
-    """A string that a pattern is matched against."""
+    """A string with the pattern that is matched against it."""
 
     def __init__(self, pattern: Pattern, text: str) -> None:
         self.pattern = pattern
@@ -67,13 +67,13 @@ class MatchSubject:
             self._latin = None
 
     def matches(self) -> bool:
-        """Whether the pattern matches anywhere."""
+        """Return whether the pattern matches anywhere."""
         if self.pattern.refers:
             return self.find(0) is not None
         return bool(self.starts(self.pattern.rex, self.every))
 
     def find(self, start: int) -> Spans | None:
-        """The match at the leftmost place not before `start`, None if there is none."""
+        """Return the leftmost match at or after `start`, or None if there is none."""
         if self._starts is None:
             self._starts = self.starts(self.pattern.rex, self.every)
         if self.pattern.refers:
@@ -83,9 +83,9 @@ class MatchSubject:
         return None
 
     def _find_referring(self, start: int, starts: int) -> Spans | None:
-        """As `find`, for a pattern with back references: a stretch in which none fits is left behind as a whole.
+        """Find a match of a pattern with back references. If no match fits up to the nearest possible end, continue after that end.
 
-        The last stretch is not followed by a look at the very end of the string (cfindloop's condition).
+        If the search position reaches the end of the string, that position is not tried (the loop condition of cfindloop).
         """
         while True:
             starts = starts >> start << start
@@ -94,15 +94,15 @@ class MatchSubject:
                 return None
             close = next(_ascending(ends))
             for begin in _ascending(starts & ((1 << (close + 1)) - 1)):
-                found = self._match_at(begin)
-                if found is not None:
-                    return found
+                spans = self._match_at(begin)
+                if spans is not None:
+                    return spans
             start = close + 1
             if start >= self.size:
                 return None
 
     def _match_at(self, begin: int) -> Spans | None:
-        """The match that starts here, by the preference of the whole."""
+        """Return the match that starts at `begin`, selected by the preference of the whole pattern."""
         tree = self.pattern.tree
         ends = self.ends(self.pattern.rex, 1 << begin)
         for end in _ascending(ends) if tree.flags & SHORTER else _descending(ends):
@@ -112,18 +112,18 @@ class MatchSubject:
         return None
 
     def members(self, found: CharSet) -> int:
-        """The positions before a character of the set."""
+        """Return the positions before a character of the set."""
         bits = self._sets.get(found)
         if bits is None:
             if self._latin is not None:
-                shown = self._latin.translate(found.table)[::-1]
+                digits = self._latin.translate(found.table)[::-1]
             else:
-                shown = bytes(49 if ord(each) in found else 48 for each in reversed(self.text))
-            bits = self._sets[found] = int(shown, 2) if shown else 0
+                digits = bytes(49 if ord(character) in found else 48 for character in reversed(self.text))
+            bits = self._sets[found] = int(digits, 2) if digits else 0
         return bits
 
     def holds(self, place: PositionCondition) -> int:
-        """The positions at which a condition holds."""
+        """Return the positions at which a condition holds."""
         if place is PositionCondition.START:
             return 1
         if place is PositionCondition.END:
@@ -141,7 +141,7 @@ class MatchSubject:
         return edges if place is PositionCondition.WORD_EDGE else self.every & ~edges
 
     def looks(self, look: Look) -> int:
-        """The positions at which a look ahead or behind succeeds."""
+        """Return the positions at which a lookahead or lookbehind succeeds."""
         bits = self._looks.get(look)
         if bits is None:
             bits = self.ends(look.body, self.every) if look.behind else self.starts(look.body, self.every)
@@ -149,27 +149,27 @@ class MatchSubject:
         return bits
 
     def ends(self, rex: Rex, starts: int) -> int:
-        """The positions where a match that starts at one of `starts` may end."""
+        """Return the positions where a match that starts at one of `starts` may end."""
         match rex:
-            case Chars(found):
-                return (starts & self.members(found)) << 1
-            case At(place):
-                return starts & self.holds(place)
+            case Chars(charset):
+                return (starts & self.members(charset)) << 1
+            case At(condition):
+                return starts & self.holds(condition)
             case Look():
                 return starts & self.looks(rex)
             case Concat(items):
-                for each in items:
-                    starts = self.ends(each, starts)
+                for item in items:
+                    starts = self.ends(item, starts)
                     if not starts:
                         break
                 return starts
             case Choice(branches):
                 found_ends = 0
-                for each in branches:
-                    found_ends |= self.ends(each, starts)
+                for branch in branches:
+                    found_ends |= self.ends(branch, starts)
                 return found_ends
-            case Repeat(Chars(found), 0, -1):
-                run = self.members(found)
+            case Repeat(Chars(charset), 0, -1):
+                run = self.members(charset)
                 return (((starts & run) + run) ^ run) | starts
             case Repeat(body, low, high) | BackReference(_, body, low, high):
                 return self._repeat(body, low, high, starts, forward=True)
@@ -179,27 +179,27 @@ class MatchSubject:
                 raise TypeError(rex)
 
     def starts(self, rex: Rex, ends: int) -> int:
-        """The positions where a match that ends at one of `ends` may start."""
+        """Return the positions where a match that ends at one of `ends` may start."""
         match rex:
-            case Chars(found):
-                return (ends >> 1) & self.members(found)
-            case At(place):
-                return ends & self.holds(place)
+            case Chars(charset):
+                return (ends >> 1) & self.members(charset)
+            case At(condition):
+                return ends & self.holds(condition)
             case Look():
                 return ends & self.looks(rex)
             case Concat(items):
-                for each in reversed(items):
-                    ends = self.starts(each, ends)
+                for item in reversed(items):
+                    ends = self.starts(item, ends)
                     if not ends:
                         break
                 return ends
             case Choice(branches):
                 found_starts = 0
-                for each in branches:
-                    found_starts |= self.starts(each, ends)
+                for branch in branches:
+                    found_starts |= self.starts(branch, ends)
                 return found_starts
-            case Repeat(Chars(found), 0, -1):
-                return self._run_back(self.members(found), ends)
+            case Repeat(Chars(charset), 0, -1):
+                return self._run_back(self.members(charset), ends)
             case Repeat(body, low, high) | BackReference(_, body, low, high):
                 return self._repeat(body, low, high, ends, forward=False)
             case Group(_, body):
@@ -208,7 +208,7 @@ class MatchSubject:
                 raise TypeError(rex)
 
     def _run_back(self, run: int, ends: int) -> int:
-        """The positions from which only members of `run` lead to one of `ends`, doubling the distance in each step."""
+        """Return the positions from which only members of `run` lead to one of `ends`. Each step doubles the distance."""
         shift = 1
         while run:
             ends |= (ends >> shift) & run
@@ -232,57 +232,57 @@ class MatchSubject:
         return reached
 
     def _from(self, part: Part, begin: int) -> int:
-        """The ends of a part that begins at a place."""
+        """Return the possible ends of a part that begins at a position."""
         key = (id(part), begin)
-        found = self._ends.get(key)
-        if found is None:
+        part_ends = self._ends.get(key)
+        if part_ends is None:
             rex = self._rexes.get(id(part))
             if rex is None:
                 rex = self._rexes[id(part)] = part.language()
-            found = self._ends[key] = self.ends(rex, 1 << begin)
-        return found
+            part_ends = self._ends[key] = self.ends(rex, 1 << begin)
+        return part_ends
 
     def _forget(self, part: Part) -> None:
         if part.capture:
             self._groups.pop(part.capture, None)
-        for each in part.children:
-            self._forget(each)
+        for child in part.children:
+            self._forget(child)
 
     def _dissect(self, part: Part, begin: int, end: int) -> bool:
-        """Places the groups of a part that covers this stretch; False only if a back reference does not fit."""
+        """Set the groups of a part that covers this span. Return False only if a back reference does not match."""
         match part.kind:
             case "=":
-                done = True
+                fits = True
             case "b":
-                done = self._refers(part, begin, end)
+                fits = self._refers(part, begin, end)
             case ".":
-                done = self._split(part, begin, end)
+                fits = self._split(part, begin, end)
             case "|":
-                done = any(self._from(each, begin) >> end & 1 and self._dissect(each, begin, end) for each in part.children)
+                fits = any(self._from(child, begin) >> end & 1 and self._dissect(child, begin, end) for child in part.children)
             case "*":
-                done = self._iterate(part, begin, end)
+                fits = self._iterate(part, begin, end)
             case _:
-                done = self._dissect(part.children[0], begin, end)
-        if done and part.capture:
+                fits = self._dissect(part.children[0], begin, end)
+        if fits and part.capture:
             self._groups[part.capture] = (begin, end)
-        return done
+        return fits
 
     def _refers(self, part: Part, begin: int, end: int) -> bool:
         span = self._groups.get(part.reference)
         if span is None:
             return False
-        again = self.text[span[0] : span[1]]
-        if not again:
+        captured = self.text[span[0] : span[1]]
+        if not captured:
             return begin == end
         if begin == end:
             return part.low == 0
-        count, rest = divmod(end - begin, len(again))
+        count, rest = divmod(end - begin, len(captured))
         if rest or count < part.low or (part.high != INFINITE and count > part.high):
             return False
         stretch = self.text[begin:end]
         if self.pattern.fold:
-            again, stretch = _lower(again), _lower(stretch)
-        return stretch == again * count
+            captured, stretch = _lower(captured), _lower(stretch)
+        return stretch == captured * count
 
     def _split(self, part: Part, begin: int, end: int) -> bool:
         left, right = part.children
@@ -296,7 +296,7 @@ class MatchSubject:
         return False
 
     def _iterate(self, part: Part, begin: int, end: int) -> bool:
-        """A repeated part: the ends of the single rounds, the first ones taking as much (or as little) as they can."""
+        """Split a repeated part into iterations. The first iterations match as much (or as little) as they can."""
         child, least = part.children[0], max(part.low, 1)
         shortest = bool(child.flags & SHORTER)
         if begin == end and part.low == 0 and shortest:
@@ -310,7 +310,7 @@ class MatchSubject:
         return part.low == 0 and begin == end
 
     def _rounds(self, child: Part, begin: int, end: int, least: int, most: int) -> bool:
-        """Tries the rounds one behind the other; an empty round only where the least number cannot be reached otherwise."""
+        """Try sequences of iterations. An empty iteration is tried only if the minimum count cannot be reached otherwise."""
         useful = self.starts(Repeat(child.language(), 0, INFINITE), 1 << end)
         ordered = _ascending if child.flags & SHORTER else _descending
 
@@ -341,4 +341,4 @@ class MatchSubject:
 
 
 def _lower(text: str) -> str:
-    return "".join(chr(ord(each) + 32) if "A" <= each <= "Z" else each for each in text)
+    return "".join(chr(ord(character) + 32) if "A" <= character <= "Z" else character for character in text)

@@ -1,8 +1,8 @@
-"""A parsed regular expression: the language it matches (`Rex`) and the tree that says where its parts lie (`Part`).
+"""A parsed regular expression: the language it matches (`Rex`) and the tree of its parts (`Part`).
 
-Made by `parser`, run by `matcher`, written for Java by `java`. A `Rex` is a plain regular expression without preferences: it says
-which substrings match at all. A `Part` is a node of what regcomp.c calls the subre tree: each has the Rex of what it covers, and
-its flags say whether it prefers the longest or the shortest match, and whether captures or back references lie below it.
+Built by `parser`, matched by `matcher`, translated to Java by `java`. A `Rex` is a plain regular expression without preferences: it only
+defines which substrings match. A `Part` is a node of the tree that regcomp.c calls subre. It has the Rex of the text it covers. Its flags
+say whether it prefers the longest or the shortest match, and whether there are captures or back references below it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PositionCondition(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Rex:
-    """Base of the regular expressions."""
+    """Base class of the regular expressions."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Chars(Rex):
 
 @dataclass(frozen=True)
 class At(Rex):
-    """Nothing, at such a position."""
+    """The empty string, at a position that meets the condition."""
 
     place: PositionCondition
 
 
 @dataclass(frozen=True)
 class Look(Rex):
-    """Nothing, where `body` does (or, `negated`, does not) match ahead or `behind`."""
+    """The empty string, where `body` matches (if `negated`, does not match) ahead of or `behind` the position."""
 
     body: Rex
     behind: bool
@@ -59,21 +59,21 @@ class Look(Rex):
 
 @dataclass(frozen=True)
 class Concat(Rex):
-    """One after the other; nothing at all if empty."""
+    """A sequence of items, or the empty string if there are none."""
 
     items: tuple[Rex, ...] = ()
 
 
 @dataclass(frozen=True)
 class Choice(Rex):
-    """Any of the branches."""
+    """One of the branches."""
 
     branches: tuple[Rex, ...]
 
 
 @dataclass(frozen=True)
 class Repeat(Rex):
-    """`low` to `high` times (`INFINITE`: no limit)."""
+    """`body` repeated `low` to `high` times (`INFINITE`: without limit)."""
 
     body: Rex
     low: int
@@ -82,7 +82,7 @@ class Repeat(Rex):
 
 @dataclass(frozen=True)
 class Group(Rex):
-    """A capturing group: its body, for a Rex."""
+    """A capturing group. As a Rex, it matches what its body matches."""
 
     number: int
     body: Rex
@@ -90,7 +90,7 @@ class Group(Rex):
 
 @dataclass(frozen=True)
 class BackReference(Rex):
-    """A back reference: whatever the group's body can match (`body`, its conditions left out) `low` to `high` times."""
+    """A back reference: anything that the group's body can match (`body`, without its conditions), `low` to `high` times."""
 
     number: int
     body: Rex
@@ -102,8 +102,8 @@ class BackReference(Rex):
 class Part:
     """A node of the tree.
 
-    `kind`: '=' a Rex as such, '.' one part after the other, '|' branches, '*' a repeated part, 'b' a back reference, '(' a capture
-    around a part that captures already. `capture` is the number of the group that the part itself is, 0 for none.
+    `kind` is '=' for a plain Rex, '.' for a sequence of two parts, '|' for branches, '*' for a repeated part, 'b' for a back reference, and
+    '(' for a capture around a part that already captures. `capture` is the number of the group that the part itself is, or 0.
     """
 
     kind: str
@@ -116,18 +116,18 @@ class Part:
     high: int = 1
 
     def language(self) -> Rex:
-        """The Rex of what the part covers."""
+        """Return the Rex of the text that the part covers."""
         if self.kind in "=b":
-            made = self.rex
+            rex = self.rex
         elif self.kind == ".":
-            made = Concat(tuple(each.language() for each in self.children))
+            rex = Concat(tuple(child.language() for child in self.children))
         elif self.kind == "|":
-            made = Choice(tuple(each.language() for each in self.children))
+            rex = Choice(tuple(child.language() for child in self.children))
         elif self.kind == "*":
-            made = Repeat(self.children[0].language(), self.low, self.high)
+            rex = Repeat(self.children[0].language(), self.low, self.high)
         else:
-            made = self.children[0].language()
-        return Group(self.capture, made) if self.capture else made
+            rex = self.children[0].language()
+        return Group(self.capture, rex) if self.capture else rex
 
 
 @dataclass(frozen=True)
@@ -142,14 +142,14 @@ class Pattern:
 
 
 def without_conditions(rex: Rex) -> Rex:
-    """The Rex without its conditions on positions, as back references take it."""
+    """Return the Rex without its conditions on positions, as back references use it."""
     match rex:
         case At() | Look():
             return Concat()
         case Concat(items):
-            return Concat(tuple(without_conditions(each) for each in items))
+            return Concat(tuple(without_conditions(item) for item in items))
         case Choice(branches):
-            return Choice(tuple(without_conditions(each) for each in branches))
+            return Choice(tuple(without_conditions(branch) for branch in branches))
         case Repeat(body, low, high):
             return Repeat(without_conditions(body), low, high)
         case Group(_, body):
@@ -161,12 +161,12 @@ def without_conditions(rex: Rex) -> Rex:
 
 
 def without_groups(rex: Rex) -> Rex:
-    """The Rex without its capturing groups."""
+    """Return the Rex without its capturing groups."""
     match rex:
         case Concat(items):
-            return Concat(tuple(without_groups(each) for each in items))
+            return Concat(tuple(without_groups(item) for item in items))
         case Choice(branches):
-            return Choice(tuple(without_groups(each) for each in branches))
+            return Choice(tuple(without_groups(branch) for branch in branches))
         case Repeat(body, low, high):
             return Repeat(without_groups(body), low, high)
         case Group(_, body):

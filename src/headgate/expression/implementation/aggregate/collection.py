@@ -1,4 +1,4 @@
-"""Aggregates that gather the values of a group, in an order: string_agg, array_agg, json_agg and their like (manual, 9.21)."""
+"""Aggregates that collect the values of a group in an order: string_agg, array_agg, json_agg and similar (manual, 9.21)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _ODD_ELEMENT = r"""\A\z|[\x09-\x0d "\\{},]|\A(?i:null)\z"""
 
 
 def _gathered(group: AggregateCall, function: Callable[..., str | None], *given: Any, items: Sequence[Make] | None = None) -> Value:
-    """A text made of the gathered values; NULL for a group without rows."""
+    """Return a text built from the collected values, or NULL for a group without rows."""
     makes = [group.item(place) for place in range(len(group.values))] if items is None else items
     rows = group.rows(makes)
 
     def make(env: Env) -> Column:
-        found = rows(env)
-        some = F.when(F.size(found) > 0, found)
-        return of_lists(function, *given)(*(texts_of(some, place) for place in range(len(makes))))
+        collected = rows(env)
+        non_empty = F.when(F.size(collected) > 0, collected)
+        return of_lists(function, *given)(*(texts_of(non_empty, place) for place in range(len(makes))))
 
     return Value(TEXT, settle(Value(TEXT, make, fallible=True)))
 
 
 def _string(group: AggregateCall) -> Value:
-    """string_agg: NULL values are left out; each value but the first has its own delimiter before it."""
+    """Return string_agg. NULL values are skipped. Each value except the first is preceded by its own delimiter."""
     value, delimiter = group.values[0].make, group.values[1]
     octets = group.values[0].rep == BYTES
     if delimiter.constant is not None and not octets:
@@ -48,13 +48,13 @@ def _string(group: AggregateCall) -> Value:
     rows = group.rows([value, delimiter.make], lambda env: F.isnotnull(value(env)))
 
     def make(env: Env) -> Column:
-        found = rows(env)
-        nothing = F.lit(b"") if octets else F.lit("")
+        collected = rows(env)
+        empty = F.lit(b"") if octets else F.lit("")
         parts = F.transform(
-            found, lambda row, index: F.when(index == 0, row["v0"]).otherwise(F.concat(F.coalesce(row["v1"], nothing), row["v0"]))
+            collected, lambda row, index: F.when(index == 0, row["v0"]).otherwise(F.concat(F.coalesce(row["v1"], empty), row["v0"]))
         )
-        shown = F.aggregate(parts, nothing, _joined) if octets else F.array_join(parts, "")
-        return F.when(F.size(found) > 0, shown)
+        text = F.aggregate(parts, empty, _joined) if octets else F.array_join(parts, "")
+        return F.when(F.size(collected) > 0, text)
 
     return Value(group.values[0].rep, make)
 
@@ -72,26 +72,26 @@ def _array(group: AggregateCall) -> Value:
 
 
 def _between(texts: Column, opening: str, between: str, closing: str) -> Column:
-    """The texts in one, NULL for none."""
-    shown = F.array_join(texts, between)
-    return F.when(F.size(texts) > 0, F.concat(F.lit(opening), shown, F.lit(closing)) if opening else shown)
+    """Join the texts, or return NULL if there are none."""
+    text = F.array_join(texts, between)
+    return F.when(F.size(texts) > 0, F.concat(F.lit(opening), text, F.lit(closing)) if opening else text)
 
 
 def _quoted(item: Column) -> Column:
-    """An element as array_out prints it (`types.array.quoted`)."""
+    """Return an element as array_out prints it (`types.array.quoted`)."""
     escaped = F.replace(F.replace(item, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('\\"'))
     odd = item.rlike(_ODD_ELEMENT)
     return F.when(F.isnull(item), "NULL").when(odd, F.concat(F.lit('"'), escaped, F.lit('"'))).otherwise(item)
 
 
 def _documents(group: AggregateCall) -> tuple[list[Value], tuple[int, ...]]:
-    """The arguments as json functions take them, and their types."""
+    """Return the arguments in the form that the json functions expect, and their types."""
     items = [row_value.document(value, kind) for value, kind in zip(group.values, group.kinds, strict=True)]
-    return items, tuple(json_building.writable(each.oid) for each in group.kinds)
+    return items, tuple(json_building.writable(argument_kind.oid) for argument_kind in group.kinds)
 
 
 def _written(function: Callable[..., str], opening: str, between: str, closing: str) -> Callable[[AggregateCall], Value]:
-    """What is written row by row and joined."""
+    """Return the form of an aggregate whose items are printed row by row and then joined."""
 
     def builder(group: AggregateCall) -> Value:
         items, oids = _documents(group)
@@ -106,27 +106,27 @@ def _json_list(group: AggregateCall) -> Value:
     texts = group.texts(settle(call(aggregate.json_item, TEXT, items, given=oids, strict=False)))
 
     def make(env: Env) -> Column:
-        shown = _between(texts(env), "", "", "")
-        begin = F.when(shown.startswith(aggregate.NEW_LINE), len(aggregate.NEW_LINE) + 1).otherwise(len(aggregate.COMMA) + 1)
-        return F.concat(F.lit("["), F.substring(shown, begin, F.lit(2**31 - 1)), F.lit("]"))
+        text = _between(texts(env), "", "", "")
+        begin = F.when(text.startswith(aggregate.NEW_LINE), len(aggregate.NEW_LINE) + 1).otherwise(len(aggregate.COMMA) + 1)
+        return F.concat(F.lit("["), F.substring(text, begin, F.lit(2**31 - 1)), F.lit("]"))
 
     return Value(TEXT, make)
 
 
 def _jsonb_pairs(group: AggregateCall) -> Value:
     items, oids = _documents(group)
-    return _gathered(group, aggregate.jsonb_pairs, *oids, items=[settle(each) for each in items])
+    return _gathered(group, aggregate.jsonb_pairs, *oids, items=[settle(item) for item in items])
 
 
 def _duckdb_string(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> DuckdbCall | None:
     value, delimiter = node.args
-    constant = isinstance(delimiter, n.Const)
-    if value.type.oid != registry.TEXT or (node.distinct and not constant):
+    is_constant = isinstance(delimiter, n.Const)
+    if value.type.oid != registry.TEXT or (node.distinct and not is_constant):
         return None
     if not isinstance(delimiter, (n.Const, n.Param)):
         raise refuse("string_agg with a delimiter that is no constant", node)
-    written = args[1] if isinstance(delimiter, n.Const) and delimiter.value is not None else f"coalesce({args[1]}, '')"
-    return DuckdbCall("string_agg", f"{args[0]}, {written}")
+    delimiter_sql = args[1] if isinstance(delimiter, n.Const) and delimiter.value is not None else f"coalesce({args[1]}, '')"
+    return DuckdbCall("string_agg", f"{args[0]}, {delimiter_sql}")
 
 
 def _duckdb_array(node: n.Aggregate, args: Sequence[str], env: DuckdbEnv) -> DuckdbCall | None:

@@ -1,7 +1,7 @@
-"""Strings and bytes: functions and patterns under the C collation, where case folding is ASCII's and order is that of the bytes.
+"""Functions and patterns of strings and bytes under the C collation: ASCII case folding, order by bytes.
 
-char(n) reaches these functions as PostgreSQL hands it over: padded for LIKE and octet_length, without its blanks where a cast to
-text stands in the tree. Regular expressions: see `regex`.
+char(n) values reach these functions as in PostgreSQL: padded for LIKE and octet_length, without trailing blanks if the tree has a cast to
+text. For regular expressions, see `regex`.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from headgate.storage.spark import failure
 
 _INT_MAX = 2**31 - 1
 _MOST_PADDED = (size_limit.ALLOCATED - size_limit.HEADER) // 4
-"""Characters: PostgreSQL takes each for one of four bytes."""
+"""Maximum length in characters of a padded string. PostgreSQL allocates four bytes for each character."""
 
 
 def _map(rep: Rep, function: Callable[..., Column]) -> SparkForm:
-    return lambda node, args: Value(rep, lambda env: function(*(each.make(env) for each in args)))
+    return lambda node, args: Value(rep, lambda env: function(*(arg.make(env) for arg in args)))
 
 
 def lower(column: Column) -> Column:
-    """asc_tolower."""
+    """Convert ASCII letters to lower case (asc_tolower)."""
     return F.translate(column, string.ascii_uppercase, string.ascii_lowercase)
 
 
 def upper(column: Column) -> Column:
-    """asc_toupper."""
+    """Convert ASCII letters to upper case (asc_toupper)."""
     return F.translate(column, string.ascii_lowercase, string.ascii_uppercase)
 
 
@@ -74,7 +74,7 @@ def _left(text: Column, count: Column) -> Column:
 def _right(text: Column, count: Column) -> Column:
     size = F.length(text).cast("bigint")
     wide = count.cast("bigint")
-    # the negative of the least integer is itself there: nothing is skipped
+    # The negative of the least integer overflows to itself in PostgreSQL, so nothing is skipped.
     skip = (
         F.when(count == -_INT_MAX - 1, F.lit(0).cast("bigint"))
         .when(count < 0, -wide)
@@ -85,22 +85,22 @@ def _right(text: Column, count: Column) -> Column:
 
 def _trim(function: Callable[..., Column]) -> Callable[..., Column]:
     def trim(text: Column, characters: Column | None = None) -> Column:
-        wanted = F.lit(" ") if characters is None else characters
-        return F.when(wanted == "", text).otherwise(function(text, wanted))
+        trimmed_characters = F.lit(" ") if characters is None else characters
+        return F.when(trimmed_characters == "", text).otherwise(function(text, trimmed_characters))
 
     return trim
 
 
 def _pad(function: str) -> Callable[..., Column]:
     def pad(text: Column, size: Column, fill: Column | None = None) -> Column:
-        wanted = F.lit(" ") if fill is None else fill
+        filler = F.lit(" ") if fill is None else fill
         count = F.greatest(size, F.lit(0))
 
         def padded(fits: Column) -> Column:
-            return F.call_function(function, text, F.when(fits, count).otherwise(0), wanted)
+            return F.call_function(function, text, F.when(fits, count).otherwise(0), filler)
 
         cut = F.substring(text, F.lit(1), count)
-        return F.when(wanted == "", cut).otherwise(_checked(count, _MOST_PADDED, padded))
+        return F.when(filler == "", cut).otherwise(_checked(count, _MOST_PADDED, padded))
 
     return pad
 
@@ -144,7 +144,7 @@ def _ascii(text: Column) -> Column:
 def _chr(number: Column) -> Column:
     code = F.when((number < 1) | (number > 0x10FFFF), F.lit(65)).otherwise(number)
     surrogate = (number >= 0xD800) & (number <= 0xDFFF)
-    made = F.decode(F.unhex(F.lpad(F.hex(F.when(surrogate, F.lit(65)).otherwise(code)), 8, "0")), "UTF-32")
+    character = F.decode(F.unhex(F.lpad(F.hex(F.when(surrogate, F.lit(65)).otherwise(code)), 8, "0")), "UTF-32")
     return (
         F.when(number < 0, raising("22023", "character number must be positive"))
         .when(number == 0, raising("54000", "null character not permitted"))
@@ -155,7 +155,7 @@ def _chr(number: Column) -> Column:
         .when(
             surrogate, F.raise_error(F.concat(F.lit("headgate:54000:requested character not valid for encoding: "), number.cast("string")))
         )
-        .otherwise(made)
+        .otherwise(character)
     )
 
 
@@ -163,22 +163,22 @@ PRINTED_ALIKE = frozenset({"text", "digits", "int2", "int4", "int8", "decimal", 
 
 
 def concat(node: Expression, args: Sequence[Value]) -> Value:
-    """The arguments one behind the other, NULL as the empty string; of types in PRINTED_ALIKE."""
-    shown = [_shown(each) for each in args]
-    return Value(TEXT, lambda env: F.concat(*(F.coalesce(each(env), F.lit("")) for each in shown)) if shown else F.lit(""))
+    """Concatenate the arguments, of types in PRINTED_ALIKE. NULL counts as the empty string."""
+    texts = [_shown(arg) for arg in args]
+    return Value(TEXT, lambda env: F.concat(*(F.coalesce(text(env), F.lit("")) for text in texts)) if texts else F.lit(""))
 
 
 def concat_ws(node: Expression, args: Sequence[Value]) -> Value:
-    """The same with a separator, which passes NULLs over; all arguments are evaluated, also where the separator is NULL."""
-    separator, shown = args[0].make, [_shown(each) for each in args[1:]]
+    """Concatenate with a separator, skipping NULLs. All arguments are evaluated, even if the separator is NULL."""
+    separator, texts = args[0].make, [_shown(arg) for arg in args[1:]]
     if args[0].is_null:
-        return after(shown, Value(TEXT, lambda env: F.lit(None).cast("string")))
+        return after(texts, Value(TEXT, lambda env: F.lit(None).cast("string")))
 
     def make(env: Env) -> Column:
-        between = separator(env)
-        joined = F.call_function("concat_ws", F.coalesce(between, F.lit("")), *(each(env) for each in shown))
+        separator_column = separator(env)
+        joined = F.call_function("concat_ws", F.coalesce(separator_column, F.lit("")), *(text(env) for text in texts))
         evaluated = F.length(joined) >= 0  # a test for NULL would be left out, since it is never NULL
-        return F.when(evaluated & F.isnotnull(between), joined)
+        return F.when(evaluated & F.isnotnull(separator_column), joined)
 
     return Value(TEXT, make)
 
@@ -194,9 +194,9 @@ def _shown(value: Value) -> Callable[[Env], Column]:
 
 
 def like(pattern: str) -> str | None:
-    """A LIKE pattern as a Java regular expression over the whole string; None for one that ends in its escape character.
+    """Return a LIKE pattern as a Java regular expression for the whole string, or None if it ends in the escape character.
 
-    Between two per cent signs the first place that fits is as good as any: atomic groups, so that Java never tries another.
+    Between two per cent signs, the first match is as good as any other. Atomic groups keep Java from backtracking.
     """
     pieces, place = [""], 0
     while place < len(pattern):
@@ -212,12 +212,12 @@ def like(pattern: str) -> str | None:
             pieces[-1] += "." if character == "_" else _quoted(character)
         place += 1
     first, *others = pieces
-    shown = "".join(f"(?>.*?{each})" for each in others[:-1] if each) + "".join(f".*{each}" for each in others[-1:])
-    return f"(?s)\\A{first}{shown}\\z"
+    rest = "".join(f"(?>.*?{piece})" for piece in others[:-1] if piece) + "".join(f".*{piece}" for piece in others[-1:])
+    return f"(?s)\\A{first}{rest}\\z"
 
 
 def _quoted(text: str) -> str:
-    return re.sub(r"[^\w\s]|_", lambda found: "\\" + found[0] if found[0].isascii() else found[0], text)
+    return re.sub(r"[^\w\s]|_", lambda match: "\\" + match[0] if match[0].isascii() else match[0], text)
 
 
 def _like(*, negated: bool, fold: bool = False) -> SparkForm:
@@ -238,8 +238,8 @@ def _like(*, negated: bool, fold: bool = False) -> SparkForm:
 
         def make(env: Env) -> Column:
             text = args[0].make(env)
-            made = test(lower(text) if fold else text)
-            return ~made if negated else made
+            result = test(lower(text) if fold else text)
+            return ~result if negated else result
 
         return Value(BOOL, make)
 
@@ -247,7 +247,7 @@ def _like(*, negated: bool, fold: bool = False) -> SparkForm:
 
 
 def _matcher(pattern: str) -> Callable[[Column], Column] | None:
-    """The cheapest exact test for a pattern: equality, prefix, suffix, infix, else a regular expression; None if there is none."""
+    """Return the cheapest exact test for a pattern (equality, prefix, suffix, infix or regular expression), or None if there is none."""
     if not re.search(r"[%_\\]", pattern):
         return lambda text: text == F.lit(pattern)
     bare = pattern.strip("%")
@@ -269,34 +269,34 @@ def _bytes_substring(data: Column, start: Column, length: Column | None = None) 
 
 
 def _checked(size: Column, most: int, made: Callable[[Column], Column]) -> Column:
-    """What `made` gives; 54000 where PostgreSQL's `size` is beyond `most`, 53200 where it is more than a node holds.
+    """Return what `made` builds. Raise 54000 if `size` exceeds PostgreSQL's limit `most`, and 53200 if it exceeds a node's limit.
 
-    `made` gets a condition that is true where the value is small enough: Spark computes what it can while it plans, also what is never
-    reached, so that nothing large may stand there at all.
+    `made` receives a condition that is true if the value is small enough. Spark evaluates constant parts while it plans, including
+    those that are never reached, so the Column must not contain a large constant result.
     """
     fits = size <= size_limit.HELD
-    shown = failure.told(PostgresError("53200", "out of memory", detail=f"A value has at most {size_limit.HELD} bytes here."))
-    return F.when(size > most, raising("54000", "requested length too large")).when(~fits, raising("53200", shown)).otherwise(made(fits))
+    message = failure.told(PostgresError("53200", "out of memory", detail=f"A value has at most {size_limit.HELD} bytes here."))
+    return F.when(size > most, raising("54000", "requested length too large")).when(~fits, raising("53200", message)).otherwise(made(fits))
 
 
 def _by_words(*, negated: bool) -> ArrowForm:
-    """LIKE of a pattern that is a word with % at its ends."""
+    """Return the Arrow form of LIKE for a pattern that is a word, with % at either end or both."""
 
     def evaluate(value: Any, pattern: Any) -> Any:
         if not isinstance(pattern, pa.Scalar) or not pattern.is_valid:
             raise NotColumnwise("LIKE of a pattern that is no constant")
         words = str(pattern.as_py())
         middle = words.strip("%")
-        if not middle or any(each in middle for each in "%_\\"):
+        if not middle or any(mark in middle for mark in "%_\\"):
             raise NotColumnwise(words)
-        before, behind = words.startswith("%"), words.endswith("%")
-        if before and behind:
-            found = pc.match_substring(value, middle)
-        elif before or behind:
-            found = (pc.ends_with if before else pc.starts_with)(value, middle)
+        leading, trailing = words.startswith("%"), words.endswith("%")
+        if leading and trailing:
+            matched = pc.match_substring(value, middle)
+        elif leading or trailing:
+            matched = (pc.ends_with if leading else pc.starts_with)(value, middle)
         else:
-            found = pc.equal(value, pa.scalar(middle, value.type))
-        return pc.invert(found) if negated else found
+            matched = pc.equal(value, pa.scalar(middle, value.type))
+        return pc.invert(matched) if negated else matched
 
     return evaluate
 

@@ -1,7 +1,7 @@
-"""Dates and timestamps without zone: arithmetic, date_trunc, date_bin, age, OVERLAPS, make_date and make_timestamp.
+"""Dates and timestamps without time zone: arithmetic, date_trunc, date_bin, age, OVERLAPS, make_date and make_timestamp.
 
-Timestamps are microseconds of the proleptic Gregorian calendar in both systems; Spark's session is in UTC, so that a timestamp
-without zone and its instant are the same number. `extract` has EXTRACT, `time_zone` what depends on a time zone.
+Timestamps are microseconds in the proleptic Gregorian calendar, in Spark as in PostgreSQL. Spark's session is in UTC, so that a timestamp
+without time zone and its instant are the same number. `extract` has EXTRACT. `time_zone` has functions that depend on a time zone.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ LAST_MOMENT_DAY = 106_751_990
 
 
 def out_of_days() -> Column:
-    """Raises 22008 for a timestamp."""
+    """Return a Column that raises 22008 for a timestamp."""
     return raising("22008", "timestamp out of range")
 
 
 def moment_of(days: Column, clock: Column) -> Column:
-    """The timestamp of a day (bigint, since 1970) and microseconds since midnight; 22008 outside PostgreSQL's years."""
+    """Return the timestamp of a day (bigint, since 1970) and microseconds since midnight. It raises 22008 outside PostgreSQL's range."""
     outside = (days < big(timestamp.FIRST_DAY)) | (days > big(LAST_MOMENT_DAY))
     return local_moment(F.when(outside, out_of_days()).otherwise(days * big(DAY) + clock))
 
 
 def local_moment(micros: Column) -> Column:
-    """Microseconds since 1970 as a timestamp without zone."""
+    """Convert microseconds since 1970 to a timestamp without time zone."""
     return F.timestamp_micros(micros).cast("timestamp_ntz")
 
 
 def midnight(value: Value) -> Make:
-    """A date as the timestamp of its midnight; infinity stays."""
+    """Convert a date to the timestamp of its midnight. Infinity stays infinite."""
     return lambda env: date_to_timestamp(value.make(env))
 
 
@@ -63,8 +63,8 @@ def _date_plus(sign: int) -> SparkForm:
             source, days = day.make(env), count.make(env)
             moved = F.unix_date(source).cast("bigint") + F.lit(sign) * days.cast("bigint")
             outside = (moved < timestamp.FIRST_DAY) | (moved >= _END_DAY)
-            made = F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
-            return F.when(infinite_date(source) & F.isnotnull(days), source).otherwise(made)
+            result = F.when(outside, raising("22008", "date out of range")).otherwise(F.date_from_unix_date(moved.cast("int")))
+            return F.when(infinite_date(source) & F.isnotnull(days), source).otherwise(result)
 
         return Value(DATE, make)
 
@@ -73,26 +73,26 @@ def _date_plus(sign: int) -> SparkForm:
 
 def _date_minus_date(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
-        one, other = args[0].make(env), args[1].make(env)
+        left, right = args[0].make(env), args[1].make(env)
         error = raising("22008", "cannot subtract infinite dates").cast("int")
-        known = F.isnotnull(one) & F.isnotnull(other)
-        return F.when(known & (infinite_date(one) | infinite_date(other)), error).otherwise(F.unix_date(one) - F.unix_date(other))
+        are_known = F.isnotnull(left) & F.isnotnull(right)
+        return F.when(are_known & (infinite_date(left) | infinite_date(right)), error).otherwise(F.unix_date(left) - F.unix_date(right))
 
     return Value(INT4, make)
 
 
 def span_of(value: Value, sign: int) -> Interval | None:
-    """A constant interval, turned by `sign`."""
+    """Return a constant interval, multiplied by `sign`, or None if the value is not a constant."""
     if value.constant is None:
         return None
-    found = normal(value.constant)
-    return found if sign > 0 else found.negated()
+    interval = normal(value.constant)
+    return interval if sign > 0 else interval.negated()
 
 
 def shifted(moment: Column, span: Interval) -> Column:
-    """A timestamp moved by a constant: months, then days, then microseconds (manual, 9.9).
+    """Add a constant interval to a timestamp: months, then days, then microseconds (manual, 9.9).
 
-    22008 outside PostgreSQL's years, 0A000 in the last ones, which are not stored; infinity stays.
+    It raises 22008 outside PostgreSQL's range, and 0A000 for the last years, which the storage cannot represent. Infinity stays infinite.
     """
     return bound((moment,), lambda at: _shifted(at, span))
 
@@ -107,17 +107,17 @@ def _shifted(moment: Column, span: Interval) -> Column:
         moved = F.try_add(F.try_multiply(day, big(DAY)), F.pmod(micros, big(DAY)) + big(span.micros))
     usual = (moved >= big(timestamp.FIRST_DAY * DAY)) & (moved <= big(LAST_MOMENT_DAY * DAY))
     error = F.when((day >= big(LAST_MOMENT_DAY)) & (day < big(timestamp.END_DAY)), too_late().cast("bigint")).otherwise(out_of_days())
-    made = local_moment(F.when(usual, moved).otherwise(F.when(F.isnotnull(moment), error)))
-    return F.when(infinite_timestamp(moment), moment).otherwise(made)
+    result = local_moment(F.when(usual, moved).otherwise(F.when(F.isnotnull(moment), error)))
+    return F.when(infinite_timestamp(moment), moment).otherwise(result)
 
 
 def usual_span(span: Interval) -> bool:
-    """Whether an interval is so short that no step of `shifted` leaves what Spark's integers hold."""
+    """Return whether an interval is so short that no step of `shifted` overflows Spark's integers."""
     return abs(span.months) < 12_000_000 and abs(span.days) < 100_000_000 and abs(span.micros) < 2**62
 
 
 def _plus_interval(sign: int, *, flipped: bool = False) -> SparkForm:
-    """timestamp or date ± interval: a usual constant in Spark, any other in Python."""
+    """Return the form of timestamp or date ± interval: in Spark for a constant of usual length, otherwise in Python."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         source, span = (args[1], args[0]) if flipped else (args[0], args[1])
@@ -147,32 +147,32 @@ CALENDAR_UNITS = frozenset({"day", "week", "month", "quarter", "year", *_YEARS})
 
 
 def truncated(unit: Unit, moment: Column, type_name: str) -> Column:
-    """date_trunc of a timestamp without zone; infinity stays."""
+    """Return date_trunc of a timestamp without time zone. Infinity stays infinite."""
     return bound((moment,), lambda at: _truncated(unit, at, type_name))
 
 
 def _truncated(unit: Unit, moment: Column, type_name: str) -> Column:
     if unit.name in _CLOCK:
         micros = micros_of(moment)
-        made = local_moment(micros - F.pmod(micros, big(_CLOCK[unit.name])))
+        result = local_moment(micros - F.pmod(micros, big(_CLOCK[unit.name])))
     elif unit.name == "week":
-        made = of_day(F.date_sub(moment.cast("date"), isodow(moment) - 1))
+        result = of_day(F.date_sub(moment.cast("date"), isodow(moment) - 1))
     elif unit.name in ("month", "quarter", "year"):
-        made = of_day(F.trunc(moment.cast("date"), unit.name))
+        result = of_day(F.trunc(moment.cast("date"), unit.name))
     elif unit.name in _YEARS:
-        made = of_day(F.make_date(_first_year(F.year(moment), _YEARS[unit.name]), F.lit(1), F.lit(1)))
+        result = of_day(F.make_date(_first_year(F.year(moment), _YEARS[unit.name]), F.lit(1), F.lit(1)))
     else:
-        made = F.when(F.isnotnull(moment), raising(*unit.error(type_name)).cast("timestamp_ntz"))
-    return F.when(infinite_timestamp(moment), moment).otherwise(made)
+        result = F.when(F.isnotnull(moment), raising(*unit.error(type_name)).cast("timestamp_ntz"))
+    return F.when(infinite_timestamp(moment), moment).otherwise(result)
 
 
 def of_day(day: Column) -> Column:
-    """The midnight of a date; 22008 if there is no such timestamp."""
+    """Return the midnight of a date. It raises 22008 if the timestamp is out of range."""
     return bound((F.unix_date(day).cast("bigint"),), lambda at: moment_of(at, big(0)))
 
 
 def _first_year(year: Column, size: int) -> Column:
-    """The astronomical year that a decade, century or millennium begins with."""
+    """Return the first astronomical year of a decade, century or millennium."""
     if size == 10:
         return (F.floor(year / 10) * 10).cast("int")
     upper = whole(year + F.lit(size - 1), size) * big(size) - big(size - 1)
@@ -186,18 +186,18 @@ def _truncate(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _key(value: Value, oid: int) -> Make:
-    """What orders as the value does."""
+    """Return a key that sorts as the value does."""
     return by_key(value, oid).make if oid == registry.TIMETZ else value.make
 
 
 def overlap(first: Make, first_end: Make, second: Make, second_end: Make) -> Value:
-    """OVERLAPS over keys: an end may be NULL, and may come before its start."""
+    """Return OVERLAPS over keys. An end may be NULL, and may precede its start."""
 
     def overlaps(a: Column, b: Column, c: Column, d: Column) -> Column:
-        def ends(one: Column, other: Column) -> tuple[Column, Column]:
-            both = F.isnotnull(one) & F.isnotnull(other)
-            start = F.when(both & (one > other), other).otherwise(F.coalesce(one, other))
-            return start, F.when(both, F.when(one > other, one).otherwise(other))
+        def ends(left: Column, other: Column) -> tuple[Column, Column]:
+            both = F.isnotnull(left) & F.isnotnull(other)
+            start = F.when(both & (left > other), other).otherwise(F.coalesce(left, other))
+            return start, F.when(both, F.when(left > other, left).otherwise(other))
 
         (start, end), (other, other_end) = ends(a, b), ends(c, d)
 
@@ -212,26 +212,26 @@ def overlap(first: Make, first_end: Make, second: Make, second_end: Make) -> Val
             .otherwise(same)
         )
 
-    return Value(BOOL, lambda env: bound([each(env) for each in (first, first_end, second, second_end)], overlaps))
+    return Value(BOOL, lambda env: bound([key(env) for key in (first, first_end, second, second_end)], overlaps))
 
 
 def _overlaps(oid: int) -> SparkForm:
-    return lambda node, args: overlap(*(_key(each, oid) for each in args))
+    return lambda node, args: overlap(*(_key(arg, oid) for arg in args))
 
 
 def _overlaps_spans(plus: SparkForm, *places: int) -> SparkForm:
-    """OVERLAPS where the ends at `places` are given as intervals."""
+    """Return the form of OVERLAPS in which the ends at `places` are intervals."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
-        ends = [plus(node, (args[place - 1], each)) if place in places else each for place, each in enumerate(args)]
-        moved = [settle(ends[place]) for place in places]
-        return after(moved, overlap(*(settle(each) for each in ends)))
+        ends = [plus(node, (args[index - 1], arg)) if index in places else arg for index, arg in enumerate(args)]
+        moved = [settle(ends[index]) for index in places]
+        return after(moved, overlap(*(settle(end) for end in ends)))
 
     return builder
 
 
 def overlaps_spans(plus: SparkForm, kind: int) -> Table:
-    """The three forms of OVERLAPS with intervals for one type (by oid)."""
+    """Return the three forms of OVERLAPS with intervals for one type (by oid)."""
     return {
         f"overlaps/{kind},1186,{kind},1186": _overlaps_spans(plus, 1, 3),
         f"overlaps/{kind},{kind},{kind},1186": _overlaps_spans(plus, 3),
@@ -246,8 +246,8 @@ def _is_finite(node: Expression, args: Sequence[Value]) -> Value:
 
 def _order(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
-        one, other = args[0].make(env), args[1].make(env)
-        return F.when(one < other, F.lit(-1)).when(one > other, F.lit(1)).when(one == other, F.lit(0))
+        left, right = args[0].make(env), args[1].make(env)
+        return F.when(left < right, F.lit(-1)).when(left > right, F.lit(1)).when(left == right, F.lit(0))
 
     return Value(INT4, make)
 

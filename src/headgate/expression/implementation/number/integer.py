@@ -1,6 +1,6 @@
 """Integers and booleans: arithmetic with PostgreSQL's overflow errors, division towards zero, bits, abs, mod, gcd.
 
-What does not fit is found by the expression itself, which raises when a row is computed, as PostgreSQL does.
+The expression itself checks for overflow and raises the error when a row is computed, as PostgreSQL does.
 """
 
 from __future__ import annotations
@@ -26,54 +26,54 @@ _LEAST = {"int2": -(2**15), "int4": -(2**31), "int8": -(2**63)}
 
 
 def out_of_range(rep: Rep) -> Column:
-    """Raises 22003 for the integer type."""
+    """Return a Column that raises 22003 for the integer type."""
     return raising("22003", f"{_NAMES[rep.name]} out of range")
 
 
 def division_by_zero() -> Column:
-    """Raises 22012."""
+    """Return a Column that raises 22012."""
     return raising("22012", "division by zero")
 
 
 def narrowed(made: Column, rep: Rep) -> Column:
-    """A bigint or wider as the integer type, with its own error where it does not fit."""
+    """Cast a bigint or wider value to the integer type. The Column raises the type's overflow error if the value does not fit."""
     low = _LEAST[rep.name]
     return F.when((made < F.lit(low)) | (made > F.lit(-low - 1)), out_of_range(rep)).otherwise(made.cast(SPARK[rep.name]))
 
 
 def _arithmetic(rep: Rep, attempt: Callable[[Column, Column], Column]) -> SparkForm:
-    """+ - *: Spark's attempt is NULL where the result does not fit.
+    """Return the form of + - *. Spark's try_ function returns NULL on overflow, which is then raised as PostgreSQL's error.
 
-    Not its checked arithmetic, although that raises too: the planner computes it where it takes the operands for constants (by ``id = 5``
-    beside it), and raises for a row that is not there.
+    Spark's checked arithmetic is not used, although it raises too. The planner evaluates it if it infers that the operands are constants
+    (from ``id = 5`` beside it), and then raises for a row that does not exist.
     """
 
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = in_rep(rep, args, env)
-        known = _all_known([column for column, each in zip((a, b), args, strict=True) if each.constant is None])
-        return F.coalesce(attempt(a, b), F.when(known, out_of_range(rep)))
+        are_known = _all_known([column for column, arg in zip((a, b), args, strict=True) if arg.constant is None])
+        return F.coalesce(attempt(a, b), F.when(are_known, out_of_range(rep)))
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
 
 def _all_known(columns: Sequence[Column]) -> Column:
-    """Whether none of the values is NULL."""
-    return functools.reduce(Column.__and__, [F.isnotnull(each) for each in columns]) if columns else F.lit(True)
+    """Return whether none of the values is NULL."""
+    return functools.reduce(Column.__and__, [F.isnotnull(column) for column in columns]) if columns else F.lit(True)
 
 
 def by_zero(a: Column, b: Column) -> Column:
-    """Whether a value is divided by zero; the left operand is computed first, as PostgreSQL does."""
+    """Return whether a value is divided by zero. The left operand is evaluated first, as in PostgreSQL."""
     return F.isnotnull(a) & (b == F.lit(0))
 
 
 def _division(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = in_rep(rep, args, env)
-        made = F.call_function("div", a, b).cast(SPARK[rep.name])
+        quotient = F.call_function("div", a, b).cast(SPARK[rep.name])
         if args[1].constant not in (None, "0", "-1"):
-            return made
+            return quotient
         overflow = (a == F.lit(_LEAST[rep.name])) & (b == F.lit(-1))
-        return F.when(by_zero(a, b), division_by_zero()).when(overflow, out_of_range(rep)).otherwise(made)
+        return F.when(by_zero(a, b), division_by_zero()).when(overflow, out_of_range(rep)).otherwise(quotient)
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
@@ -81,8 +81,8 @@ def _division(rep: Rep) -> SparkForm:
 def _modulo(rep: Rep) -> SparkForm:
     def make(args: Sequence[Value], env: Env) -> Column:
         a, b = in_rep(rep, args, env)
-        made = (a % b).cast(SPARK[rep.name])
-        return made if args[1].constant not in (None, "0") else F.when(by_zero(a, b), division_by_zero()).otherwise(made)
+        remainder = (a % b).cast(SPARK[rep.name])
+        return remainder if args[1].constant not in (None, "0") else F.when(by_zero(a, b), division_by_zero()).otherwise(remainder)
 
     return lambda node, args: Value(rep, lambda env: make(args, env))
 
@@ -102,7 +102,7 @@ def _bits(rep: Rep, operation: Callable[[Column, Column], Column]) -> SparkForm:
 
 
 def _shift(rep: Rep, function: str) -> SparkForm:
-    """<< and >>: as C does on x86, the count modulo the width (int2 is shifted as an int4 and cut)."""
+    """Return the form of << or >>. As in C on x86, the count is taken modulo the width (int2 is shifted as int4 and truncated)."""
 
     def make(args: Sequence[Value], env: Env) -> Column:
         a, count = args[0].make(env), args[1].make(env)
@@ -130,24 +130,24 @@ _PAIRS = {
     "int48": INT8,
     "int84": INT8,
 }
-"""What the operators of two integers give, by the beginning of their keys."""
+"""Result types of the operators of two integers, by the prefix of their keys."""
 _DUCKDB = {INT2: "SMALLINT", INT4: "INTEGER", INT8: "BIGINT"}
 _ARROW = {INT2: pa.int16(), INT4: pa.int32(), INT8: pa.int64()}
 
 
 def _checked(rep: Rep, kernel: ArrowForm) -> ArrowForm:
-    """A kernel over both operands in the result's type."""
+    """Return a kernel that first casts its operands to the result's type."""
     kind = _ARROW[rep]
-    return lambda *values: kernel(*(each if each.type == kind else pc.cast(each, kind) for each in values))
+    return lambda *values: kernel(*(value if value.type == kind else pc.cast(value, kind) for value in values))
 
 
-def _remainder(one: Any, other: Any) -> Any:
-    """%, with the sign of the dividend."""
-    return pc.subtract_checked(one, pc.multiply_checked(pc.divide_checked(one, other), other))
+def _remainder(left: Any, right: Any) -> Any:
+    """Return ``left % right``, with the sign of the dividend."""
+    return pc.subtract_checked(left, pc.multiply_checked(pc.divide_checked(left, right), right))
 
 
 def _of_two(prefix: str, rep: Rep) -> Table:
-    """Arithmetic of two integers; kernels that overflow or divide by zero raise."""
+    """Return the arithmetic operators of two integers. Their kernels raise on overflow and division by zero."""
 
     def entry(spark: SparkForm, kernel: ArrowForm, symbol: str) -> Implementation:
         return Implementation(spark, arrow=_checked(rep, kernel), duckdb=number.integer(symbol))
@@ -161,7 +161,7 @@ def _of_two(prefix: str, rep: Rep) -> Table:
 
 
 def _of_one_type(prefix: str, rep: Rep) -> Table:
-    """What stays within one type."""
+    """Return the functions whose operands and result have one type."""
     kind = _DUCKDB[rep]
     shifted = None if rep == INT2 else f"({{0}} >> ({{1}} & {63 if rep == INT8 else 31}))"
     return {
@@ -191,8 +191,8 @@ def _families() -> Table:
 
 def _hex(node: Expression, args: Sequence[Value]) -> Value:
     def make(env: Env) -> Column:
-        shown = F.lower(F.hex(args[0].make(env)))
-        return F.right(shown, F.lit(8)) if args[0].rep == INT4 else shown
+        digits = F.lower(F.hex(args[0].make(env)))
+        return F.right(digits, F.lit(8)) if args[0].rep == INT4 else digits
 
     return Value(TEXT, make)
 
@@ -200,11 +200,11 @@ def _hex(node: Expression, args: Sequence[Value]) -> Value:
 def _count_nulls(wanted: bool) -> SparkForm:
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         def make(env: Env) -> Column:
-            made = F.lit(0)
-            for each in args:
-                null = F.isnull(each.make(env))
-                made = made + F.when(null if wanted else ~null, F.lit(1)).otherwise(F.lit(0))
-            return made.cast("int")
+            count = F.lit(0)
+            for arg in args:
+                null = F.isnull(arg.make(env))
+                count = count + F.when(null if wanted else ~null, F.lit(1)).otherwise(F.lit(0))
+            return count.cast("int")
 
         return Value(INT4, make)
 

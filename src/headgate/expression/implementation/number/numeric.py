@@ -1,7 +1,7 @@
-"""Numeric: arithmetic, rounding and functions, in Spark decimals where the exact result and its scale fit, else on text.
+"""numeric: arithmetic, rounding and functions, in Spark decimals if the exact result and its scale fit, otherwise on text.
 
-Spark's decimal rules give PostgreSQL's digits as long as nothing has to be cut to 38 of them: the result's precision is computed
-first, and where it would not fit the operation runs as an Arrow function of `functions.numeric`. Division always does, since its scale
+Spark's decimal rules give PostgreSQL's digits as long as the result has at most 38 digits. The result's precision is therefore computed
+first. If it does not fit, the operation runs as an Arrow function of `functions.numeric`. Division always does, because its scale
 depends on the values (select_div_scale).
 """
 
@@ -23,32 +23,33 @@ from headgate.expression.spark.vectorised import call, scalar
 
 ZERO = Rep("decimal", 1, 0)
 _NEGATED = 34
-"""Digits to which Spark's minus and abs round (Scala's BigDecimal, MathContext.DECIMAL128): wrong digits, or an overflow of 38 nines."""
+"""Number of digits to which Spark's minus and abs round (Scala's BigDecimal, MathContext.DECIMAL128). Longer numbers would get wrong
+digits, or overflow for 38 nines."""
 
 
 def spark_decimal(rep: Rep) -> str:
-    """The SQL name of a decimal's type."""
+    """Return the SQL name of a decimal type."""
     return f"decimal({rep.precision},{rep.scale})"
 
 
 def exactly(function: Callable[..., str | None], args: Sequence[Value]) -> Value:
-    """A function of `functions.numeric` over numerics (given as text) and integers."""
+    """Return a call of a function of `functions.numeric` with numerics (passed as text) and integers."""
     return call(function, DIGITS, args)
 
 
 def unify(values: Sequence[Value]) -> list[Value]:
-    """Values of one type in one representation: numerics of different scales become text, since each keeps its own scale."""
-    names = {each.rep for each in values}
+    """Convert values of one type to one representation. Numerics of different scales become text, so that each keeps its own scale."""
+    names = {value.rep for value in values}
     if len(names) == 1:
         return list(values)
-    if not all(each.rep.name in ("decimal", "digits") for each in values):
+    if not all(value.rep.name in ("decimal", "digits") for value in values):
         return list(values)
-    known = [each.rep for each in values if not each.is_null]
-    decimals_only = bool(known) and all(each.name == "decimal" for each in known)
-    if decimals_only and len({each.scale for each in known}) == 1:
-        target = decimal(max(each.precision for each in known), known[0].scale)
-        return [_widened(each, target) for each in values]
-    return [_texts(each) for each in values]
+    reps = [value.rep for value in values if not value.is_null]
+    decimals_only = bool(reps) and all(rep.name == "decimal" for rep in reps)
+    if decimals_only and len({rep.scale for rep in reps}) == 1:
+        target = decimal(max(rep.precision for rep in reps), reps[0].scale)
+        return [_widened(value, target) for value in values]
+    return [_texts(value) for value in values]
 
 
 def _widened(value: Value, target: Rep) -> Value:
@@ -64,7 +65,7 @@ def _texts(value: Value) -> Value:
 
 
 def _both(args: Sequence[Value]) -> bool:
-    return all(each.rep.name == "decimal" for each in args)
+    return all(arg.rep.name == "decimal" for arg in args)
 
 
 def _sum(operation: Callable[[Column, Column], Column], exact: Callable[[str, str], str]) -> SparkForm:
@@ -105,21 +106,21 @@ def _modulo(node: Expression, args: Sequence[Value]) -> Value:
 
 
 def _negated(column: Column, rep: Rep) -> Column:
-    """A decimal with the other sign: of many digits by way of its text, because Spark's minus would round them."""
+    """Negate a decimal. One with many digits is negated by its text, because Spark's minus would round it."""
     if rep.precision <= _NEGATED:
         return (-column).cast(spark_decimal(rep))
-    shown, zero = column.cast("string"), _zero(rep)
-    turned = F.when(column > zero, F.concat(F.lit("-"), shown)).when(column < zero, F.substring(shown, 2, MAX_PRECISION + 2))
-    return turned.otherwise(shown).cast(spark_decimal(rep))
+    digits, zero = column.cast("string"), _zero(rep)
+    negated = F.when(column > zero, F.concat(F.lit("-"), digits)).when(column < zero, F.substring(digits, 2, MAX_PRECISION + 2))
+    return negated.otherwise(digits).cast(spark_decimal(rep))
 
 
 def _zero(rep: Rep) -> Column:
-    """Zero in the decimal's own type: compared with a plain 0, a decimal of 38 digits behind the point loses its last one."""
+    """Return zero in the decimal's own type. Compared with a plain 0, a decimal with 38 fraction digits would lose its last digit."""
     return F.lit(0).cast(spark_decimal(rep))
 
 
 def _signed(change: Callable[[Column, Rep], Column], exact: Callable[[str], str]) -> SparkForm:
-    """What changes no more than the sign."""
+    """Return the form of a function that changes at most the sign."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         [value] = args
