@@ -28,7 +28,6 @@ class ExpectedFailure(NamedTuple):
     reason: str
 
 
-
 EXPECTED = [
     ExpectedFailure("001", "bc", "log_statement_stats in CONNECTION string had effect", "a node rejects log_statement_stats"),
     ExpectedFailure("005", "ac", "HARNESS the file ended early: .*initdb.*--encoding=LATIN1", "the databases of a node are UTF8"),

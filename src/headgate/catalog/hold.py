@@ -1,16 +1,16 @@
-"""How a transaction holds an object of the catalog (its row's key, `unique.row_key`) or a name (`unique.CatalogKey`) until it ends.
+"""The modes in which a transaction holds an object of the catalog (its row's key, `unique.row_key`) or a name (`unique.CatalogKey`).
 
-    USE      any number of transactions may use an object: what they make names it (a table its schema, a view the tables that it reads,
-             a right the role that has it). Nobody drops or renames it meanwhile.
-    CHANGE   one transaction changes something of the object that those who use it do not look at: its comment, its partitions
-    ALONE    one transaction drops the object, renames it or changes what its users rely on. Names are always held like this.
+    USE      any number of transactions may use an object: the objects that they create refer to it (a table to its schema, a view to its
+             tables, a privilege to its role). No transaction can drop or rename it meanwhile.
+    CHANGE   one transaction changes a property that does not affect users of the object: its comment, its partitions
+    ALONE    one transaction drops the object, renames it or changes what its users rely on. Names are always held in this mode.
 
-They are PostgreSQL's AccessShareLock, ShareUpdateExclusiveLock and AccessExclusiveLock on objects. Two holds that conflict wait for each
-other (`storage.lock`), and who gets one looks whether another that conflicts with it was committed since it looked at the
-catalog (`storage.transaction.committed_keys`).
+A hold lasts until the transaction ends. The modes are PostgreSQL's AccessShareLock, ShareUpdateExclusiveLock and AccessExclusiveLock on
+objects. Conflicting holds wait for each other (`storage.lock`). After acquiring a hold, a transaction checks whether a conflicting one was
+committed since it read the catalog (`storage.transaction.committed_keys`).
 
-Commands that have a cursor of the catalog and not its transaction use an object with `use`; the cursor of a transaction has such a method
-(`storage.transaction.catalog_transaction`). Other cursors use nothing.
+Commands that have a catalog cursor but not its transaction call `use`. The cursor of a transaction has a method for it
+(`storage.transaction.catalog_transaction`). Other cursors do not hold objects.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from headgate.catalog.cursor import CatalogCursor
 
 PUBLIC = 2200
-"""Objects below are the system's and stay, but for the schema public."""
+"""Objects with lower oids are system objects and cannot be dropped, except the schema public."""
 
 
 class Hold(enum.IntEnum):
-    """See the module; one that is greater holds all that a smaller one does."""
+    """The mode of a hold, described in the module docstring. A greater mode includes the smaller ones."""
 
     USE = 1
     CHANGE = 2
     ALONE = 3
 
     def conflicts(self, other: Hold) -> bool:
-        """Whether two transactions cannot have these holds of one object at a time."""
+        """Return whether two transactions cannot hold one object in these modes at the same time."""
         return self + other > Hold.ALONE
 
 
-CONFLICTING = {hold: tuple(other for other in Hold if hold.conflicts(other)) for hold in Hold}
+CONFLICTING = {hold: tuple(candidate for candidate in Hold if hold.conflicts(candidate)) for hold in Hold}
 
 
 def is_pinned(catalog: str, oid: int) -> bool:
-    """Whether an object is the system's, so that nobody can drop it."""
+    """Return whether an object is a system object, which cannot be dropped."""
     return oid < FIRST_USER_OID and (catalog, oid) != ("pg_namespace", PUBLIC)
 
 
 def use(cursor: CatalogCursor, catalog: str, oid: int) -> None:
-    """Nobody drops or renames an object until the cursor's transaction ends (`Transaction.use_object`)."""
+    """Prevent other transactions from dropping or renaming an object until the cursor's transaction ends (`Transaction.use_object`)."""
     if cursor.use is not None:
         cursor.use(catalog, oid)

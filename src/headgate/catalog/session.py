@@ -1,4 +1,4 @@
-"""What a catalog query or command knows of the session that asks."""
+"""The properties of a session that catalog queries and commands depend on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headgate.types import text_column
 
 @dataclass
 class SessionContext:
-    """One session: the server makes it, keeps it all session long, and changes it as SET commands say.
+    """One session. The server creates it, keeps it for the whole session, and updates it for SET commands.
 
-    `database` is an oid. `search_path` is the setting taken apart (``$user`` unresolved, pg_catalog only if listed).
-    `settings`: name → text of every setting as SHOW prints it, as far as the session has it.
+    `database` is an oid. `search_path` is the setting split into names (``$user`` unresolved, pg_catalog only if listed).
+    `settings` maps the names of the settings that the session has to their texts as SHOW prints them.
     """
 
     database: int
@@ -33,32 +33,32 @@ class SessionContext:
     server_addr: str | None = None
     server_port: int | None = None
     temp_schema: str | None = None
-    """The schema of the session's temporary tables, once it has one; then it is in `search_path` too."""
+    """The schema of the session's temporary tables, if it has been created. It is then in `search_path` too."""
     sequence_values: dict[int, int] = field(default_factory=dict)
-    """What nextval gave last, by sequence (oid); `last_sequence` is the sequence of its last call."""
+    """The last value of nextval, by sequence (oid). `last_sequence` is the sequence of the last call."""
     last_sequence: int = 0
     emptied_at_commit: set[int] = field(default_factory=set)
-    """Temporary tables (oids) that are ON COMMIT DELETE ROWS."""
+    """Temporary tables (oids) with ON COMMIT DELETE ROWS."""
 
     function_depth: int = 0
-    """How many calls of functions are inside each other."""
+    """The nesting depth of function calls."""
     trigger_depth: int = 0
-    """How many triggers are inside each other (pg_trigger_depth())."""
+    """The nesting depth of triggers (pg_trigger_depth())."""
 
     transaction_start: datetime | None = None
-    """What now() gives; None where no server tells, then it is the moment that asks."""
+    """The value of now(). None without a server; now() is then the current time."""
     statement_start: datetime | None = None
-    """What statement_timestamp() gives."""
+    """The value of statement_timestamp()."""
 
     def __post_init__(self) -> None:
         self.session_user = self.session_user or self.user
 
     def setting(self, name: str) -> str | None:
-        """The text of a setting, None if it is not known."""
+        """Return the text of a setting, or None if it is not known."""
         return self.settings.get(name)
 
     def moment(self, function: str) -> datetime:
-        """What now(), transaction_timestamp(), statement_timestamp() or clock_timestamp() gives (manual, 9.9.5)."""
+        """Return the value of now(), transaction_timestamp(), statement_timestamp() or clock_timestamp() (manual, 9.9.5)."""
         moments = {"clock_timestamp": None, "timeofday": None, "statement_timestamp": self.statement_start}
         return moments.get(function, self.transaction_start) or datetime.now(UTC)
 

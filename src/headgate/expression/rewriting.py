@@ -1,4 +1,4 @@
-"""Rewriting typed expressions: a new tree with some nodes replaced.
+"""Rewrite typed expressions: build a new tree in which some nodes are replaced.
 
 Called by the planner (aggregates become columns of the grouped frame), by RENAME COLUMN (names in stored expressions) and
 for the CHECK constraints of domains.
@@ -16,16 +16,16 @@ Substitute = Callable[[Expression], Expression | None]
 
 
 def rewrite(expression: Expression, substitute: Substitute) -> Expression:
-    """The tree with each node for which `substitute` gives one replaced by that; the children of others are rewritten."""
-    found = substitute(expression)
-    if found is not None:
-        return found
+    """Return the tree in which each node is replaced by the result of `substitute`, or rewritten recursively if that is None."""
+    replacement = substitute(expression)
+    if replacement is not None:
+        return replacement
     changes = {}
-    for each in names(type(expression)):
-        value = getattr(expression, each)
+    for name in names(type(expression)):
+        value = getattr(expression, name)
         new = _rewritten(value, substitute)
         if new is not value:
-            changes[each] = new
+            changes[name] = new
     return replace(expression, **changes) if changes else expression
 
 
@@ -34,5 +34,5 @@ def _rewritten(value: Any, substitute: Substitute) -> Any:
         return rewrite(value, substitute)
     if isinstance(value, tuple):
         new = tuple(_rewritten(item, substitute) for item in value)
-        return new if any(one is not other for one, other in zip(new, value, strict=True)) else value
+        return new if any(rewritten_item is not old_item for rewritten_item, old_item in zip(new, value, strict=True)) else value
     return value

@@ -1,7 +1,7 @@
-"""Partitions: what a bound says, the tree of partitions below a table, and the rows that make a table a partition.
+"""Partitions: their bounds, the tree of partitions below a table, and the catalog rows that make a table a partition.
 
-A bound is kept as PostgreSQL prints it (pg_class.relpartbound: ``FOR VALUES IN (1, 2)``) and read back from there by `read`; values
-are the texts of PostgreSQL's output functions. `load` gives a table with all below it, which is what rows are routed by
+A bound is stored as PostgreSQL prints it (pg_class.relpartbound: ``FOR VALUES IN (1, 2)``), and `read` parses it. Its values are
+the texts of PostgreSQL's output functions. `load` returns a table with all partitions below it, by which rows are routed
 (`headgate.storage.routing`). Called by the commands on tables, by storage and by the subscriber.
 """
 
@@ -22,7 +22,7 @@ from headgate.types import registry
 
 
 class Strategy(enum.StrEnum):
-    """How a table is partitioned (pg_partitioned_table.partstrat)."""
+    """The partitioning strategy of a table (pg_partitioned_table.partstrat)."""
 
     LIST = "l"
     RANGE = "r"
@@ -34,7 +34,7 @@ WORDS = {Strategy.LIST: "list", Strategy.RANGE: "range", Strategy.HASH: "hash"}
 
 @dataclass(frozen=True)
 class Edge:
-    """One value of a range bound: `infinite` -1 is MINVALUE, 1 MAXVALUE, 0 the value whose text is `value`."""
+    """One value of a range bound. `infinite` is -1 for MINVALUE, 1 for MAXVALUE, and 0 for the value whose text is `value`."""
 
     value: str = ""
     infinite: int = 0
@@ -42,7 +42,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Bound:
-    """FOR VALUES … or DEFAULT. `values` (None: NULL) of a list, `lower` and `upper` of a range, `modulus` and `remainder` of a hash."""
+    """FOR VALUES … or DEFAULT: `values` (None: NULL) of a list, `lower` and `upper` of a range, `modulus` and `remainder` of a hash."""
 
     strategy: Strategy
     default: bool = False
@@ -53,7 +53,7 @@ class Bound:
     remainder: int = 0
 
     def text(self, types: Sequence[int]) -> str:
-        """The bound as pg_get_expr prints it; `types` of the partition key's columns."""
+        """Return the bound as pg_get_expr prints it. `types` are those of the partition key's columns."""
         if self.default:
             return "DEFAULT"
         if self.strategy is Strategy.HASH:
@@ -64,13 +64,13 @@ class Bound:
 
 
 def edges(found: Sequence[Edge], types: Sequence[int]) -> str:
-    """One end of a range: ``(1, MAXVALUE)``."""
+    """Return one end of a range, such as ``(1, MAXVALUE)``."""
     words = {-1: "MINVALUE", 1: "MAXVALUE"}
-    return f"({', '.join(words.get(e.infinite) or constant(e.value, oid) for e, oid in zip(found, types, strict=True))})"
+    return f"({', '.join(words.get(edge.infinite) or constant(edge.value, oid) for edge, oid in zip(found, types, strict=True))})"
 
 
 def constant(value: str | None, type_oid: int) -> str:
-    """A constant without its type (get_const_expr with showtype -1)."""
+    """Return a constant without its type (get_const_expr with showtype -1)."""
     if value is None:
         return "NULL"
     if type_oid == registry.INT4 and not value.startswith("-"):
@@ -84,7 +84,7 @@ def constant(value: str | None, type_oid: int) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def read(text: str) -> Bound:
-    """The bound that `Bound.text` wrote. A default's strategy is LIST: it has none of its own."""
+    """Return the bound that `Bound.text` wrote. The strategy of a default partition is LIST, because the text does not tell it."""
     spec = parse(f"CREATE TABLE p PARTITION OF r {text}")[0].node.partbound
     if spec.is_default:
         return Bound(Strategy.LIST, default=True)
@@ -92,16 +92,16 @@ def read(text: str) -> Bound:
     if strategy is Strategy.HASH:
         return Bound(strategy, modulus=spec.modulus, remainder=spec.remainder)
     if strategy is Strategy.LIST:
-        return Bound(strategy, values=tuple(_value(unwrap(each)) for each in spec.listdatums))
+        return Bound(strategy, values=tuple(_value(unwrap(node)) for node in spec.listdatums))
     return Bound(strategy, lower=_edges(spec.lowerdatums), upper=_edges(spec.upperdatums))
 
 
 def _edges(nodes: Sequence[pb.Node]) -> tuple[Edge, ...]:
-    return tuple(Edge(infinite=place) if (place := infinite(each)) else Edge(_value(unwrap(each)) or "") for each in nodes)
+    return tuple(Edge(infinite=sign) if (sign := infinite(node)) else Edge(_value(unwrap(node)) or "") for node in nodes)
 
 
 def infinite(node: ParseNode) -> int:
-    """-1 for the word MINVALUE, 1 for MAXVALUE, else 0."""
+    """Return -1 for the word MINVALUE, 1 for MAXVALUE, otherwise 0."""
     inner = unwrap(node)
     if inner.DESCRIPTOR.name != "ColumnRef" or len(inner.fields) != 1:
         return 0
@@ -125,7 +125,7 @@ def _value(node: pb.A_Const) -> str | None:
 
 @dataclass(frozen=True)
 class Branch:
-    """A table and the partitions below it; `bound` is its own in its parent. Children of a range or list are in the order of bounds."""
+    """A table and the partitions below it. `bound` is its own bound in its parent. Children are ordered by oid, the default one last."""
 
     relation: Relation
     bound: Bound | None = None
@@ -133,7 +133,7 @@ class Branch:
 
     @property
     def strategy(self) -> Strategy:
-        """How the table is partitioned."""
+        """The table's partitioning strategy."""
         assert self.relation.partition_key is not None
         return Strategy(self.relation.partition_key.strategy)
 
@@ -141,63 +141,63 @@ class Branch:
     def key(self) -> tuple[Column, ...]:
         """The columns of the partition key."""
         assert self.relation.partition_key is not None
-        found = [self.relation.numbered(attnum) for attnum in self.relation.partition_key.attnums]
-        return tuple(column for column in found if column is not None)
+        columns = [self.relation.numbered(attnum) for attnum in self.relation.partition_key.attnums]
+        return tuple(column for column in columns if column is not None)
 
     @property
     def default(self) -> Branch | None:
-        """The default partition."""
-        return next((each for each in self.children if each.bound is not None and each.bound.default), None)
+        """The default partition, or None."""
+        return next((child for child in self.children if child.bound is not None and child.bound.default), None)
 
     def leaves(self) -> Iterator[Relation]:
-        """The tables that hold rows."""
+        """Yield the tables that hold rows."""
         if not self.relation.is_partitioned:
             yield self.relation
         for child in self.children:
             yield from child.leaves()
 
     def walk(self) -> Iterator[Branch]:
-        """This branch and all below, parents first."""
+        """Yield this branch and all branches below, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def load(cursor: Cursor, database: int, oid: int) -> Branch:
-    """A table with all partitions below it."""
-    found = relations.load_many(cursor, database, [oid, *relations.descendants(cursor, database, oid)])
-    return build(found[0], found[1:])
+    """Return a table with all partitions below it."""
+    tables = relations.load_many(cursor, database, [oid, *relations.descendants(cursor, database, oid)])
+    return build(tables[0], tables[1:])
 
 
 def build(root: Relation, below: Sequence[Relation]) -> Branch:
-    """The tree of a table, given all relations below it."""
+    """Return the tree of a table from all relations below it."""
     by_parent: dict[int, list[Relation]] = {}
-    for each in below:
-        by_parent.setdefault(each.parent, []).append(each)
+    for partition in below:
+        by_parent.setdefault(partition.parent, []).append(partition)
 
     def branch(relation: Relation, bound: Bound | None) -> Branch:
-        children = [branch(each, read(each.bound or "DEFAULT")) for each in by_parent.get(relation.oid, ())]
-        children.sort(key=lambda each: (each.bound is not None and each.bound.default, each.relation.oid))
+        children = [branch(child, read(child.bound or "DEFAULT")) for child in by_parent.get(relation.oid, ())]
+        children.sort(key=lambda child_branch: (child_branch.bound is not None and child_branch.bound.default, child_branch.relation.oid))
         return Branch(relation, bound, tuple(children))
 
     return branch(root, None)
 
 
 def above(cursor: Cursor, relation: Relation) -> list[Branch]:
-    """The partitioned tables above a partition with all that is below them, nearest first."""
+    """Return the partitioned tables above a partition, with their whole trees, nearest first."""
     if not relation.parent:
         return []
     path: list[Branch] = []
-    at = load(cursor, relation.database, root_of(cursor, relation))
-    wanted = {relation.oid, *relations.ancestors(cursor, relation.database, relation.oid)}
-    while at.relation.oid != relation.oid:
-        path.insert(0, at)
-        at = next(child for child in at.children if child.relation.oid in wanted)
+    current = load(cursor, relation.database, root_of(cursor, relation))
+    path_oids = {relation.oid, *relations.ancestors(cursor, relation.database, relation.oid)}
+    while current.relation.oid != relation.oid:
+        path.insert(0, current)
+        current = next(child for child in current.children if child.relation.oid in path_oids)
     return path
 
 
 def root_of(cursor: Cursor, relation: Relation) -> int:
-    """The oid of the topmost table above a relation, or its own."""
+    """Return the oid of the topmost table above a relation, or its own."""
     above = relations.ancestors(cursor, relation.database, relation.oid)
     return above[-1] if above else relation.oid
 
@@ -206,7 +206,7 @@ def root_of(cursor: Cursor, relation: Relation) -> int:
 
 
 def attach(cursor: Cursor, child: Relation, parent: Relation, bound: Bound, text: str) -> None:
-    """Makes a table a partition of `parent`: pg_inherits, the bound, and inherited columns and constraints of the child."""
+    """Make a table a partition of `parent`: write pg_inherits, the bound, and the child's inherited columns and constraints."""
     database = child.database
     insert(cursor, "pg_inherits", dbid=database, inhrelid=child.oid, inhparent=parent.oid, inhseqno=1, inhdetachpending=False)
     run(
@@ -221,15 +221,15 @@ def attach(cursor: Cursor, child: Relation, parent: Relation, bound: Bound, text
         " AND NOT attisdropped",
         [database, child.oid],
     )
-    inherited = [each.name for each in parent.checks]
-    for each in child.checks:
-        if each.name in inherited:
-            set_inherited(cursor, database, each.oid, 1, local=False)
+    inherited = [check.name for check in parent.checks]
+    for check in child.checks:
+        if check.name in inherited:
+            set_inherited(cursor, database, check.oid, 1, local=False)
     write_ancestors(cursor, database)
 
 
 def detach(cursor: Cursor, child: Relation, parent: Relation) -> None:
-    """Makes a partition a table of its own; its columns, keys and constraints stay, as its own."""
+    """Make a partition a standalone table. Its columns, keys and constraints become its own."""
     database = child.database
     run(cursor, "DELETE FROM hg.pg_inherits WHERE dbid = ? AND inhrelid = ?", [database, child.oid])
     run(
@@ -256,22 +256,22 @@ def detach(cursor: Cursor, child: Relation, parent: Relation) -> None:
 
 
 def attach_index(cursor: Cursor, database: int, child: int, parent: int) -> None:
-    """Makes an index of a partition a partition of the parent's index; their constraints follow."""
+    """Make a partition's index a partition of the parent's index, and its constraint a child of the parent's."""
     insert(cursor, "pg_inherits", dbid=database, inhrelid=child, inhparent=parent, inhseqno=1, inhdetachpending=False)
     run(cursor, "UPDATE hg.pg_class SET relispartition = true WHERE dbid = ? AND oid = ?", [database, child])
     run(cursor, "UPDATE hg.pg_class SET relhassubclass = true WHERE dbid = ? AND oid = ?", [database, parent])
-    found = dict(
+    constraints = dict(
         rows(cursor, "SELECT conindid, oid FROM hg.pg_constraint WHERE dbid = ? AND conindid IN (?, ?)", [database, child, parent])
     )
-    if child in found and parent in found:
+    if child in constraints and parent in constraints:
         sql = "UPDATE hg.pg_constraint SET conparentid = ?, connoinherit = false WHERE dbid = ? AND oid = ?"
-        run(cursor, sql, [found[parent], database, found[child]])
-        set_inherited(cursor, database, found[child], 1, local=False)
+        run(cursor, sql, [constraints[parent], database, constraints[child]])
+        set_inherited(cursor, database, constraints[child], 1, local=False)
     write_ancestors(cursor, database)
 
 
 def index_parents(cursor: Cursor, database: int) -> dict[int, int]:
-    """Of each index that is a partition of another, that other."""
+    """Return the parent index of each index that is a partition of another."""
     sql = (
         "SELECT i.inhrelid, i.inhparent FROM hg.pg_inherits i JOIN hg.pg_index x ON x.indexrelid = i.inhrelid AND x.dbid = i.dbid"
         " WHERE i.dbid = ?"
@@ -280,31 +280,31 @@ def index_parents(cursor: Cursor, database: int) -> dict[int, int]:
 
 
 def inherited_columns(cursor: Cursor, relation: Relation) -> set[int]:
-    """attnums of the columns that a table has from its parent."""
+    """Return the attnums of the columns that a table inherits from its parent."""
     sql = "SELECT attnum FROM hg.pg_attribute WHERE dbid = ? AND attrelid = ? AND attinhcount > 0"
     return {attnum for (attnum,) in rows(cursor, sql, [relation.database, relation.oid])}
 
 
 def inherited_constraints(cursor: Cursor, relation: Relation) -> set[str]:
-    """Names of the constraints that a table has from its parent."""
+    """Return the names of the constraints that a table inherits from its parent."""
     sql = "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND coninhcount > 0"
     return {name for (name,) in rows(cursor, sql, [relation.database, relation.oid])}
 
 
 def set_inherited(cursor: Cursor, database: int, constraint: int, count: int, *, local: bool) -> None:
-    """coninhcount and conislocal of a constraint."""
+    """Set coninhcount and conislocal of a constraint."""
     sql = "UPDATE hg.pg_constraint SET coninhcount = ?, conislocal = ? WHERE dbid = ? AND oid = ?"
     run(cursor, sql, [count, local, database, constraint])
 
 
 def set_column_inherited(cursor: Cursor, relation: Relation, attnum: int) -> None:
-    """Marks a column as one that the parent has."""
+    """Mark a column as inherited from the parent."""
     sql = "UPDATE hg.pg_attribute SET attislocal = false, attinhcount = 1 WHERE dbid = ? AND attrelid = ? AND attnum = ?"
     run(cursor, sql, [relation.database, relation.oid, attnum])
 
 
 def set_constraint_text(cursor: Cursor, relation: Relation, text: str | None) -> None:
-    """What pg_get_partition_constraintdef prints."""
+    """Set the text that pg_get_partition_constraintdef prints."""
     sql = "UPDATE hg.pg_class SET relpartconstraint = ? WHERE dbid = ? AND oid = ?"
     run(cursor, sql, [text, relation.database, relation.oid])
 
@@ -315,7 +315,7 @@ def _set_default(cursor: Cursor, parent: Relation, oid: int) -> None:
 
 
 def write_ancestors(cursor: Cursor, database: int) -> None:
-    """Writes hg.partition_ancestor afresh: each relation that is, has or can have a partition, itself (depth 0) and all above it."""
+    """Rewrite hg.partition_ancestor: each relation that is, has or can have a partition, with itself (depth 0) and all above it."""
     run(cursor, "DELETE FROM hg.partition_ancestor WHERE dbid = ?", [database])
     run(
         cursor,

@@ -1,7 +1,7 @@
-"""Relations as the node sees them: pg_class with its columns, indexes, constraints and partition data in one value.
+"""A relation as one value: its row of pg_class with its columns, indexes, constraints and partition data.
 
-`get` and `lookup` read; `definition` creates, `pg_class`, `attribute`, `index` and `constraint` change, `removal` drops. A `Relation` is
-immutable and can be pickled and written as JSON (`dump`, `load`): the catalog's history keeps relations so.
+`get` and `lookup` read relations. `definition` creates them, `pg_class`, `attribute`, `index` and `constraint` change them, `removal`
+drops them. A `Relation` is immutable, and can be pickled and written as JSON (`dump`, `load`), which the catalog's history does.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ T = TypeVar("T")
 class Column:
     """A column (pg_attribute).
 
-    `default` and `generated` are SQL texts as pg_get_expr prints them (pg_attrdef), at most one set.
-    `identity`: '' | 'a' always | 'd' by default. `collation`: pg_collation oid, 0 for types without one. `dimensions`: attndims, how many
-    pairs of brackets an array was declared with, which binds no value.
+    `default` and `generated` are SQL texts as pg_get_expr prints them (pg_attrdef). At most one of them is set. `identity`: '' | 'a' always
+    | 'd' by default. `collation`: oid in pg_collation, 0 for types without one. `dimensions`: attndims, the number of brackets in an
+    array's declaration, which does not constrain its values.
     """
 
     attnum: int
@@ -48,8 +48,8 @@ class Column:
 class Index:
     """An index (pg_index). `constraint` is the oid of its PRIMARY KEY or UNIQUE constraint, or 0.
 
-    `attnums` are the key's columns, 0 where the key has an expression: their texts are `expressions`, in order. `included`: attnums
-    behind INCLUDE; `predicate`: the text of a partial index's WHERE. Both texts as pg_get_expr prints them.
+    `attnums` are the key's columns, with 0 for an expression. The expressions' texts are in `expressions`, in order. `included` are the
+    attnums of INCLUDE. `predicate` is the text of a partial index's WHERE. Both texts are as pg_get_expr prints them.
     """
 
     name: str
@@ -69,13 +69,13 @@ class Index:
 
     @property
     def plain(self) -> bool:
-        """Whether the index is a list of columns over all rows, in which NULLs differ: all that a look-up of keys knows."""
+        """Whether the index is a list of columns over all rows, with distinct NULLs. Key lookups support only such indexes."""
         return not self.expressions and self.predicate is None and not self.nulls_not_distinct
 
 
 @dataclass(frozen=True)
 class Check:
-    """A CHECK constraint; `expression` as pg_get_expr prints it, without the outer CHECK; not `validated`: NOT VALID."""
+    """A CHECK constraint. `expression` is as pg_get_expr prints it, without the outer CHECK. `validated` is False for NOT VALID."""
 
     name: str
     oid: int
@@ -85,10 +85,10 @@ class Check:
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """A FOREIGN KEY constraint: `columns` of `relation` (oid) name a row of `target` (oid) by its `target_columns`.
+    """A FOREIGN KEY constraint: `columns` of `relation` (oid) reference a row of `target` (oid) by its `target_columns`.
 
-    `on_update` and `on_delete`: 'a' NO ACTION, 'r' RESTRICT, 'c' CASCADE, 'n' SET NULL, 'd' SET DEFAULT; `match`: 's' SIMPLE, 'f' FULL;
-    `set_columns`: the columns that ON DELETE SET … (a, b) names, none: all. `index`: the unique index of the target.
+    `on_update` and `on_delete`: 'a' NO ACTION, 'r' RESTRICT, 'c' CASCADE, 'n' SET NULL, 'd' SET DEFAULT. `match`: 's' SIMPLE, 'f' FULL.
+    `set_columns`: the columns of ON DELETE SET … (a, b); empty means all. `index`: the unique index of the target.
     """
 
     name: str
@@ -109,9 +109,10 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class PartitionKey:
-    """How a partitioned table is divided: `strategy` 'r' | 'l' | 'h', the key as pg_get_partkeydef prints it.
+    """The partition key of a partitioned table: its `strategy` 'r' | 'l' | 'h', and its text as pg_get_partkeydef prints it.
 
-    `attnums` has 0 for an expression; `expressions` are those in their order, as pg_get_expr prints them. `classes`: operator classes.
+    `attnums` has 0 for an expression. `expressions` are the texts of these in order, as pg_get_expr prints them. `classes`: operator
+    classes.
     """
 
     strategy: str
@@ -123,8 +124,8 @@ class PartitionKey:
 
     @classmethod
     def load(cls, value: dict[str, Any]) -> PartitionKey:
-        """The key that `asdict` wrote."""
-        lists = {name: tuple(each) for name, each in value.items() if name not in ("strategy", "text")}
+        """Return the key that `asdict` wrote."""
+        lists = {name: tuple(items) for name, items in value.items() if name not in ("strategy", "text")}
         return cls(value["strategy"], text=value["text"], **lists)
 
 
@@ -132,9 +133,9 @@ class PartitionKey:
 class Relation:
     """A table, partitioned table, view, index or sequence of one database.
 
-    `kind`: pg_class.relkind. `columns`: live columns by attnum; `all_columns` has the dropped ones too. `primary_key` and
-    `identity_index`: attnums (identity_index: the index chosen by REPLICA IDENTITY USING INDEX). `parent`: oid of the
-    partitioned table or 0; `bound`: FOR VALUES … `foreign_keys` are its own, `referenced` those of any table that name its rows.
+    `kind`: pg_class.relkind. `columns`: live columns by attnum; `all_columns` includes dropped ones. `primary_key` and
+    `identity_index`: attnums (identity_index: the index selected by REPLICA IDENTITY USING INDEX). `parent`: oid of the
+    partitioned table, or 0. `bound`: FOR VALUES … `foreign_keys` are the relation's own, `referenced` are those that reference it.
     """
 
     oid: int
@@ -159,11 +160,11 @@ class Relation:
     options: tuple[str, ...] = ()
     """pg_class.reloptions: ``name=value``."""
     has_triggers: bool = False
-    """Whether it may have triggers, or takes part in a foreign key."""
+    """Whether the relation may have triggers, or takes part in a foreign key."""
 
     @property
     def is_partitioned(self) -> bool:
-        """Whether its rows are in partitions, none in itself."""
+        """Whether the relation's rows are in partitions."""
         return self.kind == RelationKind.PARTITIONED_TABLE
 
     @property
@@ -173,21 +174,21 @@ class Relation:
 
     @property
     def primary_key(self) -> tuple[int, ...]:
-        """attnums of the primary key in its order; () without one."""
+        """The attnums of the primary key in key order, or () without one."""
         return next((index.attnums for index in self.indexes if index.primary), ())
 
     @property
     def unique_indexes(self) -> list[Index]:
         """The unique indexes, the primary key first."""
-        return sorted((each for each in self.indexes if each.unique), key=lambda each: not each.primary)
+        return sorted((index for index in self.indexes if index.unique), key=lambda index: not index.primary)
 
     @property
     def identity_index(self) -> tuple[int, ...] | None:
-        """attnums of the index that REPLICA IDENTITY USING INDEX names, None if it names none."""
+        """The attnums of the index selected by REPLICA IDENTITY USING INDEX, or None."""
         return next((index.attnums for index in self.indexes if index.replident), None)
 
     def identity_key(self) -> tuple[int, ...] | None:
-        """attnums of the replica identity's key; None with FULL, NOTHING, or no key to use (RelationGetReplicaIndex)."""
+        """Return the attnums of the replica identity's key, or None with FULL, NOTHING, or no usable key (RelationGetReplicaIndex)."""
         if self.replica_identity == ReplicaIdentity.DEFAULT:
             primary = next((index for index in self.indexes if index.primary), None)
             return primary.attnums if primary is not None and primary.immediate else None
@@ -196,73 +197,73 @@ class Relation:
         return None
 
     def column(self, name: str) -> Column | None:
-        """The live column of this name, or None."""
+        """Return the live column with this name, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
     def numbered(self, attnum: int) -> Column | None:
-        """The live column of this number, or None."""
+        """Return the live column with this number, or None."""
         return next((column for column in self.columns if column.attnum == attnum), None)
 
     def is_on(self, option: str, otherwise: bool) -> bool:
-        """What WITH (…) says of something that is on or off; `otherwise` where it says nothing."""
+        """Return the value of a boolean storage parameter, or `otherwise` if it is not set."""
         value = self.option(option)
         return otherwise if value is None else read_bool(value) is True
 
     def option(self, name: str) -> str | None:
-        """What WITH (…) says of it, None where it says nothing."""
-        return dict(each.split("=", 1) for each in self.options).get(name)
+        """Return the value of a storage parameter, or None if it is not set."""
+        return dict(setting.split("=", 1) for setting in self.options).get(name)
 
     def dump(self) -> dict[str, Any]:
-        """A value for JSON that `load` reads back."""
+        """Return a JSON value that `load` reads."""
         return asdict(self)
 
     @classmethod
     def load(cls, value: dict[str, Any]) -> Relation:
-        """The relation that `dump` wrote."""
-        read = {**value, "kind": RelationKind(value["kind"]), "replica_identity": ReplicaIdentity(value["replica_identity"])}
-        read["all_columns"] = tuple(Column(**each) for each in value["all_columns"])
-        read["indexes"] = tuple(_tupled(Index, each) for each in value["indexes"])
+        """Return the relation that `dump` wrote."""
+        fields = {**value, "kind": RelationKind(value["kind"]), "replica_identity": ReplicaIdentity(value["replica_identity"])}
+        fields["all_columns"] = tuple(Column(**column) for column in value["all_columns"])
+        fields["indexes"] = tuple(_tupled(Index, index) for index in value["indexes"])
         for field in ("foreign_keys", "referenced"):
-            read[field] = tuple(_tupled(ForeignKey, each) for each in value.get(field, ()))
-        read["options"] = tuple(value.get("options", ()))
-        read["checks"] = tuple(Check(**each) for each in value["checks"])
+            fields[field] = tuple(_tupled(ForeignKey, key_fields) for key_fields in value.get(field, ()))
+        fields["options"] = tuple(value.get("options", ()))
+        fields["checks"] = tuple(Check(**check) for check in value["checks"])
         key = value["partition_key"]
-        read["partition_key"] = None if key is None else PartitionKey.load(key)
-        return cls(**read)
+        fields["partition_key"] = None if key is None else PartitionKey.load(key)
+        return cls(**fields)
 
 
 def _tupled(kind: type[T], value: dict[str, Any]) -> T:
-    """A dataclass from JSON, whose lists were tuples."""
-    return kind(**{name: tuple(each) if isinstance(each, list) else each for name, each in value.items()})
+    """Return a dataclass from JSON, converting lists to tuples."""
+    return kind(**{name: tuple(item) if isinstance(item, list) else item for name, item in value.items()})
 
 
 def find(cursor: Cursor, database: int, oid: int) -> Relation | None:
-    """The relation with this oid, or None."""
-    found = load_many(cursor, database, [oid])
-    return found[0] if found else None
+    """Return the relation with this oid, or None."""
+    relations = load_many(cursor, database, [oid])
+    return relations[0] if relations else None
 
 
 def get(cursor: Cursor, database: int, oid: int) -> Relation:
-    """The relation with this oid; XX000 if it is gone, as PostgreSQL's relation_open."""
-    found = find(cursor, database, oid)
-    if found is None:
+    """Return the relation with this oid. Raise XX000 if it does not exist, as PostgreSQL's relation_open does."""
+    relation = find(cursor, database, oid)
+    if relation is None:
         raise PostgresError("XX000", f"could not open relation with OID {oid}")
-    return found
+    return relation
 
 
 def find_oid(cursor: Cursor, database: int, schema: str | None, name: str, search_path: Iterable[str] = ()) -> int | None:
-    """The oid that a name stands for. Without a schema the first match along `search_path` (pg_catalog first unless it is listed)."""
-    found = object_name.by_name(cursor, database, name)
-    if not found:
+    """Return the oid of a named relation. Without a schema, return the first on `search_path` (pg_catalog first unless it is listed)."""
+    oids = object_name.by_name(cursor, database, name)
+    if not oids:
         return None
     schemas = _schemas(cursor, database)
-    by_schema = {schemas[namespace]: oid for namespace, oid in found.items() if namespace in schemas}
+    by_schema = {schemas[namespace]: oid for namespace, oid in oids.items() if namespace in schemas}
     if schema is not None:
         return by_schema.get(schema)
     path = list(search_path)
     if "pg_catalog" not in path:
         path.insert(0, "pg_catalog")
-    return next((by_schema[each] for each in path if each in by_schema), None)
+    return next((by_schema[candidate] for candidate in path if candidate in by_schema), None)
 
 
 def _schemas(cursor: Cursor, database: int) -> dict[int, str]:
@@ -271,33 +272,35 @@ def _schemas(cursor: Cursor, database: int) -> dict[int, str]:
 
 
 def lookup(cursor: Cursor, database: int, schema: str | None, name: str, search_path: Iterable[str] = ()) -> Relation | None:
-    """The relation that a name stands for (see `find_oid`), or None."""
+    """Return the relation with this name (see `find_oid`), or None."""
     oid = find_oid(cursor, database, schema, name, search_path)
     return None if oid is None else find(cursor, database, oid)
 
 
 def in_schema(cursor: Cursor, database: int, namespace: int, kinds: AbstractSet[RelationKind] = TABLE_KINDS) -> list[Relation]:
-    """The relations of a schema, by name."""
-    found = rows(cursor, "SELECT oid, relkind FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? ORDER BY relname", [database, namespace])
-    return load_many(cursor, database, [oid for oid, kind in found if kind in kinds])
+    """Return the relations of a schema, ordered by name."""
+    classes = rows(
+        cursor, "SELECT oid, relkind FROM hg.pg_class WHERE dbid = ? AND relnamespace = ? ORDER BY relname", [database, namespace]
+    )
+    return load_many(cursor, database, [oid for oid, kind in classes if kind in kinds])
 
 
 def all_tables(cursor: Cursor, database: int, kinds: AbstractSet[RelationKind] = TABLE_KINDS) -> list[Relation]:
-    """All user relations of a database, by oid."""
-    found = rows(cursor, "SELECT oid, relkind FROM hg.pg_class WHERE dbid = ? ORDER BY oid", [database])
-    return load_many(cursor, database, [oid for oid, kind in found if kind in kinds])
+    """Return all user relations of a database, ordered by oid."""
+    classes = rows(cursor, "SELECT oid, relkind FROM hg.pg_class WHERE dbid = ? ORDER BY oid", [database])
+    return load_many(cursor, database, [oid for oid, kind in classes if kind in kinds])
 
 
 def ancestors(cursor: Cursor, database: int, oid: int) -> list[int]:
-    """oids of the partitioned tables above a partition, nearest first."""
+    """Return the oids of the partitioned tables above a partition, nearest first."""
     sql = "SELECT ancestor FROM hg.partition_ancestor WHERE dbid = ? AND relid = ? AND ancestor <> relid ORDER BY depth"
-    return [found for (found,) in rows(cursor, sql, [database, oid])]
+    return [ancestor for (ancestor,) in rows(cursor, sql, [database, oid])]
 
 
 def descendants(cursor: Cursor, database: int, oid: int) -> list[int]:
-    """oids of all partitions below a partitioned table, at any depth."""
+    """Return the oids of all partitions below a partitioned table, at any depth."""
     sql = "SELECT relid FROM hg.partition_ancestor WHERE dbid = ? AND ancestor = ? AND ancestor <> relid ORDER BY depth, relid"
-    return [found for (found,) in rows(cursor, sql, [database, oid])]
+    return [descendant for (descendant,) in rows(cursor, sql, [database, oid])]
 
 
 def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relation]:
@@ -314,7 +317,7 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
         " reloptions, relhastriggers, relhasindex, relispartition FROM hg.pg_class", ["oid"], oids,
     )  # fmt: skip
     schemas = _schemas(cursor, database)
-    classes = [row for row in classes if row[1] in schemas]  # outside of a transaction, each query has a snapshot of its own
+    classes = [row for row in classes if row[1] in schemas]  # outside a transaction, each query has its own snapshot
     present = [oid for oid, *_ in classes]
     columns = _columns(reader, present)
     constraints = reader.read(_CONSTRAINTS, ("conrelid", "confrelid"), present)
@@ -322,24 +325,24 @@ def load_many(cursor: Cursor, database: int, oids: Sequence[int]) -> list[Relati
     checks, own, referenced = _constraints(constraints)
     parents = dict(reader.read("inhrelid, inhparent FROM hg.pg_inherits", ["inhrelid"], [oid for oid, *_, inherits in classes if inherits]))
     keys = _partition_keys(reader, [oid for oid, _, _, kind, *_ in classes if kind == RelationKind.PARTITIONED_TABLE])
-    found = {}
+    relations = {}
     for oid, namespace, name, kind, owner, persistence, identity, bound, secured, forced, options, triggers, *_ in classes:
-        found[oid] = Relation(
+        relations[oid] = Relation(
             oid, database, namespace, schemas[namespace], name, RelationKind(kind), tuple(columns.get(oid, ())), owner, persistence,
             ReplicaIdentity(identity), tuple(indexes.get(oid, ())), tuple(checks.get(oid, ())), parents.get(oid, 0), bound, keys.get(oid),
             tuple(own.get(oid, ())), tuple(sorted(referenced.get(oid, ()), key=lambda key: key.oid)), secured, forced,
             tuple(options or ()), triggers,
         )  # fmt: skip
-    return [found[oid] for oid in oids if oid in found]
+    return [relations[oid] for oid in oids if oid in relations]
 
 
 _FEW = 8
-"""So many relations are named by parameters, so that the cursor recognizes queries on single relations (`catalog.point`)."""
+"""Maximum number of relations passed as parameters. The cursor recognizes such queries as queries on single relations (`catalog.point`)."""
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads the rows of a catalog that belong to given relations of a database."""
+    """Reads the rows of a catalog that belong to certain relations of a database."""
 
     cursor: Cursor
     database: int
@@ -357,10 +360,10 @@ class _Reader:
 
 
 def _partition_keys(reader: _Reader, oids: Sequence[int]) -> dict[int, PartitionKey]:
-    found = reader.read(
+    keys = reader.read(
         "partrelid, partstrat, partattrs, partkeydef, partexprs, partclass, partcollation FROM hg.pg_partitioned_table", ["partrelid"], oids
     )
-    return {oid: _partition_key(*key) for oid, *key in found}
+    return {oid: _partition_key(*key) for oid, *key in keys}
 
 
 def _partition_key(
@@ -371,8 +374,8 @@ def _partition_key(
     classes: Sequence[int] | None,
     collations: Sequence[int] | None,
 ) -> PartitionKey:
-    written = tuple(json.loads(expressions)) if expressions else ()
-    return PartitionKey(strategy, tuple(attnums), text, written, tuple(classes or ()), tuple(collations or ()))
+    expression_texts = tuple(json.loads(expressions)) if expressions else ()
+    return PartitionKey(strategy, tuple(attnums), text, expression_texts, tuple(classes or ()), tuple(collations or ()))
 
 
 def _columns(reader: _Reader, oids: Sequence[int]) -> dict[int, list[Column]]:
@@ -384,15 +387,15 @@ def _columns(reader: _Reader, oids: Sequence[int]) -> dict[int, list[Column]]:
     defaults = {
         (oid, number): text for oid, number, text in reader.read("adrelid, adnum, adbin FROM hg.pg_attrdef", ["adrelid"], with_default)
     }
-    found: dict[int, list[Column]] = {}
+    columns: dict[int, list[Column]] = {}
     for oid, number, name, type_oid, typmod, not_null, generated, identity, dropped, collation, dimensions, _ in sorted(attributes):
         if number <= 0:
             continue
         text = defaults.get((oid, number))
         default, expression = (None, text) if generated else (text, None)
         column = Column(number, name, type_oid, typmod, not_null, default, expression, identity, dropped, collation, dimensions)
-        found.setdefault(oid, []).append(column)
-    return found
+        columns.setdefault(oid, []).append(column)
+    return columns
 
 
 def _indexes(reader: _Reader, oids: Sequence[int], constraints: Iterable[tuple[Any, ...]]) -> dict[int, list[Index]]:
@@ -402,7 +405,7 @@ def _indexes(reader: _Reader, oids: Sequence[int], constraints: Iterable[tuple[A
         " indnullsnotdistinct FROM hg.pg_index", ["indrelid"], oids,
     )  # fmt: skip
     names = dict(reader.read("oid, relname FROM hg.pg_class", ["oid"], [row[0] for row in entries]))
-    found: dict[int, list[Index]] = {}
+    indexes: dict[int, list[Index]] = {}
     entries = sorted((row for row in entries if row[0] in names), key=lambda row: row[0])
     for oid, relation, key, width, unique, primary, replident, immediate, texts, predicate, nulls in entries:
         constraint = by_index.get(oid)
@@ -411,8 +414,8 @@ def _indexes(reader: _Reader, oids: Sequence[int], constraints: Iterable[tuple[A
             names[oid], oid, tuple(key[:width]), unique, primary, replident, constraint[3] if constraint is not None else 0, immediate,
             bool(deferrable), tuple(key[width:]), tuple(texts or ()), predicate, nulls, bool(deferred),
         )  # fmt: skip
-        found.setdefault(relation, []).append(index)
-    return found
+        indexes.setdefault(relation, []).append(index)
+    return indexes
 
 
 _CONSTRAINTS = (

@@ -1,6 +1,6 @@
-"""What a relation is: pg_class.relkind, for `relation` and for everybody above who asks.
+"""The kinds of relations, pg_class.relkind.
 
-The letters are PostgreSQL's (manual, 53.11 pg_class) and go to the catalog and to clients as they are.
+The letters are PostgreSQL's (manual, 53.11 pg_class). The catalog and clients see them unchanged.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 
 
 class RelationKind(enum.StrEnum):
-    """pg_class.relkind. A node makes tables, partitioned tables, views, indexes of both, and sequences."""
+    """pg_class.relkind. A node creates tables, partitioned tables, views, indexes of both, and sequences."""
 
     TABLE = "r"
     PARTITIONED_TABLE = "p"
@@ -24,7 +24,7 @@ class RelationKind(enum.StrEnum):
 
 
 TABLE_KINDS = frozenset({RelationKind.TABLE, RelationKind.PARTITIONED_TABLE})
-"""What holds rows, by itself or by its partitions: what can be published, subscribed to, altered as a table."""
+"""Relations that hold rows, themselves or in partitions. They can be published, subscribed to and altered as tables."""
 NAMED_KINDS = TABLE_KINDS | {RelationKind.VIEW, RelationKind.SEQUENCE}
-"""What a node makes by a statement of its own and keeps in a schema."""
+"""Relations that have a CREATE statement of their own and a schema."""
 INDEX_KINDS = frozenset({RelationKind.INDEX, RelationKind.PARTITIONED_INDEX})

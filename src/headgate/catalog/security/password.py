@@ -1,8 +1,8 @@
-"""Passwords as pg_authid.rolpassword keeps them: SCRAM-SHA-256 verifiers and md5 hashes (crypt.c, scram-common.c, saslprep.c).
+"""Passwords as pg_authid.rolpassword stores them: SCRAM-SHA-256 verifiers and md5 hashes (crypt.c, scram-common.c, saslprep.c).
 
-Called by CREATE and ALTER ROLE, by initdb and by authentication. What must hold: what a client may send as its password and what is kept of
-it are the same bytes: both go through SASLprep (RFC 4013), and where that refuses them, both are taken as they are. Nothing here is ever
-logged.
+Called by CREATE and ALTER ROLE, by initdb and by authentication. What must hold: the password that a client sends and the stored one are
+converted to the same bytes. Both go through SASLprep (RFC 4013). If SASLprep refuses a password, its bytes are used unchanged. Passwords
+are never logged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MD5 = re.compile(r"md5[0-9a-f]{32}\Z")
 
 
 class PasswordKind(enum.StrEnum):
-    """What a text is; the values are those of password_encryption."""
+    """The kind of a password text. The values are those of password_encryption."""
 
     MD5 = "md5"
     SCRAM = "scram-sha-256"
@@ -33,7 +33,7 @@ class PasswordKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Verifier:
-    """What the server keeps of a password."""
+    """A SCRAM verifier, which the server stores instead of the password."""
 
     iterations: int
     salt: bytes
@@ -42,19 +42,19 @@ class Verifier:
 
     @classmethod
     def parse(cls, text: str) -> Verifier | None:
-        """Reads pg_authid.rolpassword; None if it is no SCRAM verifier."""
-        found = _VERIFIER.match(text)
-        if not found:
+        """Parse pg_authid.rolpassword. Return None if it is not a SCRAM verifier."""
+        match = _VERIFIER.match(text)
+        if not match:
             return None
         try:
-            read = cls(int(found[1]), *(base64.b64decode(part, validate=True) for part in found.groups()[1:]))
+            verifier = cls(int(match[1]), *(base64.b64decode(part, validate=True) for part in match.groups()[1:]))
         except binascii.Error:
             return None
-        return read if len(read.stored_key) == len(read.server_key) == 32 else None
+        return verifier if len(verifier.stored_key) == len(verifier.server_key) == 32 else None
 
     @classmethod
     def of_password(cls, password: str, salt: bytes, iterations: int = ITERATIONS) -> Verifier:
-        """The verifier that PostgreSQL would store for the password."""
+        """Return the verifier that PostgreSQL would store for the password."""
         salted = hashlib.pbkdf2_hmac("sha256", prepared(password), salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", "sha256")
         return cls(iterations, salt, hashlib.sha256(client_key).digest(), hmac.digest(salted, b"Server Key", "sha256"))
@@ -65,14 +65,14 @@ class Verifier:
 
 
 def kind(text: str) -> PasswordKind:
-    """Whether the text is what is kept of a password, or a password (get_password_type)."""
+    """Return whether the text is a stored form of a password, or a password (get_password_type)."""
     if _MD5.match(text):
         return PasswordKind.MD5
     return PasswordKind.PLAIN if Verifier.parse(text) is None else PasswordKind.SCRAM
 
 
 def stored(given: str, role: str, encryption: str = PasswordKind.SCRAM) -> str:
-    """What is kept of a new password; of what is no password but was kept of one elsewhere, itself."""
+    """Return the stored form of a new password. A text that is already a stored form is returned unchanged."""
     if kind(given) is not PasswordKind.PLAIN:
         return given
     if encryption == PasswordKind.MD5:
@@ -81,35 +81,35 @@ def stored(given: str, role: str, encryption: str = PasswordKind.SCRAM) -> str:
 
 
 def matches(password: str, kept: str, role: str) -> bool:
-    """Whether a password in clear text is the one that is kept."""
+    """Return whether a clear-text password matches the stored one."""
     verifier = Verifier.parse(kept)
     if verifier is not None:
         try:
-            made = Verifier.of_password(password, verifier.salt, verifier.iterations)
-        except (ValueError, OverflowError):  # a number of iterations that there cannot be
+            candidate = Verifier.of_password(password, verifier.salt, verifier.iterations)
+        except (ValueError, OverflowError):  # invalid number of iterations
             return False
-        return hmac.compare_digest(made.stored_key, verifier.stored_key)
+        return hmac.compare_digest(candidate.stored_key, verifier.stored_key)
     return hmac.compare_digest(md5(password, role).encode(), kept.encode())
 
 
 def md5(password: str, role: str) -> str:
-    """PostgreSQL's md5 form of a password."""
+    """Return PostgreSQL's md5 form of a password."""
     return "md5" + hashlib.md5(_bytes(password) + role.encode(), usedforsecurity=False).hexdigest()
 
 
 def prepared(password: str) -> bytes:
-    """The bytes that SCRAM takes of a password: SASLprep's, or its own where that refuses it."""
-    found = password if password.isascii() else _saslprep(password)
-    return _bytes(password if found is None else found)
+    """Return the bytes of a password for SCRAM: those of SASLprep, or its own if SASLprep refuses it."""
+    normalized = password if password.isascii() else _saslprep(password)
+    return _bytes(password if normalized is None else normalized)
 
 
 def _bytes(text: str) -> bytes:
-    """What is no UTF-8 was read with `surrogateescape`."""
+    """Encode a text. Bytes that are not UTF-8 were decoded with `surrogateescape`."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def _saslprep(text: str) -> str | None:
-    """RFC 4013 as PostgreSQL has it, which looks for prohibited characters before it normalizes; None for what it refuses."""
+    """Apply RFC 4013 as PostgreSQL does, which checks for prohibited characters before it normalizes. Return None if it is refused."""
     mapped = "".join(
         " " if stringprep.in_table_c12(char) else char for char in text if stringprep.in_table_c12(char) or not stringprep.in_table_b1(char)
     )
@@ -137,7 +137,7 @@ def _prohibited(char: str) -> bool:
 
 
 def _one_direction(text: str) -> bool:
-    """Whether text from right to left is that as a whole (RFC 3454, 6)."""
+    """Return whether right-to-left text is right-to-left as a whole (RFC 3454, 6)."""
     if not any(map(stringprep.in_table_d1, text)):
         return True
     return stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1]) and not any(map(stringprep.in_table_d2, text))

@@ -1,6 +1,6 @@
-"""Comparison in DuckDB: which types DuckDB orders as PostgreSQL does, and the operators over them.
+"""Comparison in DuckDB: the types that DuckDB orders as PostgreSQL does, and the operators over them.
 
-Called by `call` for = <> < <= > >= of every type, by `compiler` for IN, DISTINCT, NULLIF and rows, and by who sorts and groups.
+Called by `call` for = <> < <= > >= of every type, by `compiler` for IN, DISTINCT, NULLIF and rows, and for sorting and grouping.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _FAMILIES = (
     frozenset({t.INTERVAL}), frozenset({t.TIME}), frozenset({t.PG_LSN}), frozenset({t.BYTEA}), frozenset({t.UUID}),
     frozenset({t.XID8}), frozenset({t.XID, t.INT4}), frozenset({t.CID}), frozenset({_ACLITEM}),
 )  # fmt: skip
-"""Types whose values DuckDB compares as PostgreSQL does, with those of the same set."""
+"""Sets of types that DuckDB compares as PostgreSQL does, with values of types in the same set."""
 _EQUAL_ONLY = frozenset({t.XID, t.CID, _ACLITEM})
 
 
 def in_order(oid: int) -> bool:
-    """Whether DuckDB orders values of a type as PostgreSQL does."""
+    """Return whether DuckDB orders values of a type as PostgreSQL does."""
     oid = base_of(oid)
     element = element_of(oid)
     if element is not None:
@@ -34,7 +34,7 @@ def in_order(oid: int) -> bool:
 
 
 def sort_key(node: n.Expression, sql: str, env: Env) -> str:
-    """SQL by which rows are sorted, grouped or told apart as PostgreSQL does; 0A000 for a type that DuckDB orders in another way."""
+    """Return SQL by which rows sort, group and differ as in PostgreSQL. Raise 0A000 for a type that DuckDB orders differently."""
     check_collation(node)
     if not in_order(node.type.oid) or (node.type.oid == t.NUMERIC and scale(node, env) is None):
         raise refuse(f"the order of type {t.format_type(node.type.oid)}", node)
@@ -46,24 +46,24 @@ def _plain(oid: int, sql: str) -> str:
 
 
 def check_collation(node: n.Expression) -> None:
-    """0A000 for text whose order is not that of its bytes."""
+    """Raise 0A000 for text that does not sort by its bytes."""
     name = builtin.builtins().collation_names.get(node.type.collation, str(node.type.collation))
     if node.type.collation and name not in _C:
         raise refuse(f'collation "{name}"', node)
 
 
 def compare(operator: builtin.Operator, left: n.Expression, right: n.Expression, a: str, b: str, env: Env) -> str:
-    """``a operator b`` of the operands' SQL."""
+    """Return ``a operator b`` over the operands' SQL."""
     kinds = {base_of(left.type.oid), base_of(right.type.oid)}
-    elements = [element_of(each.type.oid) for each in (left, right)]
+    elements = [element_of(operand.type.oid) for operand in (left, right)]
     if None not in elements:
-        kinds = {each for each in elements if each is not None}
-    known = any(kinds <= family for family in _FAMILIES)
+        kinds = {element for element in elements if element is not None}
+    is_supported = any(kinds <= family for family in _FAMILIES)
     if operator.name in ("=", "<>"):
-        known = known or (len(kinds) == 1 and kinds <= _EQUAL_ONLY)
+        is_supported = is_supported or (len(kinds) == 1 and kinds <= _EQUAL_ONLY)
     elif kinds & _EQUAL_ONLY:
-        known = False
-    if not known or ({t.TIMESTAMPTZ} < kinds and not env.in_utc):
+        is_supported = False
+    if not is_supported or ({t.TIMESTAMPTZ} < kinds and not env.in_utc):
         raise refuse(f"operator {t.format_type(left.type.oid)} {operator.name} {t.format_type(right.type.oid)}", left)
     if kinds == {t.NUMERIC} and None in (scale(left, env), scale(right, env)):
         raise refuse("a numeric value whose scale is not known")

@@ -1,4 +1,4 @@
-"""Constants in DuckDB's SQL: the normal text form of a value, as the binder has read it, in the type that it lies in.
+"""Constants in DuckDB's SQL: a value's normal text form, which the binder has read, as a literal of the DuckDB type.
 
 Called by `compiler`, and by `cast` for constants that are cast from text. The reg… types name objects, which the query looks up
 (`Env.resolve`).
@@ -30,7 +30,7 @@ from headgate.types.text.array import parts
 
 
 def constant(node: n.Const, env: Env) -> str:
-    """The constant's SQL."""
+    """Return the constant's SQL."""
     return null(node.type.oid) if node.value is None else _sql(node.value, base_of(node.type.oid), node, env)
 
 
@@ -59,16 +59,16 @@ def _sql(text: str, oid: int, node: n.Const, env: Env) -> str:
         if text.endswith("BC") or len(text.split("-", maxsplit=1)[0]) > 4:
             raise refuse("a date before Christ, or after the year 9999,", node)
         return f"CAST({quote(text.removesuffix('+00'))} AS {duckdb_type(oid)})"
-    known = t.builtin().find(oid)
-    if known is not None and known.is_vector:
-        return _list(text.split(), known.element, node, env)
+    built_in = t.builtin().find(oid)
+    if built_in is not None and built_in.is_vector:
+        return _list(text.split(), built_in.element, node, env)
     element = element_of(oid)
     return quote(text) if element is None else _list(_elements(text, node), element, node, env)
 
 
 def _elements(text: str, node: n.Const) -> Sequence[str | None]:
     shape, items = parts(text)
-    if len(shape.lengths) > 1 or any(each != 1 for each in shape.lowers):
+    if len(shape.lengths) > 1 or any(lower != 1 for lower in shape.lowers):
         raise refuse("an array of several dimensions or with a lower bound of its own", node)
     return items
 
@@ -76,8 +76,8 @@ def _elements(text: str, node: n.Const) -> Sequence[str | None]:
 def _list(elements: Sequence[str | None], element: int, node: n.Const, env: Env) -> str:
     if element == t.NUMERIC:
         raise refuse("an array of numeric values", node)
-    listed = ", ".join("NULL" if each is None else _sql(each, element, node, env) for each in elements)
-    return f"CAST([{listed}] AS {duckdb_type(element)}[])"
+    literals = ", ".join("NULL" if item is None else _sql(item, element, node, env) for item in elements)
+    return f"CAST([{literals}] AS {duckdb_type(element)}[])"
 
 
 def _decimal(text: str, node: n.Const) -> str:

@@ -1,8 +1,8 @@
-"""Regular expressions in DuckDB, whose RE2 finds in some patterns what PostgreSQL's engine finds: the others are refused.
+"""Regular expressions in DuckDB. Patterns for which its RE2 may not find what PostgreSQL's engine finds are refused.
 
-Forms of `implementation.character.regex`. What must hold: of a pattern that is asked only whether it matches, it is enough that it
-describes the same strings; where the place of the match counts, it must have one way to match, as RE2 takes the first way and PostgreSQL
-the longest.
+Used by `implementation.character.regex`. What must hold: if only the existence of a match counts, the pattern must describe the same
+strings in both engines. If the position of the match counts, the pattern must have only one way to match, because RE2 takes the first way
+and PostgreSQL the longest.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _ATOM = rf"(?:[^\\\[\](){{}}|*+?^$]|\\[^\w\s]|\\[dw]|{_SET})"
 _PIECES = re.compile(
     rf"(?:{_ATOM}|\((?!\?)|\(\?:|[)|^$]|(?<![(|^])[*+?](?![*+?])|(?<![(|^])\{{\d{{1,3}}(?:,\d{{0,3}})?\}}(?![*+?]))*", re.DOTALL
 )
-"""What means the same in both engines."""
+"""Pattern elements with the same meaning in both engines."""
 _ONE_WAY = re.compile(rf"\^?{_ATOM}*(?:{_ATOM}[*+])?\$?", re.DOTALL)
-"""Atoms, the last of which may be repeated as often as it goes."""
+"""A sequence of atoms, of which the last may be repeated without limit."""
 _GROUP = re.compile(rf"\^?{_ATOM}*\((?!\?)({_ATOM}[*+]?)\){_ATOM}*(?:\.\*|\((?P<words>\w+(?:\|\w+)+)\))?\$?", re.DOTALL)
-"""One atom in parentheses that may be repeated, between others; behind it all the rest, or one of some words."""
+"""One atom in parentheses, which may be repeated, between others. It may be followed by any text, or by one of several words."""
 _PIECE = re.compile(rf"(?P<open>\((?!\?))|(?P<close>\))|(?P<atom>{_ATOM})(?P<times>[*+?]?)", re.DOTALL)
 _LONGEST = 1_000
-"""Characters of a pattern that is looked at piece by piece."""
+"""Maximum length in characters of a pattern that is analyzed piece by piece."""
 _CHARACTERS = [chr(code) for code in range(128)]
 
 
@@ -49,37 +49,39 @@ def _pattern(node: n.Expression, env: Env, *, one_way: bool = False) -> str:
 
 
 def matches(options: str = "", *, negated: bool = False) -> DuckdbForm:
-    """~ ~* !~ !~*, with RE2's options."""
+    """Return the form of ~ ~* !~ !~*, with RE2's options."""
 
     def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-        made = f"regexp_matches({args[0]}, {_pattern(operands[1], env)}, 's{options}')"
-        return f"(NOT {made})" if negated else made
+        test = f"regexp_matches({args[0]}, {_pattern(operands[1], env)}, 's{options}')"
+        return f"(NOT {test})" if negated else test
 
     return build
 
 
 def _groups(pattern: str) -> int | None:
-    """How many pairs of parentheses are in a pattern that matches any text in one way at most; None for others, as far as is seen here.
+    """Return the number of groups in a pattern that matches any text in at most one way. Return None if that cannot be shown.
 
-    An atom that may be repeated or missing ends where the next begins, if no character is in both; where the same comes again, the first
-    takes all that there is.
+    An atom that may be repeated or missing ends where the next begins, if they have no character in common. If the same atom follows, the
+    first one matches everything.
     """
     if len(pattern) > _LONGEST:
         return None
     whole = _GROUP.fullmatch(pattern)
     if whole is not None:
         words = (whole["words"] or "").split("|")
-        return None if any(one.startswith(other) for one, other in itertools.permutations(words, 2)) else 1
+        return None if any(word.startswith(prefix) for word, prefix in itertools.permutations(words, 2)) else 1
     pieces: list[tuple[frozenset[str], str]] = []
-    at, opened, closed = int(pattern.startswith("^")), 0, 0
-    while at < len(pattern.removesuffix("$")):
-        found = _PIECE.match(pattern, at)
-        if found is None or "[:" in found[0]:
+    position, opened, closed = int(pattern.startswith("^")), 0, 0
+    while position < len(pattern.removesuffix("$")):
+        match = _PIECE.match(pattern, position)
+        if match is None or "[:" in match[0]:
             return None
-        at = found.end()
-        opened, closed = opened + bool(found["open"]), closed + bool(found["close"])
-        if found["atom"]:
-            pieces.append((frozenset(each for each in _CHARACTERS if re.fullmatch(found["atom"], each, re.DOTALL)), found["times"]))
+        position = match.end()
+        opened, closed = opened + bool(match["open"]), closed + bool(match["close"])
+        if match["atom"]:
+            pieces.append(
+                (frozenset(character for character in _CHARACTERS if re.fullmatch(match["atom"], character, re.DOTALL)), match["times"])
+            )
     for place, (characters, times) in enumerate(pieces):
         for following, often in pieces[place + 1 :] if times else ():
             if characters & following and not (times == often == "*" and characters == following):
@@ -90,20 +92,20 @@ def _groups(pattern: str) -> int | None:
 
 
 def _located(node: n.Expression, env: Env) -> tuple[str, int]:
-    """A pattern of which it counts where it matches, and the number of its parentheses (0: none); 0A000 if it may match in several ways."""
+    """Return a pattern whose match position counts, and the number of its groups (0: none). Raise 0A000 if it may match in several ways."""
     text = _constant(node, env)
     group = 0 if text is None else _groups(text) or 0
     return (quote(text), group) if text is not None and group else (_pattern(node, env, one_way=True), 0)
 
 
 def extracted(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """substring(text from pattern): what the parentheses have matched, if there are some."""
+    """Return substring(text from pattern): the text of the group if there is one, otherwise of the match."""
     pattern, group = _located(operands[1], env)
     return f"CASE WHEN regexp_matches({args[0]}, {pattern}, 's') THEN regexp_extract({args[0]}, {pattern}, {group}, 's') END"
 
 
 def replaced(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """regexp_replace(text, pattern, replacement [, flags]); the replacement may name what the parentheses have matched."""
+    """Return regexp_replace(text, pattern, replacement [, flags]). The replacement may refer to the group."""
     pattern, group = _located(operands[1], env)
     replacement = _constant(operands[2], env)
     flags = (_constant(operands[3], env) or "") if len(operands) > 3 else ""

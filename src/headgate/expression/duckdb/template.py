@@ -1,9 +1,9 @@
-"""Templates of DuckDB's SQL: what a call is made of where the SQL of its arguments has but to be put in its place.
+"""Templates of DuckDB's SQL, for calls in which only the SQL of the arguments has to be inserted.
 
-Used by `call` for the templates of `expression.implementation`, and by the forms that end in one. In a template {0} {1} … are the
-arguments, {db} the database's oid, {p} the search path, {sizes} what relations take on disk, {blockers} who waits for whom,
-{texts0} the elements of the array {0} as text, {shift0} 1 if that counts from 0, else 0, {regclass0} a text as regclass, and
-<22011 message> raises that error.
+Used by `call` for the templates of `expression.implementation`, and by forms that return one. In a template, {0} {1} … are the arguments,
+{db} is the database's oid, {p} the search path, {sizes} a table of relation sizes on disk, {blockers} a table of the backends that wait for
+others, {texts0} the elements of the array {0} as text, {shift0} 1 if that array counts from 0, otherwise 0, {regclass0} a text as
+regclass, and <22011 message> raises that error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PIECE = re.compile(r"\{(texts|shift|regclass)?(\d)\}|\{(db|p|sizes|blockers)\}|
 
 
 def filled(template: str, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """The SQL of a call."""
+    """Return the SQL of a call."""
 
     def piece(matched: re.Match[str]) -> str:
         special, place, word, sqlstate, message = matched.groups()

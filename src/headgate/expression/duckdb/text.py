@@ -1,4 +1,4 @@
-"""Text in DuckDB: LIKE, concatenation, format(). Forms of `implementation.character.text`, `string` and `system`."""
+"""Text in DuckDB: LIKE, concatenation, format(). Used by `implementation.character.text`, `string` and `system`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _TORN = re.compile(r"^(?:[^\\]|\\.)*\\$", re.DOTALL)
 
 
 LOWER = "translate({0}, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
-"""The template of text with small letters, as the C collation folds it."""
+"""The template of a text in lower case, as the C collation folds it."""
 
 
 def like(*, folded: bool = False, negated: bool = False) -> DuckdbForm:
-    """LIKE and ILIKE, whose ESCAPE is a function around the pattern."""
+    """Return the form of LIKE or ILIKE. An ESCAPE clause is a function call around the pattern."""
 
     def build(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-        subject, pattern, escape, written = args[0], args[1], "'\\'", operands[1]
-        if isinstance(written, n.FuncExpr) and builtin.function(written.function).key == "like_escape":
-            escape = _escape(written.args[1])
+        subject, pattern, escape, pattern_node = args[0], args[1], "'\\'", operands[1]
+        if isinstance(pattern_node, n.FuncExpr) and builtin.function(pattern_node.function).key == "like_escape":
+            escape = _escape(pattern_node.args[1])
         if folded:
             subject, pattern = LOWER.format(subject), LOWER.format(pattern)
-        if not isinstance(written, n.Const) or _TORN.search(written.value or ""):
+        if not isinstance(pattern_node, n.Const) or _TORN.search(pattern_node.value or ""):
             torn = raised("22025", "LIKE pattern must not end with escape character", t.TEXT)
             pattern = (
                 f"CASE WHEN regexp_matches({pattern}, {quote(_TORN.pattern)}) THEN {torn} ELSE {pattern} END"
@@ -47,44 +47,44 @@ def _escape(node: n.Expression) -> str:
 
 
 def concat(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """The text forms of single arguments, one behind the other, without NULLs."""
+    """Concatenate the text forms of the arguments, skipping NULLs."""
     if isinstance(node, n.FuncExpr) and node.variadic:
         raise refuse("VARIADIC", node)
-    return f"concat({', '.join(cast.text(each, sql, env) for each, sql in zip(operands, args, strict=True))})"
+    return f"concat({', '.join(cast.text(operand, sql, env) for operand, sql in zip(operands, args, strict=True))})"
 
 
 def concat_ws(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """The same, with the first between the others."""
+    """Concatenate with a separator, the first argument."""
     return "concat_ws" + concat(node, operands, args, env).removeprefix("concat")
 
 
 def beside(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """``anynonarray || text`` and the other way round: a boolean is written out, as a cast writes it."""
-    shown = [
-        f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' END" if each.type.oid == t.BOOL else cast.text(each, sql, env)
-        for each, sql in zip(operands, args, strict=True)
+    """Return ``anynonarray || text`` or the reverse. A boolean is written as true or false, as a cast writes it."""
+    texts = [
+        f"CASE WHEN {sql} THEN 'true' WHEN NOT {sql} THEN 'false' END" if operand.type.oid == t.BOOL else cast.text(operand, sql, env)
+        for operand, sql in zip(operands, args, strict=True)
     ]
-    return f"({shown[0]} || {shown[1]})"
+    return f"({texts[0]} || {texts[1]})"
 
 
 def format_text(node: n.Expression, operands: Sequence[n.Expression], args: Sequence[str], env: Env) -> str:
-    """format() with a constant pattern of %s, %I, %L."""
+    """Return format() with a constant pattern of %s, %I, %L."""
     pattern = operands[0]
     if not isinstance(pattern, n.Const) or pattern.value is None or (isinstance(node, n.FuncExpr) and node.variadic):
         raise refuse("format with a pattern that is not a constant", node)
-    shown = [cast.text(each, sql, env) for each, sql in zip(operands[1:], args[1:], strict=True)]
+    texts = [cast.text(operand, sql, env) for operand, sql in zip(operands[1:], args[1:], strict=True)]
     parts = []
     for piece in re.split(r"(%[%sIL])", pattern.value):
         if piece in ("%s", "%I", "%L"):
-            if not shown:
+            if not texts:
                 return raised("22023", "too few arguments for format()", t.TEXT)
-            each = shown.pop(0)
-            name = f"CASE WHEN {each} IS NULL THEN {raised('22004', 'null values cannot be formatted as an SQL identifier', t.TEXT)}"
+            value = texts.pop(0)
+            name = f"CASE WHEN {value} IS NULL THEN {raised('22004', 'null values cannot be formatted as an SQL identifier', t.TEXT)}"
             parts.append(
                 {
-                    "%s": f"coalesce({each}, '')",
-                    "%I": f"{name} ELSE hg.quote_ident({each}) END",
-                    "%L": f"coalesce(hg.quote_literal({each}), 'NULL')",
+                    "%s": f"coalesce({value}, '')",
+                    "%I": f"{name} ELSE hg.quote_ident({value}) END",
+                    "%L": f"coalesce(hg.quote_literal({value}), 'NULL')",
                 }[piece]
             )
         elif "%" in piece.replace("%%", ""):

@@ -14,24 +14,26 @@ from headgate.types import registry as t
 
 
 def sql(node: n.WindowCall, args: Sequence[str], env: Env, compile_: Compile) -> str:
-    """The SQL of a window function over the SQL of its arguments."""
-    found = builtin.function(node.function)
+    """Return the SQL of a window function over the SQL of its arguments."""
+    called = builtin.function(node.function)
     over = f" OVER ({_window(node, env, compile_)})"
-    if found.kind == "a":
+    if called.kind == "a":
         inner = n.Aggregate(type=node.type, function=node.function, args=node.args, star=node.star, filter=node.filter)
         return aggregate.sql(inner, args, env, compile_, over)
-    known = WINDOW_FUNCTIONS.get(found.key)
-    if known is None or known.duckdb is None:
-        raise refuse(f"the window function {found.name}", node)
-    return known.duckdb.format(*args) + over
+    entry = WINDOW_FUNCTIONS.get(called.key)
+    if entry is None or entry.duckdb is None:
+        raise refuse(f"the window function {called.name}", node)
+    return entry.duckdb.format(*args) + over
 
 
 def _window(node: n.WindowCall, env: Env, compile_: Compile) -> str:
     parts = []
     if node.partition:
-        parts.append(f"PARTITION BY {', '.join(comparison.sort_key(each, compile_(each, env), env) for each in node.partition)}")
+        parts.append(
+            f"PARTITION BY {', '.join(comparison.sort_key(expression, compile_(expression, env), env) for expression in node.partition)}"
+        )
     if node.order:
-        parts.append(f"ORDER BY {', '.join(aggregate.ordered(each, env, compile_) for each in node.order)}")
+        parts.append(f"ORDER BY {', '.join(aggregate.ordered(item, env, compile_) for item in node.order)}")
     if node.frame != n.Frame():
         parts.append(_frame(node, env, compile_))
     return " ".join(parts)

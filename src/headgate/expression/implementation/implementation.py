@@ -1,21 +1,21 @@
-"""What a node has of one of PostgreSQL's functions: how a call of it is made for each engine, and what a call must know of it.
+"""The implementation of one of PostgreSQL's functions: its forms for each engine, and the properties that a call depends on.
 
-The modules of this room have tables of them (`IMPLEMENTATIONS`) by the function's *key*, the name of PostgreSQL's C function, which
-operators and casts go by too; `implementations` puts the tables together, and the compilers look calls up there. An entry is all that
-there is to say of a function: no set of names stands beside the tables. Its parts, each of which may be missing, so that the engine
-refuses the call (0A000) or, of Arrow, leaves it to Spark:
+The modules of this package have tables of implementations (`IMPLEMENTATIONS`) by the function's *key*, the name of PostgreSQL's C function,
+which also identifies operators and casts. `implementations` merges the tables, and the compilers look calls up there. An entry holds
+everything about a function. There are no further sets of names. Each part of an entry may be missing. The engine then refuses
+the call (0A000), or, for Arrow, leaves it to Spark:
 
-    spark        makes the Column of a call: Spark's own where that has PostgreSQL's exact meaning, else a function on single values
-                 (`expression.functions`) run over Arrow in Spark's workers (`spark.vectorised.scalar`)
-    arrow        the same over Arrow arrays in the driver, for the row filters of small batches. A kernel that raises is no error:
-                 Spark is asked (`expression.columnwise`)
-    duckdb       the SQL of a call in a query on the system catalogs: a template, or a function that makes it (`duckdb.call`)
+    spark        builds the Column of a call: Spark's own function if that has PostgreSQL's exact meaning, otherwise a function on single
+                 values (`expression.functions`) that runs over Arrow in Spark's workers (`spark.vectorised.scalar`)
+    arrow        the same over Arrow arrays in the driver, for the row filters of small batches. If a kernel raises, Spark evaluates
+                 the call instead (`expression.columnwise`)
+    duckdb       the SQL of a call in a query on the system catalogs: a template, or a function that builds it (`duckdb.call`)
 
-    raises       an operand that may raise is looked at before a call that skips it where another is NULL: never needed of a function
-                 whose operands cannot raise, so that only what raises costs
-    null_first   the Column is NULL where an operand is, looked for before the parts that it is made of
-    commuted     the same Column made so that the right operand is evaluated first: where that alone may raise, nothing has to be looked at
-    any_collation  the order of characters does not matter: any collation of the operands will do
+    raises       when the function itself may raise. An operand that may raise is evaluated before a call that skips it because another
+                 operand is NULL. Operands that cannot raise need no such check, so only functions that raise cost more
+    null_first   the Column is NULL if an operand is; this is tested before its parts are evaluated
+    commuted     the same Column with the right operand evaluated first. If only that one may raise, no check is needed
+    any_collation  the order of characters does not matter, so operands may have any collation
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ ArrowForm = Callable[..., Any]
 
 
 class Raises(enum.Enum):
-    """When a function may end in an error, whatever its operands do."""
+    """When a function may raise an error, whatever its operands do."""
 
     NEVER = enum.auto()
     BY_PATTERN = enum.auto()
-    """Only by a second operand that is not known when the expression is compiled: a constant one was looked at then."""
+    """Only because of a second operand that is not a constant. A constant one is checked when the expression is compiled."""
     ANY_TIME = enum.auto()
 
 
 class NotColumnwise(Exception):
-    """Of an Arrow form or of `expression.columnwise`: Arrow has no exact answer, Spark is to be asked."""
+    """Raised by an Arrow form or by `expression.columnwise` if Arrow has no exact answer. The caller then uses Spark."""
 
 
 class Guarded(str):
-    """A template of DuckDB's SQL that by itself would not be NULL for a NULL argument, and is made so."""
+    """A template of DuckDB's SQL that is wrapped so that it is NULL for a NULL argument."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """See the module."""
+    """The forms and properties of one function. The module docstring describes the fields."""
 
     spark: SparkForm | None = None
     raises: Raises = Raises.ANY_TIME
@@ -67,14 +67,14 @@ class Implementation:
     duckdb: str | Guarded | DuckdbForm | None = None
 
     def may_raise(self, operands: Sequence[Expression]) -> bool:
-        """Whether a call over these operands may end in an error that none of them raised."""
+        """Return whether a call over these operands may raise an error that none of the operands raised."""
         if self.raises is Raises.BY_PATTERN:
             return not isinstance(operands[1], Const)
         return self.raises is Raises.ANY_TIME
 
 
 Table = dict[str, SparkForm | Implementation]
-"""Entries by key; a function that only Spark has, and of which nothing else is to be said, is its Spark form alone."""
+"""Entries by key. A function with only a Spark form, and default properties, is represented by that form."""
 
 
 def silent(
@@ -84,5 +84,5 @@ def silent(
     arrow: ArrowForm | None = None,
     duckdb: str | Guarded | DuckdbForm | None = None,
 ) -> Implementation:
-    """A function that never raises."""
+    """Return the entry of a function that never raises."""
     return Implementation(spark, Raises.NEVER, any_collation=any_collation, arrow=arrow, duckdb=duckdb)

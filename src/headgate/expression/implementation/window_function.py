@@ -1,11 +1,11 @@
-"""What a node has of PostgreSQL's window functions (manual, 9.22): how a call over a window is made for each engine.
+"""The implementations of PostgreSQL's window functions (manual, 9.22): their forms for each engine.
 
-`WINDOW_FUNCTIONS` has them by PostgreSQL's key; the compilers' `window` looks calls up there. Aggregates over a window are those of
+`WINDOW_FUNCTIONS` holds them by PostgreSQL's key. The compilers' `window` looks calls up there. Aggregates over a window are in
 `implementation.aggregate`.
 
-    spark        makes the value of a call over its planned arguments and its window
-    framed       the frame counts: without, all rows of the partition do
-    duckdb       the call in a query on the system catalogs: a template in which {0} is the argument; None: it has not got it
+    spark        builds the value of a call over its planned arguments and its window
+    framed       whether the function depends on the frame; otherwise it uses all rows of the partition
+    duckdb       a template of the call in a query on the system catalogs, in which {0} is the argument; None: not supported
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Spec = Callable[[Env], WindowSpec]
 
 @dataclass(frozen=True)
 class WindowImplementation:
-    """See the module."""
+    """The forms of one window function. The module docstring describes the fields."""
 
     spark: Callable[[WindowCall, Sequence[Value], Spec], Value]
     framed: bool = False
@@ -34,7 +34,7 @@ class WindowImplementation:
 
 
 def constant_whole(expression: Expression) -> int:
-    """The value of a whole constant, also behind a cast."""
+    """Return the value of an integer constant, which may be cast. Raise 0A000 for any other expression."""
     while isinstance(expression, FuncExpr) and len(expression.args) == 1:
         expression = expression.args[0]
     if isinstance(expression, Const) and expression.value is not None and expression.value.lstrip("-").isdigit():
@@ -43,7 +43,7 @@ def constant_whole(expression: Expression) -> int:
 
 
 def _placed(function: Callable[[], Column], rep: Rep) -> Callable[[WindowCall, Sequence[Value], Spec], Value]:
-    """A function of a row's place alone."""
+    """Return the form of a function that depends only on the row's position."""
 
     def build(node: WindowCall, args: Sequence[Value], spec: Spec) -> Value:
         if rep == INT8:
@@ -61,10 +61,10 @@ def _ntile(node: WindowCall, args: Sequence[Value], spec: Spec) -> Value:
 
 
 def _nth_value(node: WindowCall, args: Sequence[Value], spec: Spec) -> Value:
-    place, value = constant_whole(node.args[1]), settle(args[0])
-    if place <= 0:
+    position, value = constant_whole(node.args[1]), settle(args[0])
+    if position <= 0:
         raise PostgresError("22016", "argument of nth_value must be greater than zero")
-    return Value(args[0].rep, lambda env: F.nth_value(value(env), place).over(spec(env)))
+    return Value(args[0].rep, lambda env: F.nth_value(value(env), position).over(spec(env)))
 
 
 def _picked(pick: Callable[[Column], Column]) -> Callable[[WindowCall, Sequence[Value], Spec], Value]:
@@ -76,19 +76,19 @@ def _picked(pick: Callable[[Column], Column]) -> Callable[[WindowCall, Sequence[
 
 
 def _shifted(node: WindowCall, args: Sequence[Value], spec: Spec, *, name: str) -> Value:
-    """lag and lead: the value in a struct, so that a NULL value is told from a row that is not there."""
+    """Return lag or lead. The value is wrapped in a struct, to distinguish a NULL value from a missing row."""
     distance = constant_whole(node.args[1]) if len(args) > 1 else 1
     shift = F.lag if name == "lag" else F.lead
     value = settle(args[0])
-    other = settle(args[2]) if len(args) > 2 else None
+    default = settle(args[2]) if len(args) > 2 else None
 
     def make(env: Env) -> Column:
-        there = shift(F.struct(value(env).alias("v")), distance).over(spec(env))
-        if other is None:
-            return there["v"]
-        return F.when(F.isnull(there), other(env)).otherwise(there["v"])
+        shifted_row = shift(F.struct(value(env).alias("v")), distance).over(spec(env))
+        if default is None:
+            return shifted_row["v"]
+        return F.when(F.isnull(shifted_row), default(env)).otherwise(shifted_row["v"])
 
-    if other is not None and args[2].rep != args[0].rep:
+    if default is not None and args[2].rep != args[0].rep:
         raise refuse(f"{name} whose default is held in another way than its value")
     return Value(args[0].rep, make)
 

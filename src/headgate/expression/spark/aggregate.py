@@ -1,6 +1,6 @@
-"""The call of an aggregate as a Column for `DataFrame.agg`, or over a window. Called by `compiler`, and by `window`.
+"""Compile the call of an aggregate to a Column for `DataFrame.agg`, or over a window. Called by `compiler`, and by `window`.
 
-What a call becomes stands with the aggregate (`expression.implementation.aggregate`).
+The Spark form of each aggregate is in its entry (`expression.implementation.aggregate`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from headgate.types import registry
 
 
 def compiled(aggregate: Function) -> bool:
-    """Whether `build` knows the aggregate."""
-    known = AGGREGATES.get(aggregate.name)
-    return known is not None and known.known(aggregate)
+    """Return whether `build` supports the aggregate."""
+    entry = AGGREGATES.get(aggregate.name)
+    return entry is not None and entry.known(aggregate)
 
 
 def build(node: Aggregate, values: Sequence[Value], condition: Value | None, order: Sequence[Ordering] = ()) -> Value:
-    """The aggregate over its planned arguments; `order`: what its own ORDER BY, or WITHIN GROUP, sorts by."""
-    found = function(node.function)
-    if not compiled(found):
-        raise refuse(f"aggregate {found.name}({', '.join(registry.format_type(each) for each in found.arguments)})")
+    """Return the aggregate over its planned arguments. `order` is its own ORDER BY, or WITHIN GROUP."""
+    aggregate = function(node.function)
+    if not compiled(aggregate):
+        raise refuse(f"aggregate {aggregate.name}({', '.join(registry.format_type(argument) for argument in aggregate.arguments)})")
 
     def kept(make: Make) -> Make:
         if condition is None:
             return make
         return lambda env: F.when(F.coalesce(condition.make(env), F.lit(False)), make(env))
 
-    return AGGREGATES[found.name].spark(AggregateCall(found, node, values, order, kept))
+    return AGGREGATES[aggregate.name].spark(AggregateCall(aggregate, node, values, order, kept))

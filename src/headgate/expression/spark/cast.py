@@ -1,7 +1,7 @@
-"""Casts: of dates and strings, by length and precision, through the text form; the stored form of a result. Numbers: `number_cast`.
+"""Casts in Spark: of dates and strings, by length and precision, through the text form, and to the stored form of a result.
 
 Casts through text use the types' own readers and printers (`headgate.types.text.text`) inside Arrow functions, so that they accept,
-refuse and print exactly what PostgreSQL does.
+refuse and print exactly what PostgreSQL does. Casts between numbers are in `number_cast`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from headgate.types.text_column import TextSettings
 
 
 def stored(value: Value, kind: TypeRef) -> Value:
-    """The value in the storage form of its type: numeric(p,s) as that decimal, other numeric as text."""
+    """Return the value in the storage form of its type: numeric(p,s) as that decimal, other numeric as text."""
     target = rep_of(kind.oid, kind.typmod)
     if value.rep == target:
         return value
@@ -67,12 +67,12 @@ def stored(value: Value, kind: TypeRef) -> Value:
 
 
 def _to_stored_decimal(shown: Make, target: Rep) -> Make:
-    """The digits as a decimal, which has no NaN."""
+    """Cast digits to a decimal, which cannot represent NaN."""
 
     def make(env: Env) -> Column:
-        made = shown(env)
-        refused = raising("0A000", f"cannot store NaN in a column of type numeric({target.precision},{target.scale})")
-        return F.when(made == "NaN", refused).otherwise(made).cast(spark_decimal(target))
+        digits = shown(env)
+        nan_error = raising("0A000", f"cannot store NaN in a column of type numeric({target.precision},{target.scale})")
+        return F.when(digits == "NaN", nan_error).otherwise(digits).cast(spark_decimal(target))
 
     return make
 
@@ -81,40 +81,40 @@ _UNSIGNED = frozenset({registry.OID, registry.XID, registry.CID})
 
 
 def _same_bits(value: Value, target: Rep) -> Value:
-    """Between integer and oid, whose values above 2147483647 are the negative integers."""
+    """Cast between integer and oid. oids above 2147483647 correspond to negative integers."""
     limit = 1 << 32
 
     def make(env: Env) -> Column:
-        made = value.make(env).cast("bigint")
+        number = value.make(env).cast("bigint")
         if target == INT4:
-            return F.when(made >= limit // 2, made - limit).otherwise(made).cast("int")
-        return F.when(made < 0, made + limit).otherwise(made)
+            return F.when(number >= limit // 2, number - limit).otherwise(number).cast("int")
+        return F.when(number < 0, number + limit).otherwise(number)
 
     return Value(target, make)
 
 
 def _small_to_integer(node: Expression, args: Sequence[Value]) -> Value:
-    """int2 → int4; the same function casts to oid and its like, where a negative number is one above 2147483647."""
+    """Cast int2 to int4. The same function casts to oid and similar types, where a negative number becomes one above 2147483647."""
     wide = Value(INT4, lambda env: args[0].make(env).cast("int"))
     return _same_bits(wide, INT8) if node.type.oid in _UNSIGNED else wide
 
 
 def _network_to_address(value: Value) -> Value:
-    """cidr → inet, whose text shows no mask that is as long as the address."""
+    """Cast cidr to inet, whose text omits a mask that is as long as the address."""
     if value.constant is not None:
-        shown = text.normal_form(value.constant, registry.INET)
-        return Value(TEXT, lambda env: F.lit(shown), constant=shown)
+        address = text.normal_form(value.constant, registry.INET)
+        return Value(TEXT, lambda env: F.lit(address), constant=address)
 
     def make(env: Env) -> Column:
-        made = value.make(env)
-        whole = made.endswith("/128") | (made.endswith("/32") & ~made.contains(":"))
-        return F.when(whole, F.substring_index(made, "/", 1)).otherwise(made)
+        network = value.make(env)
+        whole = network.endswith("/128") | (network.endswith("/32") & ~network.contains(":"))
+        return F.when(whole, F.substring_index(network, "/", 1)).otherwise(network)
 
     return Value(TEXT, make)
 
 
 def relabel(value: Value, node: Relabel) -> Value:
-    """A cast that keeps the representation; refused where storage differs (an oid as an integer is the same bigint or not)."""
+    """Compile a cast that keeps PostgreSQL's representation. Raise 0A000 if the storage forms differ."""
     source, target = value.rep, rep_of(node.type.oid, node.type.typmod)
     if node.type.oid == registry.INET and node.arg.type.oid == registry.CIDR:
         return _network_to_address(value)
@@ -150,13 +150,13 @@ def _to_precision(node: Expression, args: Sequence[Value]) -> Value:
     if typmod.decimal_parts(_modifier(node)) is None:
         return exactly_modified(value, precision, scale)
     if value.rep.name != "decimal":
-        return exactly_modified(value, precision, scale)  # text, since it may be NaN
+        return exactly_modified(value, precision, scale)  # as text, because it may be NaN
     target = decimal(precision, scale)
     return Value(target, lambda env: value.make(env).cast(spark_decimal(target)))
 
 
 def exactly_modified(value: Value, precision: int, scale: int) -> Value:
-    """The numeric at numeric(precision, scale), as text."""
+    """Return the numeric rounded to numeric(precision, scale), as text."""
 
     def to_modifier(shown: str) -> str:
         return numeric.to_modifier(shown, precision, scale)
@@ -171,12 +171,12 @@ def _to_varchar(node: Expression, args: Sequence[Value]) -> Value:
     explicit = _is_explicit(node)
 
     def make(env: Env) -> Column:
-        shown = args[0].make(env)
-        cut = F.substring(shown, 1, size)
+        string = args[0].make(env)
+        cut = F.substring(string, 1, size)
         if explicit:
             return cut
         error = raising("22001", f"value too long for type character varying({size})")
-        return F.when((F.length(shown) > size) & (F.rtrim(F.substring(shown, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
+        return F.when((F.length(string) > size) & (F.rtrim(F.substring(string, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
 
     return Value(TEXT, make)
 
@@ -188,18 +188,18 @@ def _to_char(node: Expression, args: Sequence[Value]) -> Value:
     explicit = _is_explicit(node)
 
     def make(env: Env) -> Column:
-        shown = args[0].make(env)
-        cut = F.rpad(F.substring(shown, 1, size), size, " ")
+        string = args[0].make(env)
+        cut = F.rpad(F.substring(string, 1, size), size, " ")
         if explicit:
             return cut
         error = raising("22001", f"value too long for type character({size})")
-        return F.when((F.length(shown) > size) & (F.rtrim(F.substring(shown, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
+        return F.when((F.length(string) > size) & (F.rtrim(F.substring(string, size + 1, 2**31 - 1)) != ""), error).otherwise(cut)
 
     return Value(TEXT, make)
 
 
 def _moment_precision(rep: Rep) -> SparkForm:
-    """timestamp(n): rounds to n digits of seconds, halves away from zero as PostgreSQL counts from 2000."""
+    """Return the form of timestamp(n), which rounds to n digits of seconds. PostgreSQL counts from 2000, halves away from zero."""
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         digits = _modifier(node)
@@ -216,8 +216,8 @@ def _moment_precision(rep: Rep) -> SparkForm:
             whole = F.when(micros >= 0, F.call_function("div", micros + half, F.lit(unit))).otherwise(
                 -F.call_function("div", half - micros, F.lit(unit))
             )
-            done = whole * F.lit(unit) + F.lit(base)
-            return F.when(endless, source).otherwise(F.timestamp_micros(done) if rep == TIMESTAMPTZ else to_timestamp(done))
+            rounded = whole * F.lit(unit) + F.lit(base)
+            return F.when(endless, source).otherwise(F.timestamp_micros(rounded) if rep == TIMESTAMPTZ else to_timestamp(rounded))
 
         return Value(rep, make)
 
@@ -225,40 +225,40 @@ def _moment_precision(rep: Rep) -> SparkForm:
 
 
 def micros_of(column: Column, rep: Rep) -> Column:
-    """Microseconds since 1970 of a timestamp (read as UTC) or timestamptz."""
+    """Return microseconds since 1970 of a timestamp (read as UTC) or timestamptz."""
     return F.unix_micros(column.cast("timestamp"))
 
 
 def via_text(value: Value, source: TypeRef, target: TypeRef) -> Value:
-    """CoerceViaIO: printed by the source type, read by the target type."""
-    shown = printed(value, source)
+    """Cast through text (CoerceViaIO): print as the source type, read as the target type."""
+    plain_text = printed(value, source)
     kind = registry.known().find(target.oid)
     if target.oid in (registry.TEXT, registry.VARCHAR, registry.BPCHAR):
-        return shown
+        return plain_text
     if kind is None:
         raise refuse(f"a cast to {registry.format_type(target.oid)}")
     if kind.kind is registry.TypeKind.ENUM:
-        return enum_type.read(shown, kind)
-    return read_from(shown, target.oid)
+        return enum_type.read(plain_text, kind)
+    return read_from(plain_text, target.oid)
 
 
 def printed(value: Value, source: TypeRef) -> Value:
-    """The text form of a value of the type, as the session prints it."""
+    """Return the text form of a value of the type, as the session prints it."""
     return text_form(value, source, session_time.forms())
 
 
 def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
-    """The text form of a value of the type under these settings."""
+    """Return the text form of a value of the type under these settings."""
     oid = source.oid
     if value.constant is not None and text.depends_on(oid, forms):
         held = text.read_text(pa.array([value.constant], pa.string()), oid, source.typmod)
-        written = text.write_text(held, oid, source.typmod, session=forms)[0].as_py()
-        return Value(TEXT, lambda env: F.lit(written), constant=written)
+        constant_text = text.write_text(held, oid, source.typmod, session=forms)[0].as_py()
+        return Value(TEXT, lambda env: F.lit(constant_text), constant=constant_text)
     if value.rep.name in ("int2", "int4", "int8"):
         return Value(TEXT, lambda env: value.make(env).cast("string"))
     if value.rep.name in ("decimal", "digits"):
-        made = as_text(value)
-        return Value(TEXT, settle(Value(DIGITS, made, value.fallible)))
+        digits = as_text(value)
+        return Value(TEXT, settle(Value(DIGITS, digits, value.fallible)))
     if oid == registry.BPCHAR:
         return Value(TEXT, value.make, constant=value.constant)
     if value.rep == TEXT and not text.depends_on(oid, forms):
@@ -266,7 +266,7 @@ def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
     if value.rep == BOOL:
         return Value(TEXT, lambda env: F.when(value.make(env), F.lit("t")).when(~value.make(env), F.lit("f")))
     types = registry.known()
-    stored_type = storage.arrow_type(oid, source.typmod)  # a worker does not know the types that users made
+    stored_type = storage.arrow_type(oid, source.typmod)  # computed here, because workers do not have the user-defined types
 
     def make(env: Env) -> Column:
         def shown(values: pa.Array) -> pa.Array:
@@ -279,7 +279,7 @@ def text_form(value: Value, source: TypeRef, forms: TextSettings) -> Value:
 
 
 def read_from(value: Value, oid: int) -> Value:
-    """The value that the type's input function reads from text; a bad text fails only where the value is needed."""
+    """Return the value that the type's input function reads from a text. An invalid text fails only if the value is needed."""
     rep = rep_of(oid)
     types = registry.known()
     forms = session_time.forms()
@@ -289,7 +289,7 @@ def read_from(value: Value, oid: int) -> Value:
             try:
                 return _plain(text.read_text(texts, oid, -1, session=forms, registry=types), rep)
             except PostgresError:
-                return pa.array([_read_one(each, oid, rep, types, forms) for each in texts.to_pylist()], pa.string())
+                return pa.array([_read_one(item, oid, rep, types, forms) for item in texts.to_pylist()], pa.string())
 
         return arrow_function(input_form, StringType())(env.needed(value.make(env), calm=value.calm and value.raw is None))
 
@@ -304,7 +304,7 @@ def _plain(values: pa.Array, rep: Rep) -> pa.Array:
     elif rep in (TIMESTAMP, TIMESTAMPTZ):
         values = values.cast(pa.int64())
     elif rep == BYTES:
-        return pa.array([None if each is None else each.hex() for each in values.to_pylist()], pa.string())
+        return pa.array([None if value is None else value.hex() for value in values.to_pylist()], pa.string())
     return pc.cast(values, pa.string())
 
 
@@ -313,8 +313,8 @@ def _read_one(shown: str | None, oid: int, rep: Rep, types: registry.TypeRegistr
         return None
     try:
         read = text.read_text(pa.array([shown], pa.string()), oid, -1, session=forms, registry=types)
-        made: str | None = _plain(read, rep)[0].as_py()
-        return made
+        plain_value: str | None = _plain(read, rep)[0].as_py()
+        return plain_value
     except PostgresError as error:
         return fail(error)
 

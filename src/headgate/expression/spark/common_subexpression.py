@@ -1,14 +1,14 @@
-"""Operands that are computed once, however often the Column of a function repeats them.
+"""Bind operands so that they are computed once, however often the Column of a function repeats them.
 
-Spark's expressions have no names for parts: a builder that looks at its operands for overflow writes each of them several times, and a
-call of a call of a call grows with a power of its depth (ten terms of ``a + b + …`` are 3^10 operands, which Spark does not finish
-planning). `once` is called by `call` for every strict call, `bound` by builders of several steps, such as those of time zones.
-Where an operand's Column has grown long, it is put into a struct, and the builder works on the fields of the struct inside a lambda: the
-Column is as long as its operands and its own text then. A lambda runs interpreted, at about a tenth of the speed of generated code, so
-short operands are repeated as before.
+Spark's expressions cannot name their parts. A builder that checks its operands for overflow writes each of them several times, so that
+nested calls grow exponentially with their depth (ten terms of ``a + b + …`` are 3^10 operands, which Spark does not finish
+planning). `call` calls `once` for every strict call. Builders of several steps, such as those of time zones, call `bound`.
+If an operand's Column is long, it is put into a struct, and the builder works on the fields of the struct inside a lambda. The Column is
+then only as long as its operands and its own text. A lambda is interpreted, at about a tenth of the speed of generated code, so short
+operands are still repeated.
 
-What must hold: the struct computes all operands, in their order, before the call, as PostgreSQL does. A Python function cannot stand
-inside a lambda; a builder that makes one (`value.PythonInside`) is left as it is.
+What must hold: the struct computes all operands, in their order, before the call, as PostgreSQL does. A lambda cannot contain a Python
+function. If a builder needs one (`value.PythonInside`), its operands are repeated.
 """
 
 from __future__ import annotations
@@ -25,39 +25,43 @@ from headgate.expression.implementation.implementation import SparkForm
 from headgate.expression.spark.value import Env, PythonInside, Value, without_python
 
 LONG = 1500
-"""Characters of a Column's text from which on an operand is not repeated."""
+"""Length in characters of a Column's text from which an operand is bound instead of repeated."""
 
 
 def once(builder: SparkForm, node: n.Expression, operands: Sequence[n.Expression], args: Sequence[Value], usual: Value) -> Value:
-    """The call with its operands bound where one of them is long; `usual`: the call as it is otherwise."""
-    places = [place for place, each in enumerate(operands) if not isinstance(each, (n.Const, n.ColumnRef)) and args[place].constant is None]
-    if not places:
+    """Return the call, with its operands bound if one of them is long. `usual` is the call without bound operands."""
+    indexes = [
+        index for index, operand in enumerate(operands) if not isinstance(operand, (n.Const, n.ColumnRef)) and args[index].constant is None
+    ]
+    if not indexes:
         return usual
-    names = {place: f"_operand_{place}" for place in places}
-    bound = [replace(each, make=_field(names[place]), raw=None, calm=False) if place in names else each for place, each in enumerate(args)]
+    names = {index: f"_operand_{index}" for index in indexes}
+    bound = [replace(arg, make=_field(names[index]), raw=None, calm=False) if index in names else arg for index, arg in enumerate(args)]
     body = builder(node, bound)
-    beside = [each for place, each in enumerate(args) if place not in names and each.constant is None]
+    unbound = [arg for index, arg in enumerate(args) if index not in names and arg.constant is None]
 
     def make(env: Env) -> Column:
-        def call(*given: Column) -> Column:
-            columns = {**env.columns, **dict(zip(names.values(), given, strict=True))}
-            missing = functools.reduce(Column.__or__, [F.isnull(each) for each in (*given, *(each.make(env) for each in beside))])
+        def call(*bound_columns: Column) -> Column:
+            columns = {**env.columns, **dict(zip(names.values(), bound_columns, strict=True))}
+            missing = functools.reduce(
+                Column.__or__, [F.isnull(column) for column in (*bound_columns, *(column.make(env) for column in unbound))]
+            )
             return F.when(missing, F.lit(None)).otherwise(body.make(replace(env, columns=columns, guard=None, first=None)))
 
-        return _bound([args[place].make(env) for place in places], call, lambda: usual.make(env))
+        return _bound([args[index].make(env) for index in indexes], call, lambda: usual.make(env))
 
     return replace(usual, make=make)
 
 
 def bound(columns: Sequence[Column], body: Callable[..., Column], *, long: int = LONG) -> Column:
-    """The Column that `body` makes of these, which it may repeat as often as it likes; up to `long` characters it repeats them."""
+    """Return the Column that `body` builds from the columns. They are bound, so that `body` may repeat them, unless all are short."""
     return _bound(columns, body, lambda: body(*columns), long)
 
 
 def _bound(columns: Sequence[Column], body: Callable[..., Column], usual: Callable[[], Column], long: int = LONG) -> Column:
-    if max(len(str(each)) for each in columns) < long:
+    if max(len(str(operand)) for operand in columns) < long:
         return usual()
-    names = [f"_{place}" for place in range(len(columns))]
+    names = [f"_{index}" for index in range(len(columns))]
     struct = F.struct(*[column.alias(name) for name, column in zip(names, columns, strict=True)])
     try:
         with without_python():

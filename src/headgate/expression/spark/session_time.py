@@ -1,7 +1,7 @@
-"""The session's settings of text forms and its moment while an expression is planned: what STABLE functions of dates and times depend on.
+"""The session's text-form settings and the transaction's start, for STABLE date and time functions, while an expression is planned.
 
-`compiler` puts it in place for whoever evaluates for a session (`headgate.commands.query.evaluation`); a row filter has none, so that
-what depends on it is refused there, as PostgreSQL refuses it.
+`compiler` sets them if an expression is evaluated for a session (`headgate.commands.query.evaluation`). A row filter has no session, so
+that functions which depend on one are refused there, as in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.types.datetime import time_zone
 
 @dataclass(frozen=True)
 class SessionTime:
-    """`forms`: the settings that text forms depend on. `instant`: the transaction's start in microseconds since 1970, None if unknown."""
+    """The settings that text forms depend on (`forms`), and the transaction's start in microseconds since 1970 (`instant`), if known."""
 
     forms: text_column.TextSettings = text_column.PLAIN
     instant: int | None = None
@@ -31,7 +31,7 @@ _current: ContextVar[SessionTime | None] = ContextVar("session_time", default=No
 
 @contextmanager
 def planning(session: SessionTime | None) -> Iterator[None]:
-    """Plans for this session within the block."""
+    """Plan expressions for this session within the block."""
     token = _current.set(session)
     try:
         yield
@@ -40,31 +40,31 @@ def planning(session: SessionTime | None) -> Iterator[None]:
 
 
 def session_zone(what: str) -> time_zone.Zone:
-    """The session's time zone; refuses `what` where there is no session."""
-    found = _current.get()
-    if found is None:
+    """Return the session's time zone. If there is no session, raise 0A000 for `what`."""
+    session = _current.get()
+    if session is None:
         raise refuse(what, "it depends on the session's TimeZone")
-    return time_zone.find(found.forms.timezone)
+    return time_zone.find(session.forms.timezone)
 
 
 def forms() -> text_column.TextSettings:
-    """The settings that text forms depend on, the plain ones where there is no session."""
-    found = _current.get()
-    return found.forms if found else text_column.PLAIN
+    """Return the settings that text forms depend on, or the default ones if there is no session."""
+    session = _current.get()
+    return session.forms if session else text_column.PLAIN
 
 
 def now(what: str) -> int:
-    """The transaction's start in microseconds since 1970."""
-    found = _current.get()
-    if found is None or found.instant is None:
+    """Return the transaction's start in microseconds since 1970."""
+    session = _current.get()
+    if session is None or session.instant is None:
         raise refuse(what, "it depends on the current time")
-    return found.instant
+    return session.instant
 
 
 def local_now(what: str) -> int:
-    """The session's local microseconds since 1970 at the transaction's start."""
-    found = _current.get()
-    if found is None or found.instant is None:
+    """Return the session's local time at the transaction's start, in microseconds since 1970."""
+    session = _current.get()
+    if session is None or session.instant is None:
         raise refuse(what, "it depends on the current date")
-    offset = time_zone.find(found.forms.timezone).at(np.array([found.instant // 1_000_000], np.int64))
-    return found.instant + int(offset[0]) * 1_000_000
+    offset = time_zone.find(session.forms.timezone).at(np.array([session.instant // 1_000_000], np.int64))
+    return session.instant + int(offset[0]) * 1_000_000

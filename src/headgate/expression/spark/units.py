@@ -1,7 +1,7 @@
-"""The fields of EXTRACT, date_part and date_trunc as PostgreSQL spells them (DecodeUnits and DecodeSpecial of datetime.c).
+"""The fields of EXTRACT, date_part and date_trunc in PostgreSQL's spellings (DecodeUnits and DecodeSpecial of datetime.c).
 
-Words count to their tenth letter, in any case. Called by `implementation.datetime.extract`, `implementation.datetime.timestamp` and
-`implementation.datetime.time_of_day`.
+Only the first ten letters of a word count, in either case. Called by `implementation.datetime.extract`,
+`implementation.datetime.timestamp` and `implementation.datetime.time_of_day`.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ _FIELDS = {**_words(_ABSOLUTE), **_UNITS}
 
 @dataclass(frozen=True)
 class Unit:
-    """A field: its `name` here ('' if PostgreSQL knows no such word), as it was `written`, and whether it is a word of its own."""
+    """A field: its `name` ('' if PostgreSQL does not recognize the word), as `written`, and whether it is a `reserved` word."""
 
     name: str
     written: str
     reserved: bool = False
 
     def error(self, type_name: str, detail: str | None = None) -> tuple[str, str]:
-        """SQLSTATE and message for a type that has no such field."""
-        known = bool(self.name) or self.reserved
-        shown = f'unit "{self.written}" not {"supported" if known else "recognized"} for type {type_name}'
-        return ("0A000" if known else "22023"), shown + (f"|DETAIL|{detail}" if detail else "")
+        """Return SQLSTATE and message for a type that does not have the field."""
+        is_recognized = bool(self.name) or self.reserved
+        message = f'unit "{self.written}" not {"supported" if is_recognized else "recognized"} for type {type_name}'
+        return ("0A000" if is_recognized else "22023"), message + (f"|DETAIL|{detail}" if detail else "")
 
 
 def _lowered(value: Value, what: str) -> str:
     if value.constant is None:
         raise refuse(what, "the field must be a constant")
-    return "".join(each.lower() if each.isascii() else each for each in value.constant)
+    return "".join(character.lower() if character.isascii() else character for character in value.constant)
 
 
 def truncation_unit(value: Value, what: str) -> Unit:
-    """The unit of date_trunc."""
+    """Return the unit of date_trunc."""
     written = _lowered(value, what)
     return Unit(_UNITS.get(written[:_LENGTH], ""), written)
 
 
 def field_unit(value: Value, what: str) -> Unit:
-    """The field of EXTRACT and date_part."""
+    """Return the field of EXTRACT and date_part."""
     written = _lowered(value, what)
     return Unit(_FIELDS.get(written[:_LENGTH], ""), written, written[:_LENGTH] in _RESERVED)

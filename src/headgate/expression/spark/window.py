@@ -1,6 +1,6 @@
-"""Window functions and aggregates over windows, as Spark's, with PostgreSQL's types, frames and order of values.
+"""Window functions and aggregates over windows in Spark, with PostgreSQL's types, frames and sort order.
 
-Called by `compiler` for a WindowCall whose operands are planned.
+Called by `compiler` for a WindowCall with planned operands.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ _WHOLE = frozenset({registry.INT2, registry.INT4, registry.INT8})
 
 
 def build(node: WindowCall, args: Sequence[Value], partition: Sequence[Value], order: Sequence[Ordering], condition: Value | None) -> Value:
-    """The call's Column, to stand in a projection."""
-    found = builtin.function(node.function)
-    keys = [equal_keys(value, each.type) for value, each in zip(partition, node.partition, strict=True)]
-    if found.kind == "a":
+    """Return the call's Column, for use in a projection."""
+    called = builtin.function(node.function)
+    keys = [equal_keys(value, expression.type) for value, expression in zip(partition, node.partition, strict=True)]
+    if called.kind == "a":
         spec = _spec(node, keys, order, framed=True)
         call = Aggregate(type=node.type, function=node.function, args=node.args, star=node.star, filter=node.filter)
         made = aggregate.build(call, args, condition)
         return replace(made, make=lambda env: made.make(replace(env, window=spec(env))), raw=None)
-    known = WINDOW_FUNCTIONS.get(found.key)
-    if known is None:
-        raise refuse(f"window function {found.name}")
-    return known.spark(node, args, _spec(node, keys, order, framed=known.framed))
+    entry = WINDOW_FUNCTIONS.get(called.key)
+    if entry is None:
+        raise refuse(f"window function {called.name}")
+    return entry.spark(node, args, _spec(node, keys, order, framed=entry.framed))
 
 
 def _spec(node: WindowCall, keys: Sequence[Value], order: Sequence[Ordering], *, framed: bool) -> Callable[[Env], WindowSpec]:
     bounds = _bounds(node)
 
     def make(env: Env) -> WindowSpec:
-        spec = Window.partitionBy(*(settle(each)(env) for each in keys)) if keys else Window.partitionBy(F.lit(0))
+        spec = Window.partitionBy(*(settle(key)(env) for key in keys)) if keys else Window.partitionBy(F.lit(0))
         if order:
-            spec = spec.orderBy(*(_direction(each)(env) for each in order))
+            spec = spec.orderBy(*(_direction(item)(env) for item in order))
         elif node.frame.mode == "ROWS" or not framed:
-            spec = spec.orderBy(F.lit(0))  # Spark asks for an order where PostgreSQL takes any
+            spec = spec.orderBy(F.lit(0))  # Spark requires an order, PostgreSQL does not
         if framed and (order or node.frame.mode == "ROWS"):
             spec = spec.rowsBetween(*bounds) if node.frame.mode == "ROWS" else spec.rangeBetween(*bounds)
         return spec
@@ -59,16 +59,16 @@ def _direction(item: Ordering) -> Callable[[Env], Column]:
     key = settle(equal_keys(item.value, item.kind))
 
     def make(env: Env) -> Column:
-        made = key(env)
+        sort_key = key(env)
         if item.descending:
-            return made.desc_nulls_first() if item.nulls_first else made.desc_nulls_last()
-        return made.asc_nulls_first() if item.nulls_first else made.asc_nulls_last()
+            return sort_key.desc_nulls_first() if item.nulls_first else sort_key.desc_nulls_last()
+        return sort_key.asc_nulls_first() if item.nulls_first else sort_key.asc_nulls_last()
 
     return make
 
 
 def _bounds(node: WindowCall) -> tuple[int, int]:
-    """The frame as Spark counts it."""
+    """Return the frame's bounds as Spark counts them."""
     frame, (start, end) = node.frame, node.offsets
     if frame.mode == "RANGE" and (start or end) and node.order[0][0].type.oid not in _WHOLE:
         raise not_supported("RANGE frames with an offset are supported over whole numbers only")

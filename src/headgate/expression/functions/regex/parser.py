@@ -1,8 +1,8 @@
-"""Pattern text → tree (regcomp.c): which part prefers the longest match and which the shortest, and in which order parts are split.
+"""Parse a pattern into a tree (regcomp.c) that records which parts prefer the longest or shortest match, and how text is split.
 
-The public function is `parse`. The tree is built as PostgreSQL builds it, because it decides which of several possible matches
-is taken: simple atoms are gathered into one '=' part, a capture, a back reference or a change between greedy and non-greedy ends
-it and is followed by a part for the rest of the branch. Errors are 2201B ``invalid regular expression: …``.
+The public function is `parse`. The tree is built as in PostgreSQL, because it decides which of several possible matches is selected.
+Simple atoms are combined into one '=' part. A capture, a back reference or a change between greedy and non-greedy ends that part and is
+followed by a part for the rest of the branch. Errors are 2201B ``invalid regular expression: …``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def parse(text: str, flags: Flag = Flag.ADVANCED) -> Pattern:
 
 
 def _up(flags: int) -> int:
-    """The flags that hold for what is above, too; both preferences below make it mixed."""
+    """Return the flags that a parent inherits. If children have both preferences, the parent is MIXED."""
     mixed = MIXED if flags & LONGER and flags & SHORTER else 0
     return (flags & (MIXED | CAPTURES | REFERS)) | mixed
 
@@ -59,7 +59,7 @@ def _messy(flags: int) -> bool:
 
 
 def _combine(first: int, second: int) -> int:
-    """The flags of two parts as one: the first that has a preference gives it."""
+    """Combine the flags of two parts. The first part with a preference decides it."""
     return _up(first | second) | ((first & _PREFERENCE) or (second & _PREFERENCE))
 
 
@@ -91,24 +91,24 @@ class _Parser:
         if len(branches) == 1:
             return branches[0]
         flags = LONGER
-        for each in branches:
-            flags |= _up(flags | each.flags)
+        for branch in branches:
+            flags |= _up(flags | branch.flags)
         if not _messy(flags):
-            return Part("=", flags, Choice(tuple(each.language() for each in branches)))
+            return Part("=", flags, Choice(tuple(branch.language() for branch in branches)))
         return Part("|", flags, children=branches)
 
     def _branch(self, stopper: str, look: bool) -> Part:
         items: list[Rex] = []
         flags = 0
         while self.lexer.token.kind not in ("|", stopper, "EOS"):
-            found = self._quantified(stopper, look, items, flags)
-            if isinstance(found, Part):
-                return found
-            flags = found
+            result = self._quantified(stopper, look, items, flags)
+            if isinstance(result, Part):
+                return result
+            flags = result
         return Part("=", flags, Concat(tuple(items)))
 
     def _quantified(self, stopper: str, look: bool, items: list[Rex], flags: int) -> int | Part:
-        """One atom with its quantifier, put behind `items`: the flags of the part so far, or the part of the whole branch."""
+        """Parse one atom with its quantifier and append it to `items`. Return the flags so far, or the part of the whole branch."""
         condition = self._condition()
         if condition is not None:
             items.append(condition)
@@ -121,15 +121,15 @@ class _Parser:
             return flags
         below = flags | prefer | (atom.flags if atom is not None else 0)
         if not number and not _messy(_up(below)):
-            found = atom.language() if atom is not None else rex
-            items.append(found if low == high == 1 else Repeat(found, low, high))
+            body = atom.language() if atom is not None else rex
+            items.append(body if low == high == 1 else Repeat(body, low, high))
             return below
         atom = atom or Part("=", 0, rex)
         first = self._repeated(kind, atom, low, high, prefer)
         return self._with_rest(stopper, look, items, flags, first, _combine(prefer, atom.flags))
 
     def _repeated(self, kind: str, atom: Part, low: int, high: int, prefer: int) -> Part:
-        """The part of an atom that is not simple, with its quantifier."""
+        """Return the part of an atom that is not simple, with its quantifier."""
         if kind == "BACKREF":
             body = without_conditions(self.groups[atom.reference].language())
             atom.rex = BackReference(atom.reference, body, low, high)
@@ -148,7 +148,7 @@ class _Parser:
         return Part("*", flags, children=[atom], low=low, high=high)
 
     def _with_rest(self, stopper: str, look: bool, items: list[Rex], flags: int, first: Part, inner: int) -> Part:
-        """The branch: what came before, the part `first`, and what is still to be read."""
+        """Return the branch: the items before, the part `first`, and the rest, which is parsed here."""
         prefix = Part("=", flags, Concat(tuple(items)))
         if self.lexer.token.kind in ("|", stopper, "EOS"):
             if not items:
@@ -166,26 +166,26 @@ class _Parser:
         return Part(".", outer, children=[prefix, second])
 
     def _condition(self) -> Rex | None:
-        """A condition on the position, if one comes next."""
+        """Parse a condition on the position. Return None if the next token is not one."""
         kind, value = self.lexer.token.kind, self.lexer.token.value
         lines = bool(self.lexer.flags & Flag.NEWLINE_ANCHORS)
         if kind == "^":
-            found: Rex = At(PositionCondition.LINE_START if lines else PositionCondition.START)
+            rex: Rex = At(PositionCondition.LINE_START if lines else PositionCondition.START)
         elif kind == "$":
-            found = At(PositionCondition.LINE_END if lines else PositionCondition.END)
+            rex = At(PositionCondition.LINE_END if lines else PositionCondition.END)
         elif kind in _PLACES:
-            found = At(_PLACES[kind])
+            rex = At(_PLACES[kind])
         elif kind == "LOOK":
             self.lexer.next()
             body = self._choice(")", look=True)
-            found = Look(body.language(), behind=value >= 2, negated=value % 2 == 1)
+            rex = Look(body.language(), behind=value >= 2, negated=value % 2 == 1)
         else:
             return None
         self.lexer.next()
-        return found
+        return rex
 
     def _atom(self, look: bool) -> tuple[int, Part | None, Rex]:
-        """(number of the group or reference, part, rex) of an atom; the rex stands if there is no part."""
+        """Return (number of the group or reference, part, rex) of an atom. The rex is used if there is no part."""
         token = self.lexer.token
         if token.kind in "*+?{" or token.kind == "RANGE":
             fail("BADRPT")
@@ -200,16 +200,16 @@ class _Parser:
             self.lexer.next()
             return token.value, Part("b", REFERS, reference=token.value), Concat()
         if token.kind == "[":
-            found = self._bracket(negated=token.value == 0)
+            charset = self._bracket(negated=token.value == 0)
         elif token.kind == ".":
-            found = ALL.without("\n") if self.lexer.flags & Flag.NEWLINE_STOPS else ALL
+            charset = ALL.without("\n") if self.lexer.flags & Flag.NEWLINE_STOPS else ALL
         elif token.kind in ("CLASS", "NOT CLASS"):
             assert token.set is not None
-            found = token.set if token.kind == "CLASS" else token.set.complement()
+            charset = token.set if token.kind == "CLASS" else token.set.complement()
         else:
-            found = self._character(token.value)
+            charset = self._character(token.value)
         self.lexer.next()
-        return 0, None, Chars(found)
+        return 0, None, Chars(charset)
 
     def _group(self, *, capturing: bool, look: bool) -> tuple[int, Part | None, Rex]:
         number = 0
@@ -228,7 +228,7 @@ class _Parser:
         return number, part, Concat()
 
     def _quantifier(self) -> tuple[int, int, int]:
-        """(least, most, preference)."""
+        """Return (minimum, maximum, preference)."""
         token = self.lexer.token
         simple: Any = {"*": (0, INFINITE), "+": (1, INFINITE), "?": (0, 1)}.get(token.kind)
         if simple is not None:
@@ -265,14 +265,14 @@ class _Parser:
         return self._folded(single(code))
 
     def _bracket(self, *, negated: bool) -> CharSet:
-        found = CharSet(())
+        charset = CharSet(())
         self.lexer.next()
         while not self._sees("]"):
-            found = found | self._bracket_part()
+            charset = charset | self._bracket_part()
         if not negated:
-            return found
-        found = found.complement()
-        return found.without("\n") if self.lexer.flags & Flag.NEWLINE_STOPS else found
+            return charset
+        charset = charset.complement()
+        return charset.without("\n") if self.lexer.flags & Flag.NEWLINE_STOPS else charset
 
     def _bracket_part(self) -> CharSet:
         token = self.lexer.token

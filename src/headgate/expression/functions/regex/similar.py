@@ -1,6 +1,6 @@
-"""The patterns of LIKE and SIMILAR TO (like_match.c, like.c, similar_escape_internal of regexp.c), on single values.
+"""Match the patterns of LIKE and SIMILAR TO on single values (like_match.c, like.c, similar_escape_internal of regexp.c).
 
-Used by `text` and `regex` where a pattern is not a constant, and for constants when they are planned.
+Used by `text` and `regex` if a pattern is not a constant, and for constants when they are planned.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ class _Found(enum.Enum):
     YES = enum.auto()
     NO = enum.auto()
     NEVER = enum.auto()
-    """The text is at its end: no later start can match either."""
+    """The text ended before the pattern, so that a later start cannot match either."""
 
 
 def like(text: str, pattern: str) -> bool:
-    """``text LIKE pattern`` with backslash as the escape character; 22025 if the match comes upon one that ends the pattern."""
+    """Return ``text LIKE pattern`` with backslash as escape character. Raise 22025 if the match reaches an escape at the pattern's end."""
     return _match(text, 0, pattern, 0) is _Found.YES
 
 
 def not_like(text: str, pattern: str) -> bool:
-    """``text NOT LIKE pattern``."""
+    """Return ``text NOT LIKE pattern``."""
     return not like(text, pattern)
 
 
 def ilike(text: str, pattern: str) -> bool:
-    """``text ILIKE pattern``, ASCII letters alike in either case."""
+    """Return ``text ILIKE pattern``, which ignores the case of ASCII letters."""
     return like(lower(text), lower(pattern))
 
 
 def not_ilike(text: str, pattern: str) -> bool:
-    """``text NOT ILIKE pattern``."""
+    """Return ``text NOT ILIKE pattern``."""
     return not ilike(text, pattern)
 
 
@@ -44,12 +44,12 @@ _LOWER = {code: code + 32 for code in range(65, 91)}
 
 
 def lower(text: str) -> str:
-    """ASCII letters in lower case, as the C collation has it."""
+    """Convert ASCII letters to lower case, as the C collation does."""
     return text.translate(_LOWER)
 
 
 def _match(text: str, at: int, pattern: str, place: int) -> _Found:
-    """MatchText: whether the rest of the text matches the rest of the pattern."""
+    """Match the rest of the text against the rest of the pattern (MatchText)."""
     while at < len(text) and place < len(pattern):
         character = pattern[place]
         if character == "\\":
@@ -70,7 +70,7 @@ def _match(text: str, at: int, pattern: str, place: int) -> _Found:
 
 
 def _any(text: str, at: int, pattern: str, place: int) -> _Found:
-    """What stands behind a per cent sign."""
+    """Match the rest of the text against the pattern after a per cent sign."""
     while place < len(pattern) and pattern[place] in "%_":
         if pattern[place] == "_":
             if at >= len(text):
@@ -86,68 +86,68 @@ def _any(text: str, at: int, pattern: str, place: int) -> _Found:
         first = pattern[place + 1]
     at = text.find(first, at)
     while at >= 0:
-        found = _match(text, at, pattern, place)
-        if found is not _Found.NO:
-            return found
+        result = _match(text, at, pattern, place)
+        if result is not _Found.NO:
+            return result
         at = text.find(first, at + 1)
     return _Found.NEVER
 
 
 def like_escape(pattern: str, escape: str) -> str:
-    """The pattern with backslash as its escape character."""
+    """Return the pattern converted to backslash as escape character."""
     if not escape:
         return pattern.replace("\\", "\\\\")
     if len(escape) > 1:
         raise _ESCAPE
     if escape == "\\":
         return pattern
-    done, escaped = "", False
-    for each in pattern:
-        if each == escape and not escaped:
-            done += "\\"
+    converted, escaped = "", False
+    for character in pattern:
+        if character == escape and not escaped:
+            converted += "\\"
             escaped = True
             continue
-        if each == "\\":
-            done += "\\" if escaped else "\\\\"
+        if character == "\\":
+            converted += "\\" if escaped else "\\\\"
         else:
-            done += each
+            converted += character
         escaped = False
-    return done
+    return converted
 
 
 def similar_to_escape(pattern: str, escape: str = "\\") -> str:
-    """The ARE of a pattern of SIMILAR TO; 2200C for more than two separators of a SUBSTRING's parts."""
+    """Convert a SIMILAR TO pattern to an ARE. Raise 2200C for more than two escape-double-quote separators."""
     if len(escape) > 1:
         raise _ESCAPE
-    done, separators, escaped, in_class = "^(?:", 0, False, False
-    for each in pattern:
+    converted, separators, escaped, in_class = "^(?:", 0, False, False
+    for character in pattern:
         if escaped:
             escaped = False
-            if each != '"' or in_class:
-                done += "\\" + each
+            if character != '"' or in_class:
+                converted += "\\" + character
             elif separators > 1:
                 raise PostgresError("2200C", "SQL regular expression may not contain more than two escape-double-quote separators")
             else:
-                done += ("){1,1}?(", "){1,1}(?:")[separators]
+                converted += ("){1,1}?(", "){1,1}(?:")[separators]
                 separators += 1
-        elif each == escape:
+        elif character == escape:
             escaped = True
         elif in_class:
-            done += "\\\\" if each == "\\" else each
-            in_class = each != "]"
-        elif each == "[":
-            done += each
+            converted += "\\\\" if character == "\\" else character
+            in_class = character != "]"
+        elif character == "[":
+            converted += character
             in_class = True
         else:
-            done += _SIMILAR.get(each, each)
-    return done + ")$"
+            converted += _SIMILAR.get(character, character)
+    return converted + ")$"
 
 
 _SIMILAR = {"%": ".*", "_": ".", "(": "(?:", "\\": "\\\\", ".": "\\.", "^": "\\^", "$": "\\$"}
 
 
 def similar_escape(pattern: str | None, escape: str | None) -> str | None:
-    """The older form, in which a NULL escape character means backslash."""
+    """Convert a SIMILAR TO pattern (the older function), in which a NULL escape character means backslash."""
     if pattern is None:
         return None
     return similar_to_escape(pattern, "\\" if escape is None else escape)

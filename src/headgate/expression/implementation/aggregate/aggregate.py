@@ -1,13 +1,13 @@
-"""What a node has of one of PostgreSQL's aggregates: how a call of it is made for each engine.
+"""The implementation of one of PostgreSQL's aggregates: its forms for each engine.
 
-The modules of this room have tables of them (`AGGREGATES`) by name, as all aggregates are of one C function; `implementations` puts the
-tables together, and the compilers' `aggregate` looks calls up there, also those over a window. DISTINCT, FILTER and ORDER BY are the
-compilers' as far as the engine has them; a form looks at them where it has to make them itself, or refuses them.
+The modules of this package have tables of implementations (`AGGREGATES`) by name, because all aggregates share one C function.
+`implementations` merges the tables. The compilers' `aggregate` looks calls up there, including those over a window. The compilers handle
+DISTINCT, FILTER and ORDER BY as far as the engine supports them. A form examines them only if it must implement or refuse them.
 
-    spark        makes the value of a call over the rows of a group (`spark.aggregate_call`)
-    takes        the types of the first argument that the Spark form knows, as the aggregate is declared
-    duckdb       what DuckDB is to be called with in a query on the system catalogs; None: it has not got this call
-    gathers      keeps the rows in the order in which they come: that of a sorted subquery in FROM is to be followed
+    spark        builds the value of a call over the rows of a group (`spark.aggregate_call`)
+    takes        whether the Spark form supports the type of the first argument, as the aggregate is declared
+    duckdb       returns the DuckDB call for a query on the system catalogs, or None if the call is not supported
+    gathers      keeps the rows in their input order, so that the order of a sorted subquery in FROM must be preserved
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.expression.spark.value import Value
 
 @dataclass(frozen=True)
 class DuckdbCall:
-    """A call in DuckDB's SQL: its function, its arguments, and what stands around it (behind FILTER and OVER, which are the call's)."""
+    """A call in DuckDB's SQL: its function, its arguments, and the SQL `around` the call, which includes its FILTER and OVER."""
 
     function: str
     arguments: str
@@ -32,7 +32,7 @@ class DuckdbCall:
 
 
 DuckdbForm = Callable[[n.Aggregate, Sequence[str], DuckdbEnv], DuckdbCall | None]
-"""(the call, the SQL of its arguments, what is around the query) → what DuckDB is called with."""
+"""(the call, the SQL of its arguments, the environment) → the DuckDB call."""
 
 
 def _any(_: int) -> bool:
@@ -41,7 +41,7 @@ def _any(_: int) -> bool:
 
 @dataclass(frozen=True)
 class AggregateImplementation:
-    """See the module."""
+    """The forms of one aggregate. The module docstring describes the fields."""
 
     spark: Callable[[AggregateCall], Value]
     takes: Callable[[int], bool] = _any
@@ -49,5 +49,5 @@ class AggregateImplementation:
     gathers: bool = False
 
     def known(self, found: Function) -> bool:
-        """Whether Spark's form knows the aggregate with these arguments."""
+        """Return whether Spark's form supports the aggregate with these arguments."""
         return not found.arguments or self.takes(found.arguments[0])

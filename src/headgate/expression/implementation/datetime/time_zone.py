@@ -1,7 +1,7 @@
 """timestamptz and time zones: AT TIME ZONE, casts between local times and instants, arithmetic and truncation in a zone.
 
-A zone with one offset is plain arithmetic; any other is read from the tz database by an Arrow function
-(`headgate.types.datetime.time_zone`), so that gaps and overlaps are PostgreSQL's. Functions that are STABLE in PostgreSQL take the zone of
+A zone with one offset is plain arithmetic. For any other zone, an Arrow function looks the offsets up in the tz database
+(`headgate.types.datetime.time_zone`), so that gaps and overlaps are PostgreSQL's. Functions that are STABLE in PostgreSQL use the zone of
 `session_time`.
 """
 
@@ -62,7 +62,7 @@ from headgate.types.datetime.calendar import INFINITE_MICROS
 
 
 def _offset_by(found: time_zone.Zone, micros: Column, *, of_local: bool, env: Env) -> Column:
-    """The zone's offset in microseconds at instants, or that belongs to local times."""
+    """Return the zone's offset in microseconds at instants, or at local times."""
     if len(found.offsets) == 1:
         return big(int(found.offsets[0]) * 1_000_000)
 
@@ -74,7 +74,7 @@ def _offset_by(found: time_zone.Zone, micros: Column, *, of_local: bool, env: En
 
 
 def local_of(instant: Make, found: time_zone.Zone) -> Make:
-    """The local timestamp of a timestamptz."""
+    """Convert a timestamptz to the local timestamp."""
 
     def make(env: Env) -> Column:
         micros = micros_of(instant(env))
@@ -85,7 +85,7 @@ def local_of(instant: Make, found: time_zone.Zone) -> Make:
 
 
 def instant_of(local: Make, found: time_zone.Zone) -> Make:
-    """The timestamptz of a local timestamp."""
+    """Convert a local timestamp to the timestamptz."""
 
     def make(env: Env) -> Column:
         micros = micros_of(local(env))
@@ -96,7 +96,7 @@ def instant_of(local: Make, found: time_zone.Zone) -> Make:
 
 
 def _moved(micros: Column, moved: Column) -> Column:
-    """A moment that was moved by a zone's offset: 22008 before PostgreSQL's first one, 0A000 after the last stored; infinity stays."""
+    """Return a moved timestamp. It raises 22008 before PostgreSQL's range and 0A000 after the last storable one. Infinity stays."""
     error = F.when(micros < 0, out_of_days().cast("bigint")).otherwise(too_late().cast("bigint"))
     stored = (moved >= big(timestamp.FIRST_DAY * DAY)) & (moved < big(INFINITE_MICROS))
     return F.when(F.abs(micros) == big(INFINITE_MICROS), micros).when(stored, moved).otherwise(F.when(F.isnotnull(micros), error))
@@ -130,10 +130,10 @@ def _at_zone(rep: Rep, convert: Callable[[Make, time_zone.Zone], Make]) -> Spark
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         if args[0].constant is None:
             return call(timestamp.local_at if rep == TIMESTAMP else timestamp.instant_at, rep, args)
-        found = _named(args[0])
-        if isinstance(found, PostgresError):
-            return _failing(found, rep, args[1].make)
-        return Value(rep, convert(args[1].make, found))
+        zone = _named(args[0])
+        if isinstance(zone, PostgresError):
+            return _failing(zone, rep, args[1].make)
+        return Value(rep, convert(args[1].make, zone))
 
     return builder
 
@@ -198,18 +198,18 @@ def _comparison(name: str) -> SparkForm:
     test = TESTS[name]
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
-        one, other = (_instant(each, "comparison with timestamp with time zone") for each in args)
-        return Value(BOOL, lambda env: test(one(env), other(env)))
+        left, right = (_instant(arg, "comparison with timestamp with time zone") for arg in args)
+        return Value(BOOL, lambda env: test(left(env), right(env)))
 
     return builder
 
 
 def _order(node: Expression, args: Sequence[Value]) -> Value:
-    first, second = (_instant(each, "comparison with timestamp with time zone") for each in args)
+    first, second = (_instant(arg, "comparison with timestamp with time zone") for arg in args)
 
     def make(env: Env) -> Column:
-        one, other = first(env), second(env)
-        return F.when(one < other, F.lit(-1)).when(one > other, F.lit(1)).when(one == other, F.lit(0))
+        left, right = first(env), second(env)
+        return F.when(left < right, F.lit(-1)).when(left > right, F.lit(1)).when(left == right, F.lit(0))
 
     return Value(INT4, make)
 
@@ -219,13 +219,13 @@ def _plus(sign: int, *, flipped: bool = False) -> SparkForm:
 
     def builder(node: Expression, args: Sequence[Value]) -> Value:
         source, span = (args[1], args[0]) if flipped else (args[0], args[1])
-        found = session_zone("timestamp with time zone ± interval")
+        zone = session_zone("timestamp with time zone ± interval")
         constant = span_of(span, sign)
-        if constant is None or not usual_span(constant) or (len(found.offsets) > 1 and (constant.months or constant.days)):
-            return call(timestamp.plus_in_zone if sign > 0 else timestamp.minus_in_zone, TIMESTAMPTZ, (source, span), given=(found.name,))
-        east = int(found.offsets[0]) if len(found.offsets) == 1 else 0
-        local = local_of(source.make, time_zone.fixed(east, found.name))
-        instant = instant_of(lambda env: shifted(local(env), constant), time_zone.fixed(east, found.name))
+        if constant is None or not usual_span(constant) or (len(zone.offsets) > 1 and (constant.months or constant.days)):
+            return call(timestamp.plus_in_zone if sign > 0 else timestamp.minus_in_zone, TIMESTAMPTZ, (source, span), given=(zone.name,))
+        east = int(zone.offsets[0]) if len(zone.offsets) == 1 else 0
+        local = local_of(source.make, time_zone.fixed(east, zone.name))
+        instant = instant_of(lambda env: shifted(local(env), constant), time_zone.fixed(east, zone.name))
         return Value(TIMESTAMPTZ, instant)
 
     return builder
@@ -271,8 +271,8 @@ def _truncate_in(args: Sequence[Value], found: time_zone.Zone) -> Value:
 
     def make(env: Env) -> Column:
         moment = args[1].make(env)
-        made = F.timestamp_micros(micros_of(moment) - (micros_of(local(env)) - micros_of(cut(env))))
-        return F.when(infinite_timestamp(moment), moment).otherwise(made)
+        truncated_instant = F.timestamp_micros(micros_of(moment) - (micros_of(local(env)) - micros_of(cut(env))))
+        return F.when(infinite_timestamp(moment), moment).otherwise(truncated_instant)
 
     return Value(TIMESTAMPTZ, make)
 
@@ -284,10 +284,10 @@ def _truncate(node: Expression, args: Sequence[Value]) -> Value:
 def _truncate_at(node: Expression, args: Sequence[Value]) -> Value:
     if args[2].constant is None:
         raise refuse("date_trunc", "the time zone must be a constant")
-    found = _named(args[2])
-    if isinstance(found, PostgresError):
-        return _failing(found, TIMESTAMPTZ, args[1].make)
-    return _truncate_in(args, found)
+    zone = _named(args[2])
+    if isinstance(zone, PostgresError):
+        return _failing(zone, TIMESTAMPTZ, args[1].make)
+    return _truncate_in(args, zone)
 
 
 def _made(node: Expression, args: Sequence[Value]) -> Value:
