@@ -1,23 +1,25 @@
-"""A cursor of the catalog, and what queries on the catalog have answered already.
+"""A cursor on the catalog, with a cache of the results of catalog queries.
 
-DuckDB plans each query anew: one to three milliseconds for the row or two that nearly every statement asks for again (the role, the schemas
-of the search path, the table with its columns). So an answer is kept (`Answers`, one for a catalog) with the versions of the parts of
-catalogs (`point`: a whole catalog, or its rows of one object) that the query reads. It is returned again while these are the versions that
-the transaction sees. Called by `physical.rows` and `one`; queries of users run with `execute`, and nothing of theirs is kept.
+DuckDB plans each query anew, which takes one to three milliseconds for the one or two rows that nearly every statement needs (the role,
+the schemas of the search path, the table with its columns). So results are cached (`Answers`, one for a catalog) with the versions of the
+parts of catalogs (`point`: a whole catalog, or its rows of one object) that the query reads. A result is reused while the transaction sees
+these versions. Called by `physical.rows` and `one`. Queries of users run with `execute`, and their results are not cached.
 
-The version of a part is the moment of the last commit that wrote it. From before that commit until after it the part is *unsettled*. A
-transaction sees the newest version of a part if the part was not unsettled, and was not written by a commit that ended later, when DuckDB
-took the snapshot at the transaction's first look. What must hold: every write to the file passes through a `CatalogCursor` of the one
+The version of a part is the moment of the last commit that wrote it. From before that commit until after it, the part is *unsettled*.
+DuckDB takes a transaction's snapshot at its first read. The transaction sees the newest version of a part if at that time the part was
+not unsettled, and if no later commit has written it. What must hold: every write to the file passes through a `CatalogCursor` of the one
 `Catalog`.
 
-    asked in a transaction                                  given
-    newest parts, not written by it                         what is kept of these versions for all, else asked and kept for all
-    some part older, unknown, or written by it              what itself has asked since it last wrote one of them, else asked and kept;
-                                                            kept for all at its COMMIT if no other transaction has written the parts
-    outside of a transaction, parts settled                 what is kept of the present versions, else asked; kept if they stay settled
-    the query reads what has no version (`Answers.reads`)   asked
+    query in a transaction                                  result
+    newest parts, not written by the transaction            from the shared cache for these versions, otherwise fetched and cached there
+    some part older, unknown, or written by it              from the transaction's own cache since it last wrote one of them, otherwise
+                                                            fetched; moved to the shared cache at COMMIT if no other transaction has
+                                                            written the parts
+    outside a transaction, parts settled                    from the shared cache for the current versions, otherwise fetched; cached if the
+                                                            parts stay settled
+    the query reads what has no version (`Answers.reads`)   fetched
 
-Rows that a transaction inserts into the catalogs of relations are written later, many at once (`unwritten`).
+Rows that a transaction inserts into the catalogs of relations are written later, in batches (`unwritten`).
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from headgate.catalog.unique import CatalogKey
 
 Row = tuple[Any, ...]
-"""A row as DuckDB gives it: what its values are is the query's."""
+"""A row as DuckDB returns it. The types of its values depend on the query."""
 Rows = list[tuple[Any, ...]]
 _Key = tuple[Any, ...]
 _T = TypeVar("_T")
@@ -57,77 +59,77 @@ UNION ALL SELECT function_name, macro_definition FROM duckdb_functions() WHERE s
 _UNSTABLE = "SELECT function_name FROM duckdb_functions() WHERE stability <> 'CONSISTENT'"
 _SYSTEM = {"information_schema", "duckdb_tables", "duckdb_columns", "duckdb_functions", "duckdb_views"}
 EVERY = "*"
-"""Instead of a table: whatever a statement may write that is no INSERT, UPDATE or DELETE."""
+"""Stands for any table, for a statement other than INSERT, UPDATE or DELETE."""
 _MOST_ANSWERS = 16_384
 _MOST_TEXTS = 4096
 _MOST_PARTS = 65_536
 _MOST_ROWS = 64
 _MOST_CHARACTERS = 16 << 20
-"""Bounds of what is kept for all: how many answers, texts of queries and parts with a version, the rows of one answer, the letters and
-elements of all values together."""
+"""Limits of the shared cache: results, texts of queries, parts with a version, rows of one result, and the total length of all values in
+characters and elements."""
 
 
 def is_read(sql: str) -> bool:
-    """Whether a statement only reads."""
+    """Return whether a statement only reads."""
     return sql.lstrip()[:8].upper().startswith(_READS)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment, and the parts of catalogs of which it is not known whether a commit of that time is seen; `EVERY`: none is known."""
+    """A moment, and the parts for which it is not known whether a commit at that time is visible; `EVERY` stands for all parts."""
 
     moment: int
     unsettled: frozenset[Part]
 
     def is_unsure(self, parts: Iterable[Part]) -> bool:
-        """Return whether it is not known which version of one of these parts is seen."""
+        """Return whether it is unknown which version of one of these parts is visible."""
         return bool(self.unsettled) and (EVERY in self.unsettled or not self.unsettled.isdisjoint(parts))
 
 
 class Answers:
-    """What queries on a catalog have answered. For any thread."""
+    """The shared cache of results of catalog queries. Thread-safe."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._versions: dict[Part, int] = {}
-        """The moments at which parts of catalogs have changed last."""
+        """The moments at which parts of catalogs last changed."""
         self._earliest = 0
         """The version of the parts that `_versions` does not have."""
         self._unsettled: dict[Part, int] = {}
         self.moment = 0
-        """Another number after each beginning and end of a commit."""
+        """A counter that advances at each beginning and end of a commit."""
         self._kept: OrderedDict[_Key, tuple[Rows, int]] = OrderedDict()
         self._characters = 0
         self._reads: dict[str, tuple[str, ...] | None] = {}
         self._learning = threading.Lock()
         self._sources: dict[str, frozenset[str]] | None = None
-        """What tables a table, view or macro reads; None when something may have been made since that was looked up."""
+        """The tables that each table, view or macro reads. None if one may have been created since this was determined."""
         self._schemas: dict[str, pa.Schema] = {}
         self._unstable: set[str] = set()
-        """Words that make an answer differ from one time to the next: names of functions and of what cursors have for themselves."""
+        """Words whose presence makes a result unstable: names of functions, and of tables that only one cursor has."""
 
     def _learn(self) -> dict[str, frozenset[str]]:
-        """Looks what tables, views, macros and functions there are."""
+        """Read the tables, views, macros and functions that exist."""
         with self._learning, contextlib.closing(self._connection.cursor()) as cursor:
-            known = self._sources
-            if known is not None:
-                return known
+            sources_read = self._sources
+            if sources_read is not None:
+                return sources_read
             tables = cursor.execute("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'hg'").fetchall()
-            made = cursor.execute(_MADE).fetchall()
+            definitions = cursor.execute(_MADE).fetchall()
             unstable = {name.lower() for (name,) in cursor.execute(_UNSTABLE).fetchall()} | _SYSTEM
         texts: dict[str, str] = {}
-        for name, text in made:  # a macro has several, one for each number of arguments
+        for name, text in definitions:  # a macro has one definition for each number of arguments
             texts[name] = f"{texts.get(name, '')} {text}"
         sources = {name: frozenset([name]) for (name,) in tables}
-        named = {name: set(_NAMED.findall(text)) - {name} for name, text in texts.items()}
+        references = {name: set(_NAMED.findall(text)) - {name} for name, text in texts.items()}
         with self._lock:
             self._unstable |= unstable
             self._unstable |= {name for name, text in texts.items() if self._is_unstable(text)}
-        while ready := [name for name in named if name not in sources and named[name] <= sources.keys()]:
+        while ready := [name for name in references if name not in sources and references[name] <= sources.keys()]:
             for name in ready:
-                sources[name] = frozenset[str]().union(*(sources[each] for each in named[name]))
-                if named[name] & self._unstable:
+                sources[name] = frozenset[str]().union(*(sources[reference] for reference in references[name]))
+                if references[name] & self._unstable:
                     self._unstable.add(name)
         self._sources = sources
         return sources
@@ -136,71 +138,71 @@ class Answers:
         return any(word in self._unstable for word in _WORD.findall(sql.lower()))
 
     def registered(self, name: str) -> None:
-        """A query that reads what a cursor has under this name alone has no version."""
+        """Note that only one cursor has a table with this name, so that queries which read it have no version."""
         if name.lower() not in self._unstable:
             with self._lock:
                 self._unstable.add(name.lower())
                 self._reads.clear()
 
     def reads(self, sql: str) -> tuple[str, ...] | None:
-        """The tables that a query reads; None if it reads what has no version: a clock, a counter, what a cursor has for itself."""
+        """Return the tables that a query reads, or None if anything it reads lacks a version: a clock, a counter, a cursor's own table."""
         try:
             return self._reads[sql]
         except KeyError:
-            found = self._read(sql)
+            tables = self._read(sql)
             with self._lock:
                 if len(self._reads) >= _MOST_TEXTS:
                     self._reads.clear()
-                self._reads[sql] = found
-            return found
+                self._reads[sql] = tables
+            return tables
 
     def _read(self, sql: str) -> tuple[str, ...] | None:
         named = self.named(sql)
         return None if not is_read(sql) or self._is_unstable(sql) or not named else tuple(sorted(named))
 
     def named(self, sql: str) -> frozenset[str] | None:
-        """Return the tables that a statement names, also through views and macros; None if it names anything else."""
+        """Return the tables that a statement names, also through views and macros. Return None if it names anything else."""
         sources = self._sources or self._learn()
         named = set(_NAMED.findall(sql))
         return frozenset[str]().union(*(sources[name] for name in named)) if named <= sources.keys() else None
 
     def schema(self, table: str) -> pa.Schema:
-        """Return the columns of a table as Arrow has them."""
+        """Return the columns of a table as an Arrow schema."""
         if table not in self._schemas:
             with contextlib.closing(self._connection.cursor()) as cursor:
                 self._schemas[table] = cursor.sql(f"SELECT * FROM hg.{table} LIMIT 0").to_arrow_table().schema
         return self._schemas[table]
 
     def parts(self, sql: str, parameters: Sequence[object] | None) -> tuple[Part, ...] | None:
-        """Return the parts of catalogs that a query reads; None as `reads`."""
+        """Return the parts of catalogs that a query reads, or None as `reads` does."""
         tables = self.reads(sql)
         return None if tables is None else point.read(sql, parameters or ()) or tables
 
     def snapshot(self) -> Snapshot:
-        """Return the present moment."""
+        """Return the current moment."""
         with self._lock:
             return Snapshot(self.moment, frozenset(self._unsettled))
 
     def stamp(self, seen: Snapshot, parts: Iterable[Part]) -> tuple[int, ...] | None:
-        """Return the versions of parts if they are those that a snapshot sees."""
+        """Return the versions of parts if a snapshot sees them, otherwise None."""
         if seen.is_unsure(parts):
             return None
         with self._lock:
-            found = tuple([self._version(part) for part in (EVERY, *parts)])
-        return found if max(found) <= seen.moment else None
+            versions = tuple([self._version(part) for part in (EVERY, *parts)])
+        return versions if max(versions) <= seen.moment else None
 
     def _version(self, part: Part) -> int:
         return self._versions.get(part, self._earliest)
 
     def unsettle(self, parts: Iterable[Part]) -> None:
-        """A commit that writes parts begins."""
+        """Mark parts as unsettled because a commit that writes them begins."""
         with self._lock:
             self.moment += 1
             for part in parts:
                 self._unsettled[part] = self._unsettled.get(part, 0) + 1
 
     def settle(self, parts: Collection[Part]) -> tuple[int, dict[Part, int]]:
-        """Give the parts a new version, as a commit that writes them has ended, and return it with the versions that it replaces."""
+        """Give parts a new version after a commit that wrote them. Return the version, and the versions that it replaces."""
         with self._lock:
             self.moment += 1
             before = {part: self._version(part) for part in parts}
@@ -218,31 +220,31 @@ class Answers:
             return self.moment, before
 
     def stamp_after(self, seen: Snapshot, moment: int, before: Mapping[Part, int], parts: Iterable[Part]) -> tuple[int, ...] | None:
-        """Return the versions of parts after a commit, if the committed transaction, with its own changes, has seen them.
+        """Return the versions of parts after a commit, if the committed transaction has seen them together with its own changes.
 
-        `seen` is its snapshot. At `moment` its commit has replaced the versions `before`. None if another transaction has changed a
+        `seen` is its snapshot. At `moment`, its commit replaced the versions `before`. Return None if another transaction has changed a
         part since the snapshot, or is about to.
         """
         if seen.is_unsure(parts):
             return None
         with self._lock:
-            found = tuple([self._version(part) for part in (EVERY, *parts)])
-            for part, version in zip((EVERY, *parts), found, strict=True):
+            versions = tuple([self._version(part) for part in (EVERY, *parts)])
+            for part, version in zip((EVERY, *parts), versions, strict=True):
                 if before.get(part, version) > seen.moment or part in self._unsettled or (part in before and version != moment):
                     return None
-        return found
+        return versions
 
     def kept(self, key: _Key) -> Rows | None:
-        """What a query (with the versions of what it reads) has answered, if it is known."""
+        """Return the cached result of a query with the versions of the parts that it reads, or None."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            entry = self._kept.get(key)
+            if entry is None:
                 return None
             self._kept.move_to_end(key)
-            return list(found[0])
+            return list(entry[0])
 
     def keep(self, key: _Key, rows: Rows) -> None:
-        """It has answered this; what was not asked for longest makes room."""
+        """Cache the result of a query. The least recently used results are evicted."""
         if len(rows) > _MOST_ROWS:
             return
         size = len(str(key[0])) + sum(len(value) if isinstance(value, str | list | bytes) else 8 for row in rows for value in row)
@@ -256,34 +258,34 @@ class Answers:
                 self._drop(next(iter(self._kept)))
 
     def _drop(self, key: _Key) -> None:
-        found = self._kept.pop(key, None)
-        if found is not None:
-            self._characters -= found[1]
+        entry = self._kept.pop(key, None)
+        if entry is not None:
+            self._characters -= entry[1]
 
 
 class CatalogCursor:
-    """A DuckDB cursor on the catalog, in autocommit or between BEGIN and COMMIT; for one thread. What is not here is DuckDB's own."""
+    """A DuckDB cursor on the catalog, in autocommit or between BEGIN and COMMIT, for one thread. Other attributes are those of DuckDB."""
 
     claim: Callable[[CatalogKey], None] | None = None
     use: Callable[[str, int], None] | None = None
-    """How keys are claimed (`catalog.unique`) and objects held (`catalog.hold`) with the cursor; that of a transaction says it."""
+    """Claim a key (`catalog.unique`), and hold an object (`catalog.hold`). Only the cursor of a transaction sets them."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection, answers: Answers) -> None:
         self._cursor, self._answers = cursor, answers
         self._begun = False
         self._seen: Snapshot | None = None
         self._moment: int | None = None
-        """When the transaction took its snapshot; None where that is not known, as a commit was under way."""
+        """The moment at which the transaction took its snapshot. None if it is not known, because a commit was in progress."""
         self._wrote: dict[Part, int] = {}
         self._asked: dict[_Key, tuple[tuple[int, ...], Rows]] = {}
         self._unwritten = UnwrittenRows()
 
     def newest(self, _sql: str) -> CatalogCursor:
-        """Return a cursor that answers a query by all committed changes. A session's transaction overrides this (`storage.transaction`)."""
+        """Return a cursor whose query sees all committed changes. A session's transaction overrides this (`storage.transaction`)."""
         return self
 
     def has_newest(self, sql: str) -> bool:
-        """Return whether no other transaction has committed a change of the tables that a query reads since this one's snapshot."""
+        """Return whether no other transaction has committed a change to the tables that a query reads since this one's snapshot."""
         reads = self._answers.reads(sql)
         if reads is None or self._seen is None:
             return self.is_newest
@@ -302,7 +304,7 @@ class CatalogCursor:
         return self._moment is not None and self._moment == self._answers.moment
 
     def execute(self, query: str, parameters: Sequence[object] | None = None) -> Any:
-        """As DuckDB's. A write of a transaction that DuckDB does not run now, or ever (`unwritten`), returns None."""
+        """Execute a statement as DuckDB's cursor does. Return None for a write that is deferred or not needed in DuckDB (`unwritten`)."""
         deleted = None
         if self._begun and not is_read(query):
             values = parameters or ()
@@ -317,7 +319,7 @@ class CatalogCursor:
         return self._executed(query, parameters)
 
     def _executed(self, query: str, parameters: Sequence[object] | None, parts: Iterable[Part] | None = None) -> Any:
-        """Run a statement. `parts`: what it writes, unless that is to be found out."""
+        """Run a statement. `parts` are the parts that it writes, or None to determine them."""
         run = functools.partial(self._cursor.execute, query, *([parameters] if parameters else []))
         return self._counted(query, run, lambda table: point.written(query, parameters or (), table) if parts is None else parts)
 
@@ -327,47 +329,47 @@ class CatalogCursor:
             self._write(self._answers.named(query) or None)
 
     def _write(self, tables: Collection[str] | None) -> None:
-        """Write the rows of these tables that have been inserted (None: of all)."""
+        """Write the pending rows of these tables (None: of all) to DuckDB."""
         for table, written in self._unwritten.take(tables):
             statement, parts = to_insert(table, written), point.inserted(table, written)
             if statement is not None:
                 self._executed(*statement, parts)
                 continue
-            found = to_arrow(written, self._answers.schema(table))
-            self._cursor.register("unwritten_rows", found)
+            table_rows = to_arrow(written, self._answers.schema(table))
+            self._cursor.register("unwritten_rows", table_rows)
             try:
-                columns = ", ".join(found.column_names)
+                columns = ", ".join(table_rows.column_names)
                 self._executed(f"INSERT INTO hg.{table} ({columns}) SELECT {columns} FROM unwritten_rows", None, parts)
             finally:
                 self._cursor.unregister("unwritten_rows")
 
     def executemany(self, query: str, parameters: Sequence[Sequence[object]]) -> duckdb.DuckDBPyConnection:
-        """As DuckDB's."""
+        """Execute a statement for each list of parameters, as DuckDB's cursor does."""
         self._write_for(query)
         return self._counted(query, lambda: self._cursor.executemany(query, parameters), lambda table: point.written(query, (), table))
 
     def register(self, name: str, table: pa.Table) -> duckdb.DuckDBPyConnection:
-        """As DuckDB's: statements of this cursor may read the Arrow table under the name."""
+        """Make an Arrow table available to statements of this cursor, as DuckDB's cursor does."""
         self._answers.registered(name)
         return self._cursor.register(name, table)
 
     def rows(self, query: str, parameters: Sequence[object] | None = None) -> Rows:
-        """All rows of a query, of which is kept what it answers (see the module)."""
+        """Return all rows of a query, from the cache if possible (see the module)."""
         own = self._unwritten.select(query, parameters or ()) if self._begun and is_read(query) else None
         if own is None:
             return self._answered(query, parameters)
-        found, is_all = own
-        return found if is_all else [*self._answered(query, parameters, whole=False), *found]
+        own_rows, is_all = own
+        return own_rows if is_all else [*self._answered(query, parameters, whole=False), *own_rows]
 
     def _answered(self, query: str, parameters: Sequence[object] | None, *, whole: bool = True) -> Rows:
-        """Return the rows of a query; if not `whole`, without those that are not written yet."""
+        """Return the rows of a query. If not `whole`, omit the rows that are not written to DuckDB yet."""
         parts = self._answers.parts(query, parameters)
         if whole:
             self._write_for(query)
         if parts is None:
             return self._fetched(query, parameters)
         try:
-            key: _Key = (query, *((type(each), each) for each in parameters or ()))
+            key: _Key = (query, *((type(parameter), parameter) for parameter in parameters or ()))
             hash(key)
         except TypeError:
             return self._fetched(query, parameters)
@@ -378,40 +380,40 @@ class CatalogCursor:
         stamp = None if EVERY in self._wrote or not self._wrote.keys().isdisjoint(parts) else self._answers.stamp(self._seen, parts)
         if stamp is None:
             return self._own(key, parts, query, parameters)
-        found = self._answers.kept((*key, stamp))
-        if found is None:
-            found = self._fetched(query, parameters)
-            self._answers.keep((*key, stamp), found)
-        return found
+        result = self._answers.kept((*key, stamp))
+        if result is None:
+            result = self._fetched(query, parameters)
+            self._answers.keep((*key, stamp), result)
+        return result
 
     def _outside(self, key: _Key, parts: tuple[Part, ...], query: str, parameters: Sequence[object] | None) -> Rows:
         before = self._answers.stamp(self._answers.snapshot(), parts)
-        found = None if before is None else self._answers.kept((*key, before))
-        if found is None:
-            found = self._fetched(query, parameters)
+        result = None if before is None else self._answers.kept((*key, before))
+        if result is None:
+            result = self._fetched(query, parameters)
             if before is not None and before == self._answers.stamp(self._answers.snapshot(), parts):
-                self._answers.keep((*key, before), found)
-        return found
+                self._answers.keep((*key, before), result)
+        return result
 
     def _own(self, key: _Key, parts: tuple[Part, ...], query: str, parameters: Sequence[object] | None) -> Rows:
         stamp = self._stamp(parts)
-        known = self._asked.get(key)
-        if known is not None and known[0] == stamp:
-            return list(known[1])
-        found = self._fetched(query, parameters)
+        cached = self._asked.get(key)
+        if cached is not None and cached[0] == stamp:
+            return list(cached[1])
+        result = self._fetched(query, parameters)
         self._asked.pop(key, None)
-        if len(found) <= _MOST_ROWS:
+        if len(result) <= _MOST_ROWS:
             if len(self._asked) >= _MOST_ANSWERS:
                 del self._asked[next(iter(self._asked))]
-            self._asked[key] = (stamp, found)
-        return list(found)
+            self._asked[key] = (stamp, result)
+        return list(result)
 
     def _fetched(self, query: str, parameters: Sequence[object] | None) -> Rows:
-        found: Rows = self._executed(query, parameters).fetchall()  # all of it: an unread result keeps its transaction open
-        return found
+        result: Rows = self._executed(query, parameters).fetchall()  # read completely: an unread result keeps its transaction open
+        return result
 
     def _counted(self, query: str, run: Callable[[], _T], parts_of: Callable[[str], Iterable[Part]]) -> _T:
-        """Run a statement and note what it does to versions; `parts_of` returns the parts that it writes of a catalog."""
+        """Run a statement and record its effect on versions. `parts_of` returns the parts of a catalog that it writes."""
         if is_read(query):
             return self._looking(run)
         word = query.split(None, 1)[0].upper().rstrip(";")
@@ -425,8 +427,8 @@ class CatalogCursor:
             return run()
         if word in ("CHECKPOINT", "SET"):
             return run()
-        written = _WRITTEN.match(query)
-        table = written.group(1) if written is not None else EVERY
+        match = _WRITTEN.match(query)
+        table = match.group(1) if match is not None else EVERY
         parts: list[Part] = [EVERY] if table == EVERY else list(parts_of(table))
         if not self._begun:
             return self._committing(parts, run)
@@ -436,48 +438,48 @@ class CatalogCursor:
         return self._looking(run)
 
     def _looking(self, run: Callable[[], _T]) -> _T:
-        """The first look of a transaction takes its snapshot."""
+        """Run a read. The first read of a transaction takes its snapshot."""
         if not self._begun or self._seen is not None:
             return run()
         before = self._answers.snapshot()
-        done = False
+        is_done = False
         try:
             result = run()
-            done = True
+            is_done = True
         finally:
             after = self._answers.snapshot()
-            # whether a statement that failed took the snapshot is DuckDB's secret
-            quiet = done and not before.unsettled and before.moment == after.moment
+            # It is not known whether a statement that failed took the snapshot.
+            quiet = is_done and not before.unsettled and before.moment == after.moment
             self._moment = before.moment if quiet else None
-            self._seen = Snapshot(before.moment, before.unsettled | after.unsettled | (set() if done else {EVERY}))
+            self._seen = Snapshot(before.moment, before.unsettled | after.unsettled | (set() if is_done else {EVERY}))
         return result
 
     def _committing(self, parts: list[Part], run: Callable[[], _T]) -> _T:
         self._answers.unsettle(parts)
-        done = False
+        is_done = False
         try:
             result = run()
-            done = True
+            is_done = True
         finally:
             moment, before = self._answers.settle(parts)
-            if done and self._asked:
+            if is_done and self._asked:
                 self._publish(moment, before)
             self._forget()
         return result
 
     def _publish(self, moment: int, before: Mapping[Part, int]) -> None:
-        """Keep for all what this transaction, which has committed at a moment, has asked since its last write.
+        """Move results that this transaction, committed at a moment, has fetched since its last write to the shared cache.
 
-        Its view was the committed state that follows if no other transaction has committed a change of these parts since its snapshot.
+        The transaction saw the state after its commit if no other transaction has committed a change of these parts since its snapshot.
         """
         if self._seen is None or EVERY in self._wrote:
             return
-        for key, (stamp, found) in self._asked.items():
+        for key, (stamp, result) in self._asked.items():
             parts = self._answers.parts(str(key[0]), [value for _, value in key[1:]]) or ()
             if stamp == self._stamp(parts):
                 after = self._answers.stamp_after(self._seen, moment, before, parts)
                 if after is not None:
-                    self._answers.keep((*key, after), found)
+                    self._answers.keep((*key, after), result)
 
     def _stamp(self, parts: Iterable[Part]) -> tuple[int, ...]:
         """Return how often this transaction has written each of the parts."""

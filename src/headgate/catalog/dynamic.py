@@ -1,4 +1,4 @@
-"""Rows of Python values → an Arrow table that DuckDB can scan, by PostgreSQL's column types."""
+"""Convert rows of Python values to an Arrow table that DuckDB can scan, by PostgreSQL's column types."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _ARROW = {
 
 
 def arrow_table(columns: Sequence[SystemColumn], rows: Sequence[Sequence[object]]) -> pa.Table:
-    """Columns c1, c2, … in the types in which DuckDB computes them."""
+    """Return the rows as columns c1, c2, … in the types in which DuckDB computes them."""
     arrays = []
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         kind = arrow_type(column.type_oid)
-        arrays.append(pa.array([_stored(row[place], kind) for row in rows], kind))
-    return pa.table(arrays, names=[f"c{place}" for place in range(1, len(columns) + 1)])
+        arrays.append(pa.array([_stored(row[index], kind) for row in rows], kind))
+    return pa.table(arrays, names=[f"c{number}" for number in range(1, len(columns) + 1)])
 
 
 def arrow_type(type_oid: int) -> pa.DataType:
-    """The Arrow type that DuckDB reads as `duckdb_type`; text for numeric, which may have more digits than DuckDB's decimals."""
+    """Return the Arrow type that DuckDB reads as `duckdb_type`. numeric is text, because it may have more digits than DuckDB's decimals."""
     if type_oid == registry.NUMERIC:
         return pa.string()
     kind = duckdb_type(type_oid)

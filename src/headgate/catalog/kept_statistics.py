@@ -1,6 +1,6 @@
-"""What a node has counted, kept from a clean end to the next start: hg.kept_statistics, one row.
+"""The statistics that a node keeps over a clean restart: hg.kept_statistics, one row.
 
-Called by the server. Whoever takes it removes it, so that a crash begins anew.
+Called by the server. It removes the row when it reads it at start, so that after a crash counting starts from zero.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ DEFINITION = "CREATE TABLE IF NOT EXISTS hg.kept_statistics (content VARCHAR)"
 
 
 def write(cursor: Cursor, content: str) -> None:
-    """Keeps what has been counted."""
+    """Store the statistics."""
     run(cursor, "DELETE FROM hg.kept_statistics")
     run(cursor, "INSERT INTO hg.kept_statistics VALUES (?)", [content])
 
 
 def read(cursor: Cursor) -> str | None:
-    """What was kept."""
-    found = one(cursor, "SELECT content FROM hg.kept_statistics")
-    return None if found is None else str(found[0])
+    """Return the stored statistics, or None."""
+    row = one(cursor, "SELECT content FROM hg.kept_statistics")
+    return None if row is None else str(row[0])
 
 
 def remove(cursor: Cursor) -> None:
-    """Forgets it."""
+    """Delete the stored statistics."""
     run(cursor, "DELETE FROM hg.kept_statistics")

@@ -1,9 +1,10 @@
-"""From the layout of an earlier version to the present one: `headgate upgrade`.
+"""Upgrade a catalog from the format of an earlier version to the present one: `headgate upgrade`.
 
-A step for each format takes the catalog to the next one, in one transaction with its number: a kill leaves the format before or the one
-behind, and whoever comes again goes on from there. Called by the command line while no node runs in the directory.
+One step per format takes the catalog to the next format, in one transaction with the format's number. If the upgrade is interrupted, the
+catalog has the format before or after the step, and running the upgrade again continues from there. Called by the command line while no
+node runs in the directory.
 
-A step uses nothing of the present code but `run`: what it writes must stay what that format was.
+Of the present code, a step uses only `run`, because its effect must stay that of the format it was written for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OLDEST = 2
 
 
 def _to_3(cursor: Cursor) -> None:
-    """Columns of followed tables, which some directories of format 2 have already; statistics that outlive a clean restart."""
+    """Add the table of followed columns, which some directories of format 2 already have, and the table of kept statistics."""
     run(
         cursor,
         "CREATE TABLE IF NOT EXISTS hg.subscription_column (dbid UINTEGER, subid UINTEGER, relid UINTEGER, attnum INTEGER,"
@@ -32,7 +33,7 @@ def _to_3(cursor: Cursor) -> None:
 
 
 def _to_4(cursor: Cursor) -> None:
-    """Tables to be synchronized again, options of publications, flags of slots, tables of followed columns.
+    """Add the table of resynchronizations, options of publications, flags of slots, and the publisher's table of followed columns.
 
     The first catalogs of format 4 get the columns when they are opened.
     """
@@ -49,18 +50,18 @@ def _to_4(cursor: Cursor) -> None:
 
 
 STEPS: Mapping[int, Callable[[Cursor], None]] = {2: _to_3, 3: _to_4}
-"""By the format that a step begins with."""
+"""The steps by the format that they start from."""
 
 
 def upgrade(path: Path) -> Iterator[int]:
-    """Takes a catalog to the present format, step by step; the format that is reached with each. 0A000 where there is no way."""
+    """Upgrade a catalog to the present format, step by step. Yield each format that is reached. Raise 0A000 if that is not possible."""
     catalog = Catalog.open_as_it_is(path)
     try:
         while (now := _format(catalog)) != FORMAT:
             step = STEPS.get(now)
             if step is None:
-                there = f"newer than {FORMAT}" if now > FORMAT else f"older than {OLDEST}"
-                raise PostgresError("0A000", f'cannot upgrade catalog "{path}"', detail=f"Its format is {now}, which is {there}.")
+                range_text = f"newer than {FORMAT}" if now > FORMAT else f"older than {OLDEST}"
+                raise PostgresError("0A000", f'cannot upgrade catalog "{path}"', detail=f"Its format is {now}, which is {range_text}.")
             catalog.change(lambda cursor, now=now, step=step: _take(cursor, now, step), Step.DEFINITION)  # type: ignore[misc]
             yield now + 1
     finally:
@@ -73,6 +74,6 @@ def _take(cursor: Cursor, now: int, step: Callable[[Cursor], None]) -> None:
 
 
 def _format(catalog: Catalog) -> int:
-    found = one(catalog.cursor(), "SELECT value FROM hg.counter WHERE name = 'format'")
-    assert found is not None
-    return int(found[0])
+    row = one(catalog.cursor(), "SELECT value FROM hg.counter WHERE name = 'format'")
+    assert row is not None
+    return int(row[0])

@@ -1,9 +1,9 @@
-"""The types that users made (pg_type and pg_enum from oid 16384 on): a registry of them, and the rows of enum types.
+"""User-defined types (pg_type and pg_enum from oid 16384): a registry of them, and the rows of enum types.
 
-`KnownTypes.use` is called by sessions before each statement and by workers before each batch: it puts the database's types in
-force for the thread (`headgate.types.registry.use`). The functions that change rows are called by the commands on types, inside
-their transaction. What must hold: whoever changes a type's rows calls `Catalog.types_changed` at once, and again when the
-transaction ends, so that every thread reads the types again (`Catalog.type_changes` counts).
+Sessions call `KnownTypes.use` before each statement, and workers before each batch. It activates the database's types for the thread
+(`headgate.types.registry.use`). The functions that change rows are called by the commands on types, inside their transaction. What must
+hold: after changing a type's rows, a command calls `Catalog.types_changed` at once, and again when the transaction ends, so that every
+thread reads the types again (`Catalog.type_changes` counts the calls).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ NAME_LENGTH = 63
 
 
 def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> TypeRegistry:
-    """The built-in types and those of a database; names of types outside of `path` (the schemas of a search path) show their schema."""
-    # these answers stay known when tables are made (`catalog.point`)
+    """Return the built-in types and those of a database. Types outside `path` (the schemas of a search path) print with their schema."""
+    # The results of these queries stay cached when tables are created (`catalog.point`).
     of_kind = (
         "SELECT oid FROM hg.pg_type WHERE dbid = ? AND typtype IN (?, ?)",
         "SELECT oid FROM hg.pg_class WHERE dbid = ? AND relkind = ?",
     )
     if not rows(cursor, of_kind[0], [database, "e", "d"]) and not rows(cursor, of_kind[1], [database, "c"]):
         return registry.builtin()
-    found = rows(
+    type_rows = rows(
         cursor,
         "SELECT t.oid, t.typname, n.nspname, t.typtype, t.typcategory, t.typlen, t.typbyval, t.typelem, t.typarray, t.typbasetype,"
         " t.typtypmod, t.typcollation, t.typnotnull, t.typdefault, t.typrelid FROM hg.pg_type t"
@@ -50,55 +50,71 @@ def registry_of(cursor: Cursor, database: int, path: Sequence[str] | None) -> Ty
         " ORDER BY t.oid",
         [database, database],
     )
-    if not found:
+    if not type_rows:
         return registry.builtin()
     labels: dict[int, list[str]] = {}
-    listed = "SELECT enumtypid, enumlabel FROM hg.pg_enum WHERE dbid = ? ORDER BY enumtypid, enumsortorder"
-    for owner, label in rows(cursor, listed, [database]):
+    sql = "SELECT enumtypid, enumlabel FROM hg.pg_enum WHERE dbid = ? ORDER BY enumtypid, enumsortorder"
+    for owner, label in rows(cursor, sql, [database]):
         labels.setdefault(owner, []).append(label)
     checks: dict[int, list[tuple[str, str]]] = {}
-    listed = "SELECT contypid, conname, conbin FROM hg.pg_constraint WHERE dbid = ? AND contype = 'c' AND contypid <> 0 ORDER BY conname"
-    for owner, name, text in rows(cursor, listed, [database]):
+    sql = "SELECT contypid, conname, conbin FROM hg.pg_constraint WHERE dbid = ? AND contype = 'c' AND contypid <> 0 ORDER BY conname"
+    for owner, name, text in rows(cursor, sql, [database]):
         checks.setdefault(owner, []).append((name, text))
     attributes: dict[int, list[registry.Attribute]] = {}
-    listed = (
+    sql = (
         "SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod FROM hg.pg_attribute a"
         " JOIN hg.pg_class c ON c.dbid = a.dbid AND c.oid = a.attrelid"
         " WHERE a.dbid = ? AND c.relkind = 'c' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum"
     )
-    for owner, name, kind, modifier in rows(cursor, listed, [database]):
+    for owner, name, kind, modifier in rows(cursor, sql, [database]):
         attributes.setdefault(owner, []).append(registry.Attribute(name, kind, modifier))
     schemas = [*(path or ())]
     if "pg_catalog" not in schemas:
         schemas.insert(0, "pg_catalog")
-    seen = {(schema, name) for _, name, schema, *_ in found}
+    seen = {(schema, name) for _, name, schema, *_ in type_rows}
     builtin = registry.builtin()
 
     def shown(name: str, schema: str) -> str:
-        for each in schemas:
-            if each == schema:
+        for candidate in schemas:
+            if candidate == schema:
                 return quote_ident(name)
-            if (each, name) in seen or (each == "pg_catalog" and builtin.find_name(name, each) is not None):
+            if (candidate, name) in seen or (candidate == "pg_catalog" and builtin.find_name(name, candidate) is not None):
                 break
         return f"{quote_ident(schema)}.{quote_ident(name)}"
 
-    names = {oid: shown(name, schema) for oid, name, schema, *_ in found}
-    made: dict[int, PgType] = {}
-    for oid, name, schema, kind, category, length, by_value, element, array, base, base_typmod, collation, not_null, default, own in found:
+    names = {oid: shown(name, schema) for oid, name, schema, *_ in type_rows}
+    types: dict[int, PgType] = {}
+    for (
+        oid,
+        name,
+        schema,
+        kind,
+        category,
+        length,
+        by_value,
+        element,
+        array,
+        base,
+        base_typmod,
+        collation,
+        not_null,
+        default,
+        own,
+    ) in type_rows:
         spelt = names[element] + "[]" if kind == "b" and element in names else names[oid]
-        below = made.get(base)
-        made[oid] = PgType(
+        parent = types.get(base)
+        types[oid] = PgType(
             oid, name, schema, TypeKind(kind), category, False, length, by_value, ",", element if kind == "b" else 0, array, base,
             base_typmod, collation, own, False, spelt, spelt, tuple(labels.get(oid, ())),
-            not_null or (below is not None and below.not_null),
-            (*(below.checks if below is not None else ()), *checks.get(oid, ())), default if default is not None or below is None else
-            below.default, tuple(attributes.get(own, ())),
+            not_null or (parent is not None and parent.not_null),
+            (*(parent.checks if parent is not None else ()), *checks.get(oid, ())), default if default is not None or parent is None else
+            parent.default, tuple(attributes.get(own, ())),
         )  # fmt: skip
-    return builtin.extended(made.values(), path)
+    return builtin.extended(types.values(), path)
 
 
 class KnownTypes:
-    """The types of a database as one session or worker sees them; read again only after a change."""
+    """The types of a database as one session or worker sees them. They are read again only after a change."""
 
     def __init__(self, catalog: Catalog, database: int) -> None:
         self._catalog = catalog
@@ -107,10 +123,10 @@ class KnownTypes:
         self._types = registry.builtin()
 
     def use(self, user: str = "", search_path: Sequence[str] = (), cursor: Cursor | None = None, shows: int | None = None) -> TypeRegistry:
-        """Puts the types in force for this thread.
+        """Activate the types for this thread and return them.
 
-        `cursor`: that of the open transaction, which sees its own changes; of what others have done it shows the changes up to `shows`
-        (`type_changes` when it looked).
+        `cursor` is that of the open transaction, which sees its own changes. It sees the changes of others up to `shows`, the value of
+        `type_changes` at its snapshot.
         """
         now = self._catalog.type_changes
         seen = (now, now if shows is None else shows, user, tuple(search_path))
@@ -129,7 +145,7 @@ class KnownTypes:
 
 @dataclass(frozen=True)
 class TypeRow:
-    """A row of pg_type; `relation` is the table whose row type it is, 0 for a type of its own."""
+    """A row of pg_type. `relation` is the table whose row type it is, or 0."""
 
     oid: int
     name: str
@@ -143,7 +159,7 @@ class TypeRow:
 
 @dataclass(frozen=True)
 class Domain:
-    """A domain to be made. `checks`: (name or None, text as pg_get_expr prints it)."""
+    """The definition of a domain. `checks`: (name or None, text as pg_get_expr prints it)."""
 
     base: int
     modifier: int
@@ -156,18 +172,18 @@ _COLUMNS = "oid, typname, typnamespace, typowner, typtype, typarray, typrelid, d
 
 
 def lookup(cursor: Cursor, database: int, namespace_oid: int, name: str) -> TypeRow | None:
-    """The type of this name in a schema, or None."""
+    """Return the type with this name in a schema, or None."""
     return _with_array(cursor, database, namespace_oid, name).get(name)
 
 
 def _with_array(cursor: Cursor, database: int, namespace_oid: int, name: str) -> dict[str, TypeRow]:
-    """Return, by name, the type of this name in a schema and the one that has the usual name of its array type, if there are any.
+    """Return, by name, the type with this name in a schema and the type with the usual name of its array type, if they exist.
 
-    CREATE TABLE and CREATE TYPE need both, and a query costs a millisecond.
+    CREATE TABLE and CREATE TYPE need both, and a query takes a millisecond.
     """
     sql = f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid IN (0, ?) AND typnamespace = ? AND typname IN (?, ?)"
-    found = [_type_row(row) for row in rows(cursor, sql, [database, namespace_oid, name, _cut("_" + name)])]
-    return {each.name: each for each in found}
+    types = [_type_row(row) for row in rows(cursor, sql, [database, namespace_oid, name, _cut("_" + name)])]
+    return {found_type.name: found_type for found_type in types}
 
 
 def _type_row(found: Row) -> TypeRow:
@@ -176,29 +192,29 @@ def _type_row(found: Row) -> TypeRow:
 
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> TypeRow | None:
-    """The row type of a relation; None where it has none (an index, a sequence)."""
-    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid = ? AND typrelid = ?", [database, relation])
-    return None if found is None else _type_row(found)
+    """Return the row type of a relation, or None for an index or a sequence."""
+    row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_type WHERE dbid = ? AND typrelid = ?", [database, relation])
+    return None if row is None else _type_row(row)
 
 
 def require_free(cursor: Cursor, database: int, namespace_oid: int, name: str) -> None:
-    """42710 if the schema has a type of this name; an array type that stands in the way gets another name."""
-    found = lookup(cursor, database, namespace_oid, name)
-    if found is None:
+    """Raise 42710 if the schema has a type with this name. Rename an array type that has the name."""
+    existing = lookup(cursor, database, namespace_oid, name)
+    if existing is None:
         return
-    element = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND typarray = ?", [database, found.oid])
-    if element is None or found.builtin:
+    element = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND typarray = ?", [database, existing.oid])
+    if element is None or existing.builtin:
         raise PostgresError("42710", f'type "{name}" already exists')
-    _set(cursor, database, found.oid, "typname", array_name(cursor, database, namespace_oid, element[0]))
+    _set(cursor, database, existing.oid, "typname", array_name(cursor, database, namespace_oid, element[0]))
 
 
 def array_name(cursor: Cursor, database: int, namespace_oid: int, name: str) -> str:
-    """The name of the array type over `name` (makeArrayTypeName): underscores in front until it is free."""
-    made = "_" + name
-    if _cut(made) in _with_array(cursor, database, namespace_oid, name):
-        while lookup(cursor, database, namespace_oid, _cut(made)) is not None:
-            made = "_" + made
-    return _cut(made)
+    """Return the name of the array type over `name` (makeArrayTypeName). Underscores are prepended until it is free."""
+    candidate = "_" + name
+    if _cut(candidate) in _with_array(cursor, database, namespace_oid, name):
+        while lookup(cursor, database, namespace_oid, _cut(candidate)) is not None:
+            candidate = "_" + candidate
+    return _cut(candidate)
 
 
 def _cut(name: str) -> str:
@@ -206,17 +222,17 @@ def _cut(name: str) -> str:
 
 
 def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, labels: Sequence[str]) -> int:
-    """Makes an enum type and the array type over it; its oid. 42710 for a name in use, 42602 and 23505 for bad labels."""
+    """Create an enum type and its array type. Return the oid. Raise 42710 for a name in use, 42602 and 23505 for invalid labels."""
     require_free(cursor, database, namespace_oid, name)
     over = array_name(cursor, database, namespace_oid, name)
     array, own = oids(), oids()
-    for each in labels:
-        check_label(each)
-    for place, each in enumerate(labels):
-        if each in labels[:place]:
+    for label in labels:
+        check_label(label)
+    for index, label in enumerate(labels):
+        if label in labels[:index]:
             raise PostgresError(
                 "23505", 'duplicate key value violates unique constraint "pg_enum_typid_label_index"',
-                detail=f"Key (enumtypid, enumlabel)=({own}, {each}) already exists.",
+                detail=f"Key (enumtypid, enumlabel)=({own}, {label}) already exists.",
                 schema="pg_catalog", table="pg_enum", constraint="pg_enum_typid_label_index",
             )  # fmt: skip
     common = {"typnamespace": namespace_oid, "typowner": owner, "typisdefined": True, "typdelim": ",", "typalign": "i", "typtypmod": -1}
@@ -231,13 +247,13 @@ def create_enum(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, n
     )  # fmt: skip
     insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=own, refclassid=_NAMESPACE, refobjid=namespace_oid, deptype="n")
     insert(cursor, "pg_depend", dbid=database, classid=_TYPE, objid=array, refclassid=_TYPE, refobjid=own, deptype="i")
-    for place, each in enumerate(labels, 1):
-        insert(cursor, "pg_enum", dbid=database, oid=oids(), enumtypid=own, enumsortorder=float(place), enumlabel=each)
+    for position, label in enumerate(labels, 1):
+        insert(cursor, "pg_enum", dbid=database, oid=oids(), enumtypid=own, enumsortorder=float(position), enumlabel=label)
     return own
 
 
 def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int, name: str, owner: int, domain: Domain) -> int:
-    """Makes a domain and the array type over it; its oid. 42710 for a name in use."""
+    """Create a domain and its array type. Return the oid. Raise 42710 for a name in use."""
     require_free(cursor, database, namespace_oid, name)
     over = array_name(cursor, database, namespace_oid, name)
     array, own = oids(), oids()
@@ -245,9 +261,9 @@ def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int,
         "SELECT typlen, typbyval, typcategory, typdelim, typalign, typstorage, typsend, typoutput, typanalyze, typcollation"
         " FROM hg.pg_type WHERE dbid IN (0, ?) AND oid = ?"
     )
-    found = one(cursor, sql, [database, domain.base])
-    assert found is not None
-    length, by_value, category, delimiter, align, storage, send, output, analyze, collation = found
+    base_row = one(cursor, sql, [database, domain.base])
+    assert base_row is not None
+    length, by_value, category, delimiter, align, storage, send, output, analyze, collation = base_row
     common = {"typnamespace": namespace_oid, "typowner": owner, "typisdefined": True, "typdelim": delimiter, "typcollation": collation}
     insert(
         cursor, "pg_type", dbid=database, oid=own, typname=name, typlen=length, typbyval=by_value, typtype="d", typcategory=category,
@@ -268,14 +284,17 @@ def create_domain(cursor: Cursor, oids: Oids, database: int, namespace_oid: int,
 
 
 def check_name(cursor: Cursor, database: int, domain: int, name: str) -> str:
-    """PostgreSQL's choice for a CHECK of a domain: name_check, then name_check1 and so on."""
-    taken = {each for (each,) in rows(cursor, "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND contypid = ?", [database, domain])}
-    tries = (f"{name}_check{number or ''}" for number in range(len(taken) + 1))
-    return next(each for each in tries if each not in taken)
+    """Return PostgreSQL's choice of name for a CHECK of a domain: name_check, then name_check1 and so on."""
+    used_names = {
+        used_name
+        for (used_name,) in rows(cursor, "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND contypid = ?", [database, domain])
+    }
+    candidates = (f"{name}_check{number or ''}" for number in range(len(used_names) + 1))
+    return next(candidate for candidate in candidates if candidate not in used_names)
 
 
 def add_check(cursor: Cursor, oids: Oids, database: int, domain: int, namespace_oid: int, name: str, text: str) -> None:
-    """Adds a CHECK to a domain; 42710 for a name in use."""
+    """Add a CHECK to a domain. Raise 42710 for a name in use."""
     sql = "SELECT 1 FROM hg.pg_constraint WHERE dbid = ? AND contypid = ? AND conname = ?"
     if one(cursor, sql, [database, domain, name]):
         raise PostgresError("42710", f'constraint "{name}" for domain "{registry.known().by_oid(domain).name}" already exists')
@@ -286,68 +305,68 @@ def add_check(cursor: Cursor, oids: Oids, database: int, domain: int, namespace_
 
 
 def set_column(cursor: Cursor, database: int, oid: int, column: str, value: object) -> None:
-    """Sets a column of a type's row: typnotnull, typdefault."""
+    """Set a column of a type's row: typnotnull, typdefault."""
     _set(cursor, database, oid, column, value)
 
 
 def drop_check(cursor: Cursor, database: int, domain: int, name: str) -> bool:
-    """Drops a CHECK of a domain; whether there was one."""
+    """Drop a CHECK of a domain. Return whether it existed."""
     scope = "dbid = ? AND contypid = ? AND conname = ?"
-    found = one(cursor, f"SELECT 1 FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
+    check = one(cursor, f"SELECT 1 FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
     run(cursor, f"DELETE FROM hg.pg_constraint WHERE {scope}", [database, domain, name])
-    return found is not None
+    return check is not None
 
 
 def domains_over(cursor: Cursor, database: int, types: Sequence[int]) -> list[TypeRow]:
-    """The domains whose base type is one of these."""
+    """Return the domains whose base type is one of these."""
     marks = ", ".join("?" for _ in types)
-    found = rows(
+    domains = rows(
         cursor,
         "SELECT oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type"
         f" WHERE dbid = ? AND typtype = 'd' AND typbasetype IN ({marks}) ORDER BY oid",
         [database, *types],
     )
-    return [TypeRow(*each) for each in found]
+    return [TypeRow(*domain_row) for domain_row in domains]
 
 
 def _function(cursor: Cursor, name: str) -> int:
-    found = one(cursor, "SELECT oid FROM hg.pg_proc WHERE dbid = 0 AND proname = ?", [name])
-    return 0 if found is None else int(found[0])
+    function = one(cursor, "SELECT oid FROM hg.pg_proc WHERE dbid = 0 AND proname = ?", [name])
+    return 0 if function is None else int(function[0])
 
 
 def check_label(label: str) -> None:
-    """42602 for a label of more than 63 bytes."""
+    """Raise 42602 for a label of more than 63 bytes."""
     if len(label.encode()) > NAME_LENGTH:
         raise PostgresError("42602", f'invalid enum label "{label}"', detail=f"Labels must be {NAME_LENGTH} bytes or less.")
 
 
 def labels_of(cursor: Cursor, database: int, oid: int) -> list[tuple[str, float]]:
-    """(label, enumsortorder) of an enum type, in order."""
+    """Return (label, enumsortorder) of an enum type, in order."""
     return rows(
         cursor, "SELECT enumlabel, enumsortorder FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ? ORDER BY enumsortorder", [database, oid]
     )
 
 
 def add_label(cursor: Cursor, oids: Oids, database: int, oid: int, label: str, neighbour: str | None, *, after: bool) -> None:
-    """Adds a label behind all others, or before or after one of them (22023 if there is none of that name)."""
-    held = labels_of(cursor, database, oid)
+    """Add a label after all others, or before or after a neighbour. Raise 22023 if that label does not exist."""
+    labels = labels_of(cursor, database, oid)
     order: float | None
     if neighbour is None:
-        order = held[-1][1] + 1 if held else 1.0
+        order = labels[-1][1] + 1 if labels else 1.0
     else:
-        place = next((each for each, (name, _) in enumerate(held) if name == neighbour), None)
-        if place is None:
+        index = next((index for index, (name, _) in enumerate(labels) if name == neighbour), None)
+        if index is None:
             raise PostgresError("22023", f'"{neighbour}" is not an existing enum label')
-        order = _between(held, place + 1 if after else place)
+        order = _between(labels, index + 1 if after else index)
         if order is None:
-            _renumber(cursor, database, oid, held)
+            _renumber(cursor, database, oid, labels)
             add_label(cursor, oids, database, oid, label, neighbour, after=after)
             return
     insert(cursor, "pg_enum", dbid=database, oid=oids(), enumtypid=oid, enumsortorder=order, enumlabel=label)
 
 
 def _between(held: Sequence[tuple[str, float]], place: int) -> float | None:
-    """A number between those of the labels around a place, as float4; None if there is none left."""
+    """Return a float4 between those of the labels around a position, or None if there is none left."""
     if place == 0:
         return held[0][1] - 1
     if place == len(held):
@@ -358,23 +377,23 @@ def _between(held: Sequence[tuple[str, float]], place: int) -> float | None:
 
 
 def _renumber(cursor: Cursor, database: int, oid: int, held: Sequence[tuple[str, float]]) -> None:
-    for place, (name, _) in enumerate(held, 1):
+    for position, (name, _) in enumerate(held, 1):
         sql = "UPDATE hg.pg_enum SET enumsortorder = ? WHERE dbid = ? AND enumtypid = ? AND enumlabel = ?"
-        run(cursor, sql, [float(place), database, oid, name])
+        run(cursor, sql, [float(position), database, oid, name])
 
 
 def rename_label(cursor: Cursor, database: int, oid: int, label: str, new_label: str) -> None:
-    """22023 if there is no such label, 42710 if the new one is in use."""
-    held = [name for name, _ in labels_of(cursor, database, oid)]
-    if label not in held:
+    """Rename a label. Raise 22023 if it does not exist, 42710 if the new label is in use."""
+    labels = [name for name, _ in labels_of(cursor, database, oid)]
+    if label not in labels:
         raise PostgresError("22023", f'"{label}" is not an existing enum label')
-    if new_label in held:
+    if new_label in labels:
         raise PostgresError("42710", f'enum label "{new_label}" already exists')
     update(cursor, "pg_enum", {"dbid": database, "enumtypid": oid, "enumlabel": label}, enumlabel=new_label)
 
 
 def rename(cursor: Cursor, database: int, found: TypeRow, name: str) -> None:
-    """Renames a type, and its array type with it."""
+    """Rename a type and its array type."""
     require_free(cursor, database, found.namespace, name)
     _set(cursor, database, found.oid, "typname", name)
     _set_relation(cursor, database, found, relname=name)
@@ -383,7 +402,7 @@ def rename(cursor: Cursor, database: int, found: TypeRow, name: str) -> None:
 
 
 def set_schema(cursor: Cursor, database: int, found: TypeRow, namespace_oid: int) -> None:
-    """Moves a type and its array type to another schema; 42710 if its name is in use there."""
+    """Move a type and its array type to another schema. Raise 42710 if a name is in use there."""
     if namespace_oid == found.namespace:
         return
     over = one(cursor, "SELECT typname FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, found.array])
@@ -398,19 +417,19 @@ def set_schema(cursor: Cursor, database: int, found: TypeRow, namespace_oid: int
 
 
 def _schema(cursor: Cursor, database: int, oid: int) -> str:
-    found = namespace.find(cursor, database, oid)
-    return "" if found is None else found.name
+    schema = namespace.find(cursor, database, oid)
+    return "" if schema is None else schema.name
 
 
 def set_owner(cursor: Cursor, database: int, found: TypeRow, owner: int) -> None:
-    """Gives a type and its array type to another role."""
+    """Change the owner of a type and its array type."""
     for oid in (found.oid, found.array):
         _set(cursor, database, oid, "typowner", owner)
     _set_relation(cursor, database, found, relowner=owner)
 
 
 def drop(cursor: Cursor, database: int, found: TypeRow) -> None:
-    """Removes a type, its array type, its labels and its comment; what depends on it is the caller's to remove first."""
+    """Delete a type, its array type, its labels and its comment. The caller must drop dependent objects before."""
     run(cursor, "DELETE FROM hg.pg_enum WHERE dbid = ? AND enumtypid = ?", [database, found.oid])
     run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND contypid = ?", [database, found.oid])
     for oid in (found.oid, found.array):
@@ -420,7 +439,7 @@ def drop(cursor: Cursor, database: int, found: TypeRow) -> None:
 
 
 def columns_of(cursor: Cursor, database: int, types: Sequence[int], kinds: str = "rp") -> list[tuple[int, str, int]]:
-    """(relation, column, type) of the live columns of tables, or of composite types (`kinds`), whose type is one of these."""
+    """Return (relation, column, type) of the live columns of tables, or of composite types (`kinds`), whose type is one of these."""
     marks = ", ".join("?" for _ in types)
     return rows(
         cursor,
@@ -431,19 +450,19 @@ def columns_of(cursor: Cursor, database: int, types: Sequence[int], kinds: str =
 
 
 def of_schema(cursor: Cursor, database: int, namespace_oid: int) -> list[TypeRow]:
-    """The types of their own (enums, domains, composite types) that a schema holds."""
-    found = rows(
+    """Return the enums, domains and composite types of a schema."""
+    type_rows = rows(
         cursor,
         "SELECT t.oid, typname, typnamespace, typowner, typtype, typarray, typrelid, false FROM hg.pg_type t"
         " LEFT JOIN hg.pg_class c ON c.dbid = t.dbid AND c.oid = t.typrelid"
         " WHERE t.dbid = ? AND typnamespace = ? AND (typtype IN ('e', 'd') OR relkind = 'c') ORDER BY t.oid",
         [database, namespace_oid],
     )
-    return [TypeRow(*each) for each in found]
+    return [TypeRow(*type_row) for type_row in type_rows]
 
 
 def _set_relation(cursor: Cursor, database: int, found: TypeRow, **columns: object) -> None:
-    """Sets columns of the row of pg_class of a composite type."""
+    """Set columns of the row of pg_class of a composite type."""
     if found.relation:
         update(cursor, "pg_class", {"dbid": database, "oid": found.relation}, **columns)
 

@@ -1,7 +1,7 @@
-"""Replication origins (pg_replication_origin) and how far each has been applied (hg.origin_progress).
+"""Replication origins (pg_replication_origin) and the progress of each (hg.origin_progress).
 
-An apply worker's origin is named ``pg_<subscription>``, a table's sync worker's ``pg_<subscription>_<relation>``. Progress is
-written in the transaction that the log entry of the applied batch commits in; one worker writes one origin.
+The origin of an apply worker is named ``pg_<subscription>``, that of a table's sync worker ``pg_<subscription>_<relation>``. Progress is
+written in the transaction in which the log entry of the applied batch commits. Each origin is written by one worker.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from headgate.lsn import INVALID, Lsn
 
 _lock = threading.Lock()
 _given: set[int] = set()
-"""Ids that this process has given out: none is given twice while the transaction that got it may still be open."""
+"""Ids that this process has assigned. No id is assigned twice while the transaction that received it may still be open."""
 
 
 @dataclass(frozen=True)
 class OriginPosition:
-    """`remote_lsn`: applied up to here in the publisher's log; `local_lsn`: end of the last such transaction in the node's."""
+    """An origin's progress: `remote_lsn` in the publisher's log, `local_lsn` the end of its last applied transaction in the node's log."""
 
     ident: int
     name: str
@@ -29,13 +29,13 @@ class OriginPosition:
 
 
 def find(cursor: Cursor, name: str) -> int | None:
-    """The id of an origin (roident), or None."""
-    found = one(cursor, "SELECT roident FROM hg.pg_replication_origin WHERE roname = ?", [name])
-    return None if found is None else int(found[0])
+    """Return the id of an origin (roident), or None."""
+    row = one(cursor, "SELECT roident FROM hg.pg_replication_origin WHERE roname = ?", [name])
+    return None if row is None else int(row[0])
 
 
 def create(cursor: Cursor, name: str) -> int:
-    """Makes an origin with the lowest free id; 23505 if the name is in use."""
+    """Create an origin with the lowest free id. Raise 23505 if the name is in use."""
     if find(cursor, name) is not None:
         index = "pg_replication_origin_roname_index"
         raise PostgresError(
@@ -48,17 +48,17 @@ def create(cursor: Cursor, name: str) -> int:
 
 
 def _free_ident(taken: set[int]) -> int:
-    """An id that is not in use; transactions that run side by side do not see each other's rows and must not get the same."""
+    """Return a free id. Concurrent transactions do not see each other's rows, and must not receive the same id."""
     with _lock:
         if len(_given) > 30_000:
             _given.clear()
-        ident = next(each for each in range(1, 65535) if each not in taken and each not in _given)
+        ident = next(candidate for candidate in range(1, 65535) if candidate not in taken and candidate not in _given)
         _given.add(ident)
         return ident
 
 
 def drop(cursor: Cursor, name: str, *, missing_ok: bool = False) -> None:
-    """Removes an origin with its progress; 42704 if there is none, unless `missing_ok`."""
+    """Drop an origin with its progress. Raise 42704 if it does not exist, unless `missing_ok`."""
     ident = find(cursor, name)
     if ident is None:
         if missing_ok:
@@ -69,31 +69,31 @@ def drop(cursor: Cursor, name: str, *, missing_ok: bool = False) -> None:
 
 
 def forget_subscription(cursor: Cursor, subscription: int) -> None:
-    """Removes the origins of a subscription that is gone, and progress that belongs to no origin any more."""
+    """Delete the origins of a dropped subscription, and progress without an origin."""
     own = f"pg_{int(subscription)}"
     run(cursor, "DELETE FROM hg.pg_replication_origin WHERE roname = ? OR starts_with(roname, ?)", [own, f"{own}_"])
     run(cursor, "DELETE FROM hg.origin_progress WHERE roident NOT IN (SELECT roident FROM hg.pg_replication_origin)", [])
 
 
 def progress(cursor: Cursor, name: str) -> OriginPosition | None:
-    """How far an origin has been applied, None if nothing is recorded."""
-    return next((each for each in all_progress(cursor) if each.name == name), None)
+    """Return the progress of an origin, or None if none is recorded."""
+    return next((position for position in all_progress(cursor) if position.name == name), None)
 
 
 def advance(cursor: Cursor, name: str, remote_lsn: Lsn, local_lsn: Lsn = INVALID) -> None:
-    """Records progress, forwards or backwards; 42704 if there is no such origin."""
+    """Record progress, forwards or backwards. Raise 42704 if the origin does not exist."""
     ident = find(cursor, name)
     if ident is None:
         raise PostgresError("42704", f'replication origin "{name}" does not exist')
-    found = one(cursor, "UPDATE hg.origin_progress SET remote_lsn = ?, local_lsn = ? WHERE roident = ?", [remote_lsn, local_lsn, ident])
-    if found is None or not found[0]:
+    updated = one(cursor, "UPDATE hg.origin_progress SET remote_lsn = ?, local_lsn = ? WHERE roident = ?", [remote_lsn, local_lsn, ident])
+    if updated is None or not updated[0]:
         run(cursor, "INSERT INTO hg.origin_progress VALUES (?, ?, ?)", [ident, remote_lsn, local_lsn])
 
 
 def check_room(cursor: Cursor, name: str, limit: int) -> None:
-    """53400 if an origin that has no progress yet would be one too many to keep track of (max_replication_slots)."""
-    known = all_progress(cursor)
-    if len(known) >= limit and all(each.name != name for each in known):
+    """Raise 53400 if an origin without progress would exceed the limit of tracked origins (max_replication_slots)."""
+    positions = all_progress(cursor)
+    if len(positions) >= limit and all(position.name != name for position in positions):
         raise PostgresError(
             "53400",
             f"could not find free replication state slot for replication origin with ID {find(cursor, name)}",
@@ -102,10 +102,10 @@ def check_room(cursor: Cursor, name: str, limit: int) -> None:
 
 
 def all_progress(cursor: Cursor) -> list[OriginPosition]:
-    """The rows of pg_replication_origin_status."""
-    found = rows(
+    """Return the rows of pg_replication_origin_status."""
+    positions = rows(
         cursor,
         "SELECT o.roident, o.roname, p.remote_lsn, p.local_lsn FROM hg.pg_replication_origin o JOIN hg.origin_progress p"
         " ON p.roident = o.roident ORDER BY 1",
     )
-    return [OriginPosition(ident, name, Lsn(remote), Lsn(local)) for ident, name, remote, local in found]
+    return [OriginPosition(ident, name, Lsn(remote), Lsn(local)) for ident, name, remote, local in positions]

@@ -1,7 +1,7 @@
 """Publications: pg_publication, pg_publication_rel, pg_publication_namespace.
 
-The row filter is stored twice: `prqual` is its text as pg_get_expr prints it, `prqualtree` the bound tree as JSON, which means
-nothing to this floor.
+The row filter is stored twice: `prqual` is its text as pg_get_expr prints it, `prqualtree` the bound tree as JSON, which this package does
+not interpret.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.errors import PostgresError
 
 @dataclass(frozen=True)
 class Member:
-    """A table of a publication. `filter`: deparsed text, `tree`: the bound filter as JSON; `columns`: attnums of the column list."""
+    """A table of a publication. `filter`: deparsed text. `tree`: the bound filter as JSON. `columns`: attnums of the column list."""
 
     relation: int
     filter: str | None = None
@@ -28,8 +28,8 @@ class Member:
 class Publication:
     """A publication with its tables (by oid) and schemas (oids).
 
-    `gencols`: stored generated columns are published (18).
-    `reconcile`: an alteration is followed by the streams (`publisher.alteration`); a node alone has it.
+    `gencols`: stored generated columns are published (PostgreSQL 18).
+    `reconcile`: streams follow an alteration of the publication (`publisher.alteration`). This option exists only in headgate.
     """
 
     oid: int
@@ -47,23 +47,23 @@ class Publication:
     gencols: bool = False
 
     def member(self, relation: int) -> Member | None:
-        """The membership of a table, or None."""
+        """Return the membership of a table, or None."""
         return next((member for member in self.members if member.relation == relation), None)
 
     def dump(self) -> dict[str, Any]:
-        """A value for JSON that `load` reads back."""
+        """Return a JSON value that `load` reads."""
         value = asdict(self)
         for option in ("reconcile", "gencols"):
             if not value[option]:
-                del value[option]  # as it was recorded before there was the option
+                del value[option]  # as recorded by versions without the option
         return value
 
     @classmethod
     def load(cls, value: dict[str, Any]) -> Publication:
-        """The publication that `dump` wrote."""
+        """Return the publication that `dump` wrote."""
         members = tuple(
-            Member(each["relation"], each["filter"], each["tree"], None if each["columns"] is None else tuple(each["columns"]))
-            for each in value["members"]
+            Member(item["relation"], item["filter"], item["tree"], None if item["columns"] is None else tuple(item["columns"]))
+            for item in value["members"]
         )
         return cls(**{**value, "members": members, "schemas": tuple(value["schemas"])})
 
@@ -79,32 +79,32 @@ _OPTIONS = {
 
 
 def lookup(cursor: Cursor, database: int, name: str) -> Publication | None:
-    """The publication of this name, or None."""
-    found = _read(cursor, database, "AND pubname = ?", [name])
-    return found[0] if found else None
+    """Return the publication with this name, or None."""
+    publications = _read(cursor, database, "AND pubname = ?", [name])
+    return publications[0] if publications else None
 
 
 def find(cursor: Cursor, database: int, oid: int) -> Publication | None:
-    """The publication with this oid, or None."""
-    found = _read(cursor, database, "AND oid = ?", [oid])
-    return found[0] if found else None
+    """Return the publication with this oid, or None."""
+    publications = _read(cursor, database, "AND oid = ?", [oid])
+    return publications[0] if publications else None
 
 
 def get(cursor: Cursor, database: int, name: str) -> Publication:
-    """The publication of this name; 42704 if there is none."""
-    found = lookup(cursor, database, name)
-    if found is None:
+    """Return the publication with this name. Raise 42704 if it does not exist."""
+    publication = lookup(cursor, database, name)
+    if publication is None:
         raise PostgresError("42704", f'publication "{name}" does not exist')
-    return found
+    return publication
 
 
 def all_publications(cursor: Cursor, database: int) -> list[Publication]:
-    """All publications of a database, by name."""
+    """Return all publications of a database, ordered by name."""
     return _read(cursor, database, "", [])
 
 
 def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) -> Publication:
-    """CREATE PUBLICATION; its oid 0 is replaced by a new one. 42710 if the name is in use."""
+    """Create a publication. An oid of 0 is replaced by a new one. Raise 42710 if the name is in use."""
     if lookup(cursor, database, publication.name) is not None:
         raise PostgresError("42710", f'publication "{publication.name}" already exists')
     oid = publication.oid or oids()
@@ -122,33 +122,33 @@ def create(cursor: Cursor, oids: Oids, database: int, publication: Publication) 
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """DROP PUBLICATION."""
+    """Drop a publication."""
     run(cursor, "DELETE FROM hg.pg_publication_rel WHERE dbid = ? AND prpubid = ?", [database, oid])
     run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnpubid = ?", [database, oid])
     run(cursor, "DELETE FROM hg.pg_publication WHERE dbid = ? AND oid = ?", [database, oid])
 
 
 def set_options(cursor: Cursor, database: int, oid: int, **options: bool) -> None:
-    """ALTER PUBLICATION … SET (…): any of insert, update, delete, truncate, via_root, reconcile, gencols."""
+    """Set options of a publication: any of insert, update, delete, truncate, via_root, reconcile, gencols."""
     for option, value in options.items():
         stored = _letter(value) if option == "gencols" else value
         run(cursor, f"UPDATE hg.pg_publication SET {_OPTIONS[option]} = ? WHERE dbid = ? AND oid = ?", [stored, database, oid])
 
 
 def rename(cursor: Cursor, database: int, oid: int, name: str) -> None:
-    """ALTER PUBLICATION … RENAME TO; 42710 if the name is in use."""
+    """Rename a publication. Raise 42710 if the name is in use."""
     if lookup(cursor, database, name) is not None:
         raise PostgresError("42710", f'publication "{name}" already exists')
     update(cursor, "pg_publication", {"dbid": database, "oid": oid}, pubname=name)
 
 
 def set_owner(cursor: Cursor, database: int, oid: int, owner: int) -> None:
-    """ALTER PUBLICATION … OWNER TO."""
+    """Change the owner of a publication."""
     run(cursor, "UPDATE hg.pg_publication SET pubowner = ? WHERE dbid = ? AND oid = ?", [owner, database, oid])
 
 
 def add_member(cursor: Cursor, oids: Oids, database: int, oid: int, member: Member) -> None:
-    """Adds a table. That it is no member yet has been checked."""
+    """Add a table. The caller has checked that it is not a member yet."""
     insert(
         cursor, "pg_publication_rel", dbid=database, oid=oids(), prpubid=oid, prrelid=member.relation, prqual=member.filter,
         prattrs=None if member.columns is None else sorted(member.columns), prqualtree=member.tree,
@@ -156,12 +156,12 @@ def add_member(cursor: Cursor, oids: Oids, database: int, oid: int, member: Memb
 
 
 def drop_member(cursor: Cursor, database: int, oid: int, relation: int) -> None:
-    """Removes a table."""
+    """Remove a table."""
     run(cursor, "DELETE FROM hg.pg_publication_rel WHERE dbid = ? AND prpubid = ? AND prrelid = ?", [database, oid, relation])
 
 
 def set_members(cursor: Cursor, oids: Oids, database: int, oid: int, members: Sequence[Member], schemas: Sequence[int]) -> None:
-    """ALTER PUBLICATION … SET TABLE or TABLES IN SCHEMA: the list becomes this one; memberships that stay keep their oids."""
+    """Replace the lists of tables and schemas (ALTER PUBLICATION … SET). Unchanged memberships keep their oids."""
     current = find(cursor, database, oid)
     before = {member.relation: member for member in current.members} if current else {}
     for relation, member in before.items():
@@ -170,38 +170,39 @@ def set_members(cursor: Cursor, oids: Oids, database: int, oid: int, members: Se
     for member in members:
         if before.get(member.relation) != member:
             add_member(cursor, oids, database, oid, member)
-    kept = set(current.schemas) if current else set()
-    for schema in kept - set(schemas):
+    current_schemas = set(current.schemas) if current else set()
+    for schema in current_schemas - set(schemas):
         drop_schema(cursor, database, oid, schema)
     for schema in schemas:
-        if schema not in kept:
+        if schema not in current_schemas:
             add_schema(cursor, oids, database, oid, schema)
 
 
 def add_schema(cursor: Cursor, oids: Oids, database: int, oid: int, schema: int) -> None:
-    """Adds a schema."""
+    """Add a schema."""
     insert(cursor, "pg_publication_namespace", dbid=database, oid=oids(), pnpubid=oid, pnnspid=schema)
 
 
 def drop_schema(cursor: Cursor, database: int, oid: int, schema: int) -> None:
-    """Removes a schema."""
+    """Remove a schema."""
     run(cursor, "DELETE FROM hg.pg_publication_namespace WHERE dbid = ? AND pnpubid = ? AND pnnspid = ?", [database, oid, schema])
 
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> list[Publication]:
-    """The publications that list a table itself (not by schema or FOR ALL TABLES)."""
+    """Return the publications that list a table itself (not its schema, and not FOR ALL TABLES)."""
     sql = "AND oid IN (SELECT prpubid FROM hg.pg_publication_rel WHERE dbid = ? AND prrelid = ?)"
     return _read(cursor, database, sql, [database, relation])
 
 
 def _letter(gencols: bool) -> str:
-    """Stored generated columns, or none."""
     return "s" if gencols else "n"
 
 
 def _read(cursor: Cursor, database: int, condition: str, parameters: list[object]) -> list[Publication]:
-    found = rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_publication WHERE dbid = ? {condition} ORDER BY pubname", [database, *parameters])
-    if not found:
+    publication_rows = rows(
+        cursor, f"SELECT {_COLUMNS} FROM hg.pg_publication WHERE dbid = ? {condition} ORDER BY pubname", [database, *parameters]
+    )
+    if not publication_rows:
         return []
     members: dict[int, list[Member]] = {}
     sql = "SELECT prpubid, prrelid, prqual, prqualtree, prattrs FROM hg.pg_publication_rel WHERE dbid = ? ORDER BY prpubid, prrelid"
@@ -219,5 +220,5 @@ def _read(cursor: Cursor, database: int, condition: str, parameters: list[object
             reconcile=row[-2],
             gencols=row[-1] == _letter(gencols=True),
         )
-        for row in found
+        for row in publication_rows
     ]

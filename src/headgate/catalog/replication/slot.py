@@ -1,6 +1,6 @@
-"""The durable part of replication slots (hg.replication_slot); who is active on one is the publisher's to know.
+"""The durable part of replication slots (hg.replication_slot). The publisher keeps track of the process that uses a slot.
 
-A slot's row is written by the walsender that has acquired the slot and by nobody else. Temporary slots have no row.
+Only the walsender that has acquired a slot writes its row. Temporary slots have no row.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from headgate.lsn import INVALID, Lsn
 
 @dataclass(frozen=True)
 class Slot:
-    """A logical slot. `database`: oid; `restart_lsn`: log that the slot still needs; `confirmed_flush_lsn`: what the client has.
+    """A logical slot. `database` is an oid, `restart_lsn` the oldest log that the slot needs, `confirmed_flush_lsn` the client's position.
 
-    `two_phase_at`: what was prepared before is sent as a whole when it is committed; `created_lsn`: where the slot was made, no
-    change is judged by an earlier catalog; `lost`: the slot was invalidated because it needed more than max_slot_wal_keep_size, or,
-    `idle`, as nobody has used it for idle_replication_slot_timeout; `failover`: it was made so (17); a node has no standby to which it
-    could be copied.
+    `two_phase_at`: transactions prepared before it are sent as a whole when they are committed. `created_lsn`: the position at which the
+    slot was created; no change is evaluated with an earlier catalog. `lost`: the slot was invalidated because it needed more than
+    max_slot_wal_keep_size, or, with `idle`, because it was not used for idle_replication_slot_timeout. `failover`: it was created with the
+    option of PostgreSQL 17; a node has no standby to which the slot could be copied.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Slot:
 
     @property
     def invalidation(self) -> str | None:
-        """Why it was invalidated, by the word of 17's pg_replication_slots."""
+        """The reason for the invalidation in the words of PostgreSQL 17's pg_replication_slots, or None."""
         return "idle_timeout" if self.idle else "wal_removed" if self.lost else None
 
 
@@ -45,30 +45,30 @@ _COLUMNS = (
     "slot_name, plugin, datoid, restart_lsn, confirmed_flush_lsn, temporary, two_phase, two_phase_at, created_lsn, lost, failover, idle"
 )
 LATER_COLUMNS = (("failover", "BOOLEAN"), ("idle", "BOOLEAN"))
-"""Those that directories of the first of format 4 have not: they get them when they are opened."""
+"""Columns that directories of the first version of format 4 lack. They are added when the catalog is opened."""
 
 
 def lookup(cursor: Cursor, name: str) -> Slot | None:
-    """The slot of this name, or None."""
-    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot WHERE slot_name = ?", [name])
-    return None if found is None else _slot(*found)
+    """Return the slot with this name, or None."""
+    row = one(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot WHERE slot_name = ?", [name])
+    return None if row is None else _slot(*row)
 
 
 def get(cursor: Cursor, name: str) -> Slot:
-    """The slot of this name; 42704 if there is none."""
-    found = lookup(cursor, name)
-    if found is None:
+    """Return the slot with this name. Raise 42704 if it does not exist."""
+    slot = lookup(cursor, name)
+    if slot is None:
         raise PostgresError("42704", f'replication slot "{name}" does not exist')
-    return found
+    return slot
 
 
 def all_slots(cursor: Cursor) -> list[Slot]:
-    """All slots by name."""
+    """Return all slots ordered by name."""
     return [_slot(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.replication_slot ORDER BY slot_name")]
 
 
 def create(cursor: Cursor, slot: Slot) -> Slot:
-    """Writes a new slot; 42710 if the name is in use."""
+    """Write a new slot. Raise 42710 if the name is in use."""
     if lookup(cursor, slot.name) is not None:
         raise PostgresError("42710", f'replication slot "{slot.name}" already exists')
     run(
@@ -83,29 +83,29 @@ def create(cursor: Cursor, slot: Slot) -> Slot:
 
 
 def advance(cursor: Cursor, name: str, restart_lsn: Lsn, confirmed_flush_lsn: Lsn) -> None:
-    """Writes the positions of a slot."""
+    """Write the positions of a slot."""
     sql = "UPDATE hg.replication_slot SET restart_lsn = ?, confirmed_flush_lsn = ? WHERE slot_name = ?"
     run(cursor, sql, [restart_lsn, confirmed_flush_lsn, name])
 
 
 def alter(cursor: Cursor, slot: Slot) -> None:
-    """Writes the flags of a slot, and from where on prepared transactions are decoded when they are prepared."""
+    """Write the flags of a slot, and the position from which prepared transactions are decoded at PREPARE."""
     sql = "UPDATE hg.replication_slot SET two_phase = ?, two_phase_at = ?, failover = ? WHERE slot_name = ?"
     run(cursor, sql, [slot.two_phase, slot.two_phase_at, slot.failover, slot.name])
 
 
 def lose(cursor: Cursor, name: str, *, idle: bool = False) -> None:
-    """The slot is invalidated: the log that it needs is given up."""
+    """Mark a slot as invalidated, so that the log it needs can be removed."""
     run(cursor, "UPDATE hg.replication_slot SET lost = TRUE, idle = ? WHERE slot_name = ?", [idle, name])
 
 
 def drop(cursor: Cursor, name: str) -> None:
-    """Removes a slot."""
+    """Delete a slot."""
     run(cursor, "DELETE FROM hg.replication_slot WHERE slot_name = ?", [name])
 
 
 def drop_database(cursor: Cursor, database: int) -> None:
-    """Removes the slots of a database that is dropped."""
+    """Delete the slots of a dropped database."""
     run(cursor, "DELETE FROM hg.replication_slot WHERE datoid = ?", [database])
 
 

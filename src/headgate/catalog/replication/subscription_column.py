@@ -1,7 +1,7 @@
-"""The columns of a subscription's tables as their publisher has them: hg.subscription_column.
+"""The publisher's columns of a subscription's tables: hg.subscription_column.
 
-Written where tables are made and changed by `create_tables` and `schema_evolution` (`commands.subscription`), in the same transaction. Read
-by them, to see what the publisher has changed since, by the applier, for the names that a column has had, and for `headgate status`.
+`create_tables` and `schema_evolution` (`commands.subscription`) write the rows in the transaction that creates or changes a table. They
+read them to detect the publisher's later changes. The applier reads them for former names of a column, and `headgate status` shows them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ DEFINITION = (
     " remote_type VARCHAR, typoid UINTEGER, typmod INTEGER, local_type VARCHAR, not_null BOOLEAN, default_text VARCHAR, dropped BOOLEAN,"
     " unfilled BIGINT)"
 )
-"""`former` (names that the column has had) is no longer written."""
+"""`former` (earlier names of the column) is no longer written."""
 LATER_COLUMNS = (("remote_relid", "UINTEGER"),)
-"""Columns that the table gets when a catalog that was made before them is opened."""
+"""Columns that are added to the table when an older catalog is opened."""
 _FIELDS = "attnum, attname, remote_type, typoid, typmod, local_type, not_null, default_text, dropped, unfilled, remote_relid"
 
 
 @dataclass(frozen=True)
 class FollowedColumn:
-    """A column of a published table, as it was when it was looked at last.
+    """A column of a published table, as it was at the last check.
 
-    `attnum` is the publisher's, `name` that of the column here too; `relation` is the publisher's table (its oid, 0 if not known).
-    `local_type`: the type here where it is another. `unfilled`: rows that were here when the column was added, and have yet to get what the
-    publisher has in it.
+    `attnum` is the publisher's number. `name` is the column's name on both sides. `relation` is the oid of the publisher's table, or 0 if
+    it is not known. `local_type` is the local type if it differs. `unfilled` is the number of rows that existed here when the column was
+    added, and do not have the publisher's values in it yet.
     """
 
     attnum: int
@@ -47,21 +47,21 @@ class FollowedColumn:
 
 
 def of_table(cursor: Cursor, subscription: int, relation: int) -> list[FollowedColumn]:
-    """The columns of one table, by their number."""
-    listed = f"SELECT {_FIELDS} FROM hg.subscription_column WHERE subid = ? AND relid = ?"
-    return sorted((_column(row) for row in rows(cursor, listed, [subscription, relation])), key=lambda column: column.attnum)
+    """Return the columns of one table, ordered by number."""
+    sql = f"SELECT {_FIELDS} FROM hg.subscription_column WHERE subid = ? AND relid = ?"
+    return sorted((_column(row) for row in rows(cursor, sql, [subscription, relation])), key=lambda column: column.attnum)
 
 
 def of_subscription(cursor: Cursor, subscription: int) -> list[tuple[int, FollowedColumn]]:
-    """(relation, column) of those columns that are not as their publisher has them."""
-    listed = (
+    """Return (relation, column) of the columns that differ from the publisher's."""
+    sql = (
         f"SELECT relid, {_FIELDS} FROM hg.subscription_column WHERE subid = ? AND NOT dropped AND (local_type IS NOT NULL OR unfilled > 0)"
     )
-    return [(row[0], _column(row[1:])) for row in rows(cursor, f"{listed} ORDER BY relid, attnum", [subscription])]
+    return [(row[0], _column(row[1:])) for row in rows(cursor, f"{sql} ORDER BY relid, attnum", [subscription])]
 
 
 def write(cursor: Cursor, database: int, subscription: int, relation: int, columns: Sequence[FollowedColumn]) -> None:
-    """Writes the columns of a table, in place of what was there."""
+    """Replace the columns of a table."""
     forget(cursor, subscription, relation)
     if not columns:
         return
@@ -78,16 +78,16 @@ def write(cursor: Cursor, database: int, subscription: int, relation: int, colum
 
 
 def filled(cursor: Cursor, subscription: int, relation: int) -> None:
-    """The rows of a table have what the publisher has in all columns."""
+    """Record that the rows of a table have the publisher's values in all columns."""
     run(cursor, "UPDATE hg.subscription_column SET unfilled = 0 WHERE subid = ? AND relid = ?", [subscription, relation])
 
 
 def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> None:
-    """Forgets the tables of a subscription, or one of them; a table that is dropped takes its rows with it (`removal`)."""
-    one, values = ("", [subscription]) if relation is None else (" AND relid = ?", [subscription, relation])
-    run(cursor, f"DELETE FROM hg.subscription_column WHERE subid = ?{one}", values)
+    """Delete the rows of a subscription's tables, or of one table. The rows of a dropped table are deleted by `removal`."""
+    condition, values = ("", [subscription]) if relation is None else (" AND relid = ?", [subscription, relation])
+    run(cursor, f"DELETE FROM hg.subscription_column WHERE subid = ?{condition}", values)
 
 
 def _column(row: Row) -> FollowedColumn:
-    attnum, name, kind, oid, typmod, here, not_null, default, dropped, unfilled, relation = row
-    return FollowedColumn(attnum, name, kind, oid, typmod, here, not_null, default, dropped, unfilled, relation or 0)
+    attnum, name, kind, oid, typmod, local_type, not_null, default, dropped, unfilled, relation = row
+    return FollowedColumn(attnum, name, kind, oid, typmod, local_type, not_null, default, dropped, unfilled, relation or 0)

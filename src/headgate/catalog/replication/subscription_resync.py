@@ -1,14 +1,14 @@
-"""Tables of subscriptions that are to be synchronized again, though they have been before: hg.subscription_resync.
+"""Requests to synchronize tables of subscriptions again: hg.subscription_resync.
 
-    (none)      the table is as its stream left it
+    (none)      the table is not to be synchronized again
     requested   by a session (`commands`), in any state of the table
-    taken       by the apply worker, between two batches, from a table in state r: the table goes back to state i in the same commit. Also,
-                with the difference as the method, when the stream does not tell which columns of the table were altered how
-    done        by the sync worker, in the commit that writes state s: what was taken is removed
+    taken       by the apply worker, between two batches, from a table in state r. The table returns to state i in the same commit. The
+                apply worker also takes a table, by the difference method, if the stream does not say how its columns were altered
+    done        by the sync worker, in the commit that writes state s: the taken row is deleted
 
-A table has at most one row that is requested and one that is taken: what is asked for while a copy runs may be about something that the
-copy's snapshot does not show, and is done after it. What a crash finds taken goes on from the table's state: i and d begin again, by the
-same method; a copy that is taken back (`subscriber.synchronization.table_sync`) is made again by it.
+A table has at most one requested row and one taken row. A request that arrives while a copy runs may concern changes that the copy's
+snapshot does not show, so it is processed after the copy. After a crash, a taken row continues from the table's state: i and d start again
+with the same method, and so does a copy that is rolled back (`subscriber.synchronization.table_sync`).
 """
 
 from __future__ import annotations
@@ -23,61 +23,61 @@ DEFINITION = (
 
 
 class Method(enum.Enum):
-    """How a table that has rows already is synchronized."""
+    """How a table that already has rows is synchronized."""
 
     COPY = "copy"
-    """All rows are copied again, and take the place of those that are here in one commit."""
+    """All rows are copied again, and replace the existing ones in one commit."""
     DIFFERENCE = "difference"
-    """Both sides are compared, and what differs is written in one commit."""
+    """Both sides are compared, and the differences are written in one commit."""
 
 
 def request(cursor: Cursor, database: int, subscription: int, relation: int, method: Method) -> None:
-    """Asks for a table; what has been asked for before and is not taken yet is done as the later request says."""
+    """Request the synchronization of a table. A pending request that has not been taken yet is replaced."""
     run(cursor, "DELETE FROM hg.subscription_resync WHERE subid = ? AND relid = ? AND NOT taken", [subscription, relation])
     run(cursor, "INSERT INTO hg.subscription_resync VALUES (?, ?, ?, ?, false)", [database, subscription, relation, method.value])
 
 
 def requested(cursor: Cursor, subscription: int) -> dict[int, Method]:
-    """What is asked for and not taken yet, by relation."""
+    """Return the requests that have not been taken yet, by relation."""
     return _found(cursor, subscription, "NOT taken")
 
 
 def take(cursor: Cursor, subscription: int, relation: int) -> None:
-    """requested → taken."""
+    """Change the state of a request from requested to taken."""
     run(cursor, "UPDATE hg.subscription_resync SET taken = true WHERE subid = ? AND relid = ?", [subscription, relation])
 
 
 def take_difference(cursor: Cursor, database: int, subscription: int, relation: int) -> None:
-    """(none), requested → taken; by the difference, unless a session has asked for another method."""
+    """Change the state from none or requested to taken, with the difference method unless a session has requested another one."""
     if relation not in pending(cursor, subscription):
         request(cursor, database, subscription, relation, Method.DIFFERENCE)
     take(cursor, subscription, relation)
 
 
 def taken(cursor: Cursor, subscription: int) -> dict[int, Method]:
-    """What is being done, by relation."""
+    """Return the requests that have been taken, by relation."""
     return _found(cursor, subscription, "taken")
 
 
 def pending(cursor: Cursor, subscription: int) -> dict[int, Method]:
-    """What is asked for or being done, by relation; of both what is asked for.
+    """Return the requested or taken method by relation. If a relation has both, return the requested one.
 
-    One query: of two, one for each state, neither finds a table that is taken between them.
+    This is one query, because two queries, one for each state, would miss a table that is taken between them.
     """
     return _found(cursor, subscription, "true ORDER BY NOT taken")
 
 
 def done(cursor: Cursor, subscription: int, relation: int) -> None:
-    """Removes what was taken."""
+    """Delete the taken row of a table."""
     run(cursor, "DELETE FROM hg.subscription_resync WHERE subid = ? AND relid = ? AND taken", [subscription, relation])
 
 
 def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> None:
-    """Removes whatever is asked for of a table, or of a subscription."""
-    only = "" if relation is None else " AND relid = ?"
-    run(cursor, f"DELETE FROM hg.subscription_resync WHERE subid = ?{only}", [subscription, *([] if relation is None else [relation])])
+    """Delete all requests for a table, or for a subscription."""
+    condition = "" if relation is None else " AND relid = ?"
+    run(cursor, f"DELETE FROM hg.subscription_resync WHERE subid = ?{condition}", [subscription, *([] if relation is None else [relation])])
 
 
 def _found(cursor: Cursor, subscription: int, state: str) -> dict[int, Method]:
-    found = rows(cursor, f"SELECT relid, method FROM hg.subscription_resync WHERE subid = ? AND {state}", [subscription])
-    return {relation: Method(method) for relation, method in found}
+    requests = rows(cursor, f"SELECT relid, method FROM hg.subscription_resync WHERE subid = ? AND {state}", [subscription])
+    return {relation: Method(method) for relation, method in requests}
