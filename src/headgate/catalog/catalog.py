@@ -1,20 +1,21 @@
 """The catalog file of a node: DIR/catalog.duckdb, which one process owns.
 
-`Catalog.create` is initdb's part, `Catalog.open` the node's. Readers and writers take a cursor each (`cursor`: every statement
-is its own transaction; `begin`: a transaction that the transaction log shares, so a log entry and the catalog rows that belong
-to it commit together). A cursor belongs to one thread.
+initdb calls `Catalog.create`, the node `Catalog.open`. Readers and writers use a cursor each. With `cursor`, every statement is its own
+transaction. With `begin`, the transaction log shares the transaction, so that a log entry and the catalog rows that belong to it commit
+together. A cursor belongs to one thread.
 
-DuckDB isolates transactions by snapshots and refuses the second of two writers of one row at once (40001 here). Rows that
-several threads write are therefore kept apart: the oid counter is advanced in blocks, in a transaction of its own under a lock;
-a slot's row is written by its walsender, an origin's by its worker. What is left meets on rows of one object only.
-`Catalog.change` retries a small change that meets another.
+DuckDB isolates transactions by snapshots, and refuses the second of two concurrent writers of one row at once (40001 here). Rows that
+several threads write are therefore kept apart. The oid counter is advanced in blocks, in its own transaction under a lock. A slot's row is
+written by its walsender, an origin's by its worker. Other conflicts concern rows of one object only. `Catalog.change` retries a small
+change that conflicts.
 
-A COMMIT that finds the disk full leaves nothing in the file's log. A checkpoint of DuckDB that does so makes the open database unusable,
-and would do that inside of any COMMIT: so DuckDB makes none by itself; `checkpoint` does, where there is room. Where it is unusable
-nevertheless (`is_usable`) the node starts again; the log has everything that was committed.
+If the disk is full, a COMMIT leaves nothing in the file's log. But a checkpoint of DuckDB that runs out of space makes the open database
+unusable, and DuckDB would checkpoint inside any COMMIT. So automatic checkpoints are off, and `checkpoint` runs them if there is enough
+space. If the database becomes unusable nevertheless (`is_usable`), the node restarts. The log has everything that was committed.
 
-DuckDB synchronizes what it writes into its log, but not the name of a log that is new: the first commit behind an open or a checkpoint
-makes one. A power failure would take it with all that it holds, so no commit is answered before its folder is synchronized (`_name_log`).
+DuckDB syncs what it writes to its log, but not the directory entry of a new log, which the first commit after an open or a checkpoint
+creates. A power failure could lose that entry with the whole log, so no commit is acknowledged before the directory is synced
+(`_name_log`).
 """
 
 from __future__ import annotations
@@ -62,22 +63,22 @@ _OPTIONS: dict[str, str | int | float | list[str]] = {
     "disabled_optimizers": "join_filter_pushdown",
 }
 CHECKPOINT_BYTES = 16 << 20
-"""A log of this size is written into the file."""
+"""A log of this size is checkpointed."""
 _TRIES = 50
 
 
 class CatalogTransaction:
-    """A transaction on the catalog. `cursor` sees the state at its begin and its own writes."""
+    """A transaction on the catalog. `cursor` sees the state at its beginning and its own writes."""
 
     def __init__(self, cursor: Cursor, committed: Callable[[], None]) -> None:
-        """`committed` is called behind the COMMIT."""
+        """Begin the transaction. `committed` is called after the COMMIT."""
         self.cursor = cursor
         self._open = True
         self._committed = committed
         run(cursor, "BEGIN TRANSACTION")
 
     def commit(self) -> None:
-        """Makes the writes durable; 40001 if another transaction was first."""
+        """Make the writes durable. Raise 40001 if a concurrent transaction has written the same rows."""
         try:
             run(self.cursor, "COMMIT")
         except PostgresError:
@@ -89,7 +90,7 @@ class CatalogTransaction:
         self._committed()
 
     def rollback(self) -> None:
-        """Forgets the writes; may be called after a failed commit."""
+        """Discard the writes. May be called after a failed commit."""
         if self._open:
             with contextlib.suppress(duckdb.Error):  # DuckDB has already ended a transaction that it aborted
                 self.cursor.execute("ROLLBACK")
@@ -125,11 +126,11 @@ class Catalog:
         self._next_oid = 0
         self._last_oid = 0
         self.type_changes = 0
-        """How often the types of users may have changed: who keeps a registry of them reads it again when this differs."""
+        """How often user-defined types may have changed. A registry of them is read again when the number differs."""
 
     @classmethod
     def create(cls, path: str | Path, superuser: str = "postgres", password_verifier: str | None = None) -> Catalog:
-        """Makes a new file with the built-in rows, one superuser and the databases template0, template1 and postgres."""
+        """Create a file with the built-in rows, one superuser and the databases template0, template1 and postgres."""
         if Path(path).exists():
             raise PostgresError("58P02", f'file "{path}" already exists')
         catalog = cls(_connect(path), Path(path))
@@ -146,7 +147,7 @@ class Catalog:
 
     @classmethod
     def open(cls, path: str | Path) -> Catalog:
-        """Opens an existing file; 58P01 if there is none, 55006 if another process has it, XX001 if it is not a catalog."""
+        """Open an existing file. Raise 58P01 if it is missing, 55006 if another process has it open, XX001 if it is not a catalog."""
         catalog = cls.open_as_it_is(path)
         try:
             found = one(catalog.cursor(), "SELECT value FROM hg.counter WHERE name = 'format'")
@@ -165,21 +166,21 @@ class Catalog:
 
     @classmethod
     def open_as_it_is(cls, path: str | Path) -> Catalog:
-        """Opens an existing file, whatever version has made it (`upgrade`)."""
+        """Open an existing file of any version (for `upgrade`)."""
         if not Path(path).exists():
             raise PostgresError("58P01", f'could not open file "{path}": No such file or directory')
         return cls(_connect(path), Path(path))
 
     def cursor(self) -> Cursor:
-        """A cursor of its own in autocommit, for one thread."""
+        """Return a new cursor in autocommit mode, for one thread."""
         return CatalogCursor(self._connection.cursor(), self._answers)
 
     def begin(self) -> CatalogTransaction:
-        """Begins a transaction on a cursor of its own."""
+        """Begin a transaction on a new cursor."""
         return CatalogTransaction(self.cursor(), self._name_log)
 
     def _name_log(self) -> None:
-        """Synchronizes the folder, if the log may be new."""
+        """Sync the directory if the log may be new."""
         if self._log_is_named and not self._checkpointing:
             return
         with self._naming:
@@ -192,7 +193,7 @@ class Catalog:
             self._log_is_named = there and not self._checkpointing
 
     def system_identifier(self) -> str:
-        """The node's own number (pg_control_system().system_identifier), made by initdb, or when it is first asked for."""
+        """Return the node's unique number (pg_control_system().system_identifier). initdb creates it, or the first call."""
 
         def write(cursor: Cursor) -> int:
             found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'system_identifier'")
@@ -206,7 +207,7 @@ class Catalog:
             return str(self.change(write))
 
     def mock_authentication_nonce(self) -> bytes:
-        """A secret from which the salts of unknown roles are made, so that they are the same after a restart; made when first asked for."""
+        """Return a secret that determines the salts of unknown roles, so that they survive a restart. The first call creates it."""
         names = [f"mock_authentication_nonce_{place}" for place in range(4)]
 
         def write(cursor: Cursor) -> bytes:
@@ -220,14 +221,14 @@ class Catalog:
             return self.change(write)
 
     def next_oid(self, _cursor: Cursor | None = None) -> int:
-        """An oid that no object has had since initdb, crashes included (blocks are reserved before they are used)."""
+        """Return an oid that no object has had since initdb, even before a crash (blocks are reserved before they are used)."""
         with self._oid_lock:
             if self._next_oid == self._last_oid:
                 cursor = self.cursor()
                 found = one(cursor, "SELECT value FROM hg.counter WHERE name = 'oid'")
                 if found is None:
                     raise PostgresError("XX001", "catalog has no oid counter")
-                if found[0] > 2**32 - _OID_BLOCK:  # they do not begin again: the log's past is read by them
+                if found[0] > 2**32 - _OID_BLOCK:  # oids do not wrap around, because the log's past is read by them
                     raise PostgresError("54000", "all object identifiers of the node have been used")
                 with step(Step.COUNTER):
                     run(cursor, "UPDATE hg.counter SET value = ? WHERE name = 'oid'", [found[0] + _OID_BLOCK])
@@ -238,14 +239,14 @@ class Catalog:
             return self._next_oid - 1
 
     def types_changed(self) -> None:
-        """A session has made, changed or dropped a type, or the transaction in which it did so has ended."""
+        """Record that a session has created, changed or dropped a type, or that the transaction in which it did so has ended."""
         with self._oid_lock:
             self.type_changes += 1
 
     def change(self, write: Callable[[Cursor], T], of: Step = Step.COUNTER, attempts: int = 20) -> T:
-        """Runs `write` in a transaction of its own, again from the start when another transaction was first (40001).
+        """Run `write` in its own transaction, and retry it after a conflict with another transaction (40001).
 
-        `of`: what is durable behind it.
+        `of` is the step that is durable afterwards.
         """
         for attempt in range(attempts):
             transaction = self.begin()
@@ -266,7 +267,7 @@ class Catalog:
         raise PostgresError("40001", "could not serialize access due to concurrent update")
 
     def checkpoint(self, least: int = CHECKPOINT_BYTES) -> None:
-        """Writes the file's log into the file if it has `least` bytes and there is room; left for the next time where others write."""
+        """Write the log into the file if it has `least` bytes and there is space. Skip it if other transactions are writing."""
         size = self._log.stat().st_size if self._log.exists() else 0
         if size < max(least, 1) or not self._checkpoints.acquire(blocking=False):
             return
@@ -276,7 +277,7 @@ class Catalog:
             self._checkpoints.release()
 
     def _checkpoint(self, size: int) -> None:
-        needed = size + self.path.stat().st_size  # at most everything is written anew
+        needed = size + self.path.stat().st_size  # at most everything is rewritten
         if shutil.disk_usage(self.path.parent).free < needed:
             _log.warning('no checkpoint of catalog "%s": it may need %d bytes, and there is no room for them', self.path, needed)
             return
@@ -284,7 +285,7 @@ class Catalog:
         self._checkpointing = True
         try:
             for _ in range(_TRIES):
-                with contextlib.suppress(duckdb.TransactionException), step(Step.CHECKPOINT):  # somebody else may be writing
+                with contextlib.suppress(duckdb.TransactionException), step(Step.CHECKPOINT):  # another transaction may be writing
                     cursor.execute("CHECKPOINT")
                     return
                 threading.Event().wait(0.01)
@@ -297,12 +298,12 @@ class Catalog:
 
     @contextlib.contextmanager
     def without_checkpoints(self) -> Iterator[None]:
-        """Meanwhile the file stays as it is and its log only grows."""
+        """Prevent checkpoints, so that the file does not change and its log only grows."""
         with self._checkpoints:
             yield
 
     def is_usable(self) -> bool:
-        """False once DuckDB has given up the open database after an error that it could not undo."""
+        """Return False if DuckDB has invalidated the open database after an error that it could not undo."""
         cursor = self.cursor()
         try:
             cursor.execute("SELECT 1").fetchall()
@@ -313,7 +314,7 @@ class Catalog:
         return True
 
     def close(self) -> None:
-        """Writes a checkpoint and closes the file; open cursors fail from now on."""
+        """Checkpoint and close the file. Open cursors fail from now on."""
         with contextlib.suppress(PostgresError, OSError):
             self.checkpoint(0)
         self._connection.close()

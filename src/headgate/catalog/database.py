@@ -26,32 +26,32 @@ _COLUMNS = "oid, datname, datdba, datistemplate, datallowconn, datconnlimit"
 
 
 def lookup(cursor: Cursor, name: str) -> Database | None:
-    """The database of this name, or None."""
-    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database WHERE datname = ?", [name])
-    return None if found is None else Database(*found)
+    """Return the database with this name, or None."""
+    row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database WHERE datname = ?", [name])
+    return None if row is None else Database(*row)
 
 
 def find(cursor: Cursor, oid: int) -> Database | None:
-    """The database with this oid, or None."""
-    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database WHERE oid = ?", [oid])
-    return None if found is None else Database(*found)
+    """Return the database with this oid, or None."""
+    row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database WHERE oid = ?", [oid])
+    return None if row is None else Database(*row)
 
 
 def get(cursor: Cursor, name: str) -> Database:
-    """The database of this name; 3D000 if there is none."""
-    found = lookup(cursor, name)
-    if found is None:
+    """Return the database with this name. Raise 3D000 if it does not exist."""
+    database = lookup(cursor, name)
+    if database is None:
         raise PostgresError("3D000", f'database "{name}" does not exist')
-    return found
+    return database
 
 
 def all_databases(cursor: Cursor) -> list[Database]:
-    """All databases by name."""
+    """Return all databases ordered by name."""
     return [Database(*row) for row in rows(cursor, f"SELECT {_COLUMNS} FROM hg.pg_database ORDER BY datname")]
 
 
 def create(cursor: Cursor, oid: int, name: str, owner: int, template: str = "template1") -> Database:
-    """CREATE DATABASE: copies the template's catalog rows (its tables' data are the caller's). 42P04 if the name is in use."""
+    """Create a database with the template's catalog rows. The caller copies the tables' data. Raise 42P04 if the name is in use."""
     if lookup(cursor, name) is not None:
         raise PostgresError("42P04", f'database "{name}" already exists')
     source = lookup(cursor, template)
@@ -63,13 +63,13 @@ def create(cursor: Cursor, oid: int, name: str, owner: int, template: str = "tem
     )  # fmt: skip
     for table in _per_database(cursor):
         run(cursor, f"INSERT INTO hg.{table} SELECT ? AS dbid, * EXCLUDE (dbid) FROM hg.{table} WHERE dbid = ?", [oid, source.oid])
-    found = find(cursor, oid)
-    assert found is not None
-    return found
+    database = find(cursor, oid)
+    assert database is not None
+    return database
 
 
 def drop(cursor: Cursor, oid: int) -> None:
-    """DROP DATABASE: removes the database and every catalog row of it; whether that is allowed has been checked."""
+    """Delete a database and all its catalog rows. The caller has checked that this is allowed."""
     for table in _per_database(cursor):
         run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ?", [oid])
     run(cursor, "DELETE FROM hg.history WHERE dbid = ?", [oid])
@@ -78,18 +78,18 @@ def drop(cursor: Cursor, oid: int) -> None:
 
 
 def rename(cursor: Cursor, oid: int, name: str) -> None:
-    """ALTER DATABASE … RENAME TO; 42P04 if the name is in use."""
+    """Rename a database. Raise 42P04 if the name is in use."""
     if lookup(cursor, name) is not None:
         raise PostgresError("42P04", f'database "{name}" already exists')
     update(cursor, "pg_database", {"oid": oid}, datname=name)
 
 
 def set_owner(cursor: Cursor, oid: int, owner: int) -> None:
-    """ALTER DATABASE … OWNER TO."""
+    """Change the owner of a database."""
     acl.give(cursor, "pg_database", oid, owner)
 
 
 def _per_database(_cursor: Cursor) -> list[str]:
-    """The tables with a `dbid` that CREATE DATABASE copies and DROP DATABASE empties."""
-    found = [table.name for table in physical.tables().values() if not table.shared]
-    return [*found, "partition_ancestor", "sequence_state"]
+    """Return the tables with a `dbid` that CREATE DATABASE copies and DROP DATABASE empties."""
+    catalogs = [table.name for table in physical.tables().values() if not table.shared]
+    return [*catalogs, "partition_ancestor", "sequence_state"]

@@ -1,14 +1,14 @@
-"""The catalogs as DuckDB tables: their columns, how PostgreSQL's types are stored, and writing one row.
+"""The catalogs as DuckDB tables: their columns, the storage of PostgreSQL's types, and functions that read and write rows.
 
-Used by the other modules of this floor. The definitions come from the rows of pg_class and pg_attribute that
-tools/dump_catalog.py took from a real server, so there is one list of names, types and order, PostgreSQL's own.
+Used by the other modules of this package. The definitions are the rows of pg_class and pg_attribute that tools/dump_catalog.py dumped from
+a real server, so names, types and order are defined only once, by PostgreSQL.
 
-Each catalog is ``hg.<its name>`` with PostgreSQL's columns in PostgreSQL's order, led by `dbid` where PostgreSQL has one such
-catalog per database: the oid of the database, 0 for built-in rows that all databases share. DuckDB knows no keys here
-(its indexes restrict updates): `insert` and `update` claim them (`unique`).
+Each catalog is ``hg.<its name>`` with PostgreSQL's columns in PostgreSQL's order. If PostgreSQL has one such catalog per database, `dbid`
+precedes them: the oid of the database, or 0 for built-in rows that all databases share. The DuckDB tables have no keys, because DuckDB's
+indexes restrict updates. `insert` and `update` claim the keys instead (`unique`).
 
 Storage: oid, xid, regproc → UINTEGER; pg_lsn → UBIGINT; int2vector → SMALLINT[]; timestamptz → TIMESTAMP in UTC;
-name, "char", text and whatever else → VARCHAR; arrays → lists.
+name, "char", text and any other type → VARCHAR; arrays → lists.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from headgate.initial_catalog import rows as initial
 from headgate.types import registry
 
 Cursor = CatalogCursor
-"""As `Catalog.cursor` gives it."""
+"""The type that `Catalog.cursor` returns."""
 
 Oids = Callable[[], int]
-"""Gives new oids: `Catalog.next_oid`."""
+"""Returns a new oid: `Catalog.next_oid`."""
 
 _SCALARS = {
     registry.BOOL: "BOOLEAN",
@@ -78,8 +78,8 @@ EXTRA = {
     "pg_trigger": (("tgqualpretty", "VARCHAR"), ("tgargstext", "VARCHAR")),
     "pg_rewrite": (("ev_query", "VARCHAR"), ("ev_pretty", "VARCHAR"), ("ev_qualified", "VARCHAR")),
 }  # fmt: skip
-"""Columns that PostgreSQL has not, behind its own: options of publications, the bound tree of a row filter, and texts that would be
-long to compute in a query (printed keys of indexes, constraints and partitions, pretty-printed expressions).
+"""Columns that PostgreSQL does not have, after its own: options of publications, the bound tree of a row filter, and texts that would
+take long to compute in a query (printed keys of indexes, constraints and partitions, pretty-printed expressions).
 `macros.install` adds those that a file of an earlier version lacks."""
 
 
@@ -95,7 +95,7 @@ class PhysicalColumn:
 
 @dataclass(frozen=True)
 class PhysicalTable:
-    """A catalog. `shared`: one for all databases, so without a `dbid`."""
+    """A catalog. `shared` means that all databases have one, without a `dbid`."""
 
     oid: int
     name: str
@@ -104,34 +104,36 @@ class PhysicalTable:
 
 
 def duckdb_type(type_oid: int) -> str:
-    """The DuckDB type in which values of a PostgreSQL type are stored and computed."""
+    """Return the DuckDB type in which values of a PostgreSQL type are stored and computed."""
     plain = _SCALARS.get(type_oid)
     if plain is not None:
         return plain
-    known = registry.builtin().find(type_oid)
-    if known is not None and known.is_array:
-        return duckdb_type(known.element) + "[]"
-    if known is not None and known.kind == registry.TypeKind.DOMAIN:
-        return duckdb_type(known.base)
+    built_in = registry.builtin().find(type_oid)
+    if built_in is not None and built_in.is_array:
+        return duckdb_type(built_in.element) + "[]"
+    if built_in is not None and built_in.kind == registry.TypeKind.DOMAIN:
+        return duckdb_type(built_in.base)
     return "VARCHAR"
 
 
 @functools.cache
 def tables() -> Mapping[str, PhysicalTable]:
-    """All catalogs by name."""
+    """Return all catalogs by name."""
     classes = initial.rows("pg_class", "oid", "relname", "relnamespace", "relkind", "relisshared")
-    wanted = {row["oid"]: row for row in classes if row["relkind"] == "r" and row["relnamespace"] == 11}
-    columns: dict[int, list[PhysicalColumn]] = {oid: [] for oid in wanted}
+    catalog_rows = {row["oid"]: row for row in classes if row["relkind"] == "r" and row["relnamespace"] == 11}
+    columns: dict[int, list[PhysicalColumn]] = {oid: [] for oid in catalog_rows}
     attributes = initial.rows("pg_attribute", "attrelid", "attname", "atttypid", "attnum", "attnotnull")
-    for row in sorted(attributes, key=lambda each: each["attnum"]):
-        if row["attrelid"] in wanted and row["attnum"] > 0:
+    for row in sorted(attributes, key=lambda attribute: attribute["attnum"]):
+        if row["attrelid"] in catalog_rows and row["attnum"] > 0:
             columns[row["attrelid"]].append(PhysicalColumn(row["attname"], row["atttypid"], row["attnotnull"], row["attnum"]))
-    return {row["relname"]: PhysicalTable(oid, row["relname"], row["relisshared"], tuple(columns[oid])) for oid, row in wanted.items()}
+    return {
+        row["relname"]: PhysicalTable(oid, row["relname"], row["relisshared"], tuple(columns[oid])) for oid, row in catalog_rows.items()
+    }
 
 
 @functools.cache
 def _statement(catalog: str, given: tuple[str, ...]) -> tuple[str, dict[str, object]]:
-    """The INSERT for a set of columns, and the values of the columns that are not given."""
+    """Return the INSERT for a set of columns, and the values of the other columns."""
     table = tables()[catalog]
     missing: dict[str, object] = {}
     for column in table.columns:
@@ -150,7 +152,7 @@ def _neutral(type_oid: int) -> object:
 
 
 def insert(cursor: Cursor, catalog: str, **values: object) -> None:
-    """Writes one row; columns that are not given are NULL, or 0, false, '' where PostgreSQL has them NOT NULL. 23505 for a key in use."""
+    """Insert one row. Omitted columns are NULL, or 0, false, '' if PostgreSQL has them NOT NULL. Raise 23505 for a key in use."""
     sql, missing = _statement(catalog, tuple(values))
     claim = unique.claiming(cursor)
     if claim is not None:
@@ -160,7 +162,7 @@ def insert(cursor: Cursor, catalog: str, **values: object) -> None:
 
 
 def insert_all(cursor: Cursor, catalog: str, written: Sequence[Mapping[str, object]]) -> None:
-    """Writes rows that give the same columns, in one statement; otherwise as `insert`."""
+    """Insert rows that have the same columns, in one statement, as `insert` does."""
     if not written:
         return
     sql, missing = _statement(catalog, tuple(written[0]))
@@ -175,14 +177,14 @@ def insert_all(cursor: Cursor, catalog: str, written: Sequence[Mapping[str, obje
 
 
 def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: object) -> None:
-    """Changes the rows in which the columns of `where` have these values; 23505 where one gets a key that is in use."""
+    """Update the rows in which the columns of `where` have these values. Raise 23505 if a row gets a key that is in use."""
     condition = " AND ".join(f"{column} = ?" for column in where)
     claim = unique.claiming(cursor)
     touched = unique.of_columns(catalog, values) if claim is not None else []
     if claim is not None and touched:
         columns = list(dict.fromkeys([*([] if touched[0].shared else ["dbid"]), *[each for index in touched for each in index.columns]]))
-        for found in rows(cursor, f"SELECT {', '.join(columns)} FROM hg.{catalog} WHERE {condition}", [*where.values()]):
-            before = dict(zip(columns, found, strict=True))
+        for key_values in rows(cursor, f"SELECT {', '.join(columns)} FROM hg.{catalog} WHERE {condition}", [*where.values()]):
+            before = dict(zip(columns, key_values, strict=True))
             for index in touched:
                 key = index.key({**before, **values})
                 if key != index.key(before):
@@ -195,7 +197,7 @@ def update(cursor: Cursor, catalog: str, where: Mapping[str, object], **values: 
 
 
 def run(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> Any:
-    """Executes a statement on the catalog; what DuckDB refuses is `refused`."""
+    """Execute a statement on the catalog. Errors of DuckDB are converted by `refused`."""
     try:
         return cursor.execute(sql, parameters) if parameters else cursor.execute(sql)
     except duckdb.Error as error:
@@ -203,9 +205,9 @@ def run(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) ->
 
 
 def refused(error: duckdb.Error) -> PostgresError:
-    """53100 for a full disk, 40001 for a conflict with another transaction; whatever else DuckDB says is XX000.
+    """Return 53100 for a full disk, 40001 for a conflict with another transaction, and XX000 for any other error of DuckDB.
 
-    A COMMIT that fails is a TransactionException, for whatever reason.
+    A COMMIT that fails raises TransactionException, for any reason.
     """
     full = disk_full(error)
     if full is not None:
@@ -222,19 +224,19 @@ def refused(error: duckdb.Error) -> PostgresError:
 
 
 def out_of_memory() -> PostgresError:
-    """53200: what the catalog may hold in memory is not enough for a statement."""
+    """Return 53200: the catalog does not have enough memory for a statement."""
     hint = "Repeat the statement; a CHECKPOINT writes what the catalog holds into its file."
     return PostgresError("53200", "out of memory", detail="The node's catalog has no memory left.", hint=hint)
 
 
 def one(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> Row | None:
-    """The first row of a query, or None."""
-    found = rows(cursor, sql, parameters)
-    return tuple(found[0]) if found else None
+    """Return the first row of a query, or None."""
+    query_rows = rows(cursor, sql, parameters)
+    return tuple(query_rows[0]) if query_rows else None
 
 
 def rows(cursor: Cursor, sql: str, parameters: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
-    """All rows of a query on the catalog."""  # the type is written out: mypy infers nothing for dict() of the alias Rows
+    """Return all rows of a query on the catalog."""  # the type is written out: mypy infers nothing for dict() of the alias Rows
     try:
         return cursor.rows(sql, parameters)
     except duckdb.Error as error:

@@ -1,11 +1,12 @@
-"""Plain statements: those on one catalog by equality, which Python can compare with rows.
+"""Plain statements: statements on one catalog with equality conditions, which Python can evaluate on rows.
 
     INSERT INTO hg.t (a, b) VALUES (?, ?), (?, ?)
     SELECT a, b FROM hg.t WHERE a = ? AND b IN (0, ?)
     UPDATE hg.t SET a = ? WHERE oid IN (?, ?)
     DELETE FROM hg.t WHERE (a = ? OR b = ?)
 
-Called by `unwritten`, which applies them to rows that are not in DuckDB yet, and by `point`, which says what of a catalog they concern.
+Called by `unwritten`, which applies them to rows that are not in DuckDB yet, and by `point`, which determines the parts of a catalog that
+they affect.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TERM = re.compile(r"(\w+) (?:= \?|IN \((0|\?)((?:, \?)*)\))|\((\w+ = \?(?: OR \
 
 @dataclass(frozen=True)
 class Term:
-    """One of `columns` is its parameter (each entry has its own; a column with several parameters has several), or 0 if `or_zero`."""
+    """A condition: one of `columns` equals its parameter (a column with several parameters occurs several times), or 0 if `or_zero`."""
 
     columns: tuple[str, ...]
     or_zero: bool = False
@@ -33,7 +34,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Plain:
-    """A plain statement. `columns`: those that are inserted, read or set."""
+    """A plain statement. `columns` are those that are inserted, read or set."""
 
     kind: str
     table: str
@@ -48,14 +49,14 @@ BoundTerm = tuple[Term, list[object]]
 @functools.lru_cache(1024)
 def analyse(sql: str) -> Plain | None:
     """Return the statement if it is plain."""
-    if (found := _INSERT.fullmatch(sql)) is not None:
-        return Plain("INSERT", found[1], tuple(found[2].split(", ")))
-    if (found := _SELECT.fullmatch(sql)) is not None:
-        plain = Plain("SELECT", found[2], tuple(found[1].split(", ")), _condition(found[3]))
-    elif (found := _UPDATE.fullmatch(sql)) is not None:
-        plain = Plain("UPDATE", found[1], tuple(_names(found[2])), _condition(found[3]))
-    elif (found := _DELETE.fullmatch(sql)) is not None:
-        plain = Plain("DELETE", found[1], (), _condition(found[2]))
+    if (match := _INSERT.fullmatch(sql)) is not None:
+        return Plain("INSERT", match[1], tuple(match[2].split(", ")))
+    if (match := _SELECT.fullmatch(sql)) is not None:
+        plain = Plain("SELECT", match[2], tuple(match[1].split(", ")), _condition(match[3]))
+    elif (match := _UPDATE.fullmatch(sql)) is not None:
+        plain = Plain("UPDATE", match[1], tuple(_names(match[2])), _condition(match[3]))
+    elif (match := _DELETE.fullmatch(sql)) is not None:
+        plain = Plain("DELETE", match[1], (), _condition(match[2]))
     else:
         return None
     return plain if plain.condition else None
@@ -66,13 +67,13 @@ def _names(assignments: str) -> list[str]:
 
 
 def _condition(text: str) -> tuple[Term, ...]:
-    """Return the terms of a WHERE clause, none if it is not plain."""
+    """Return the terms of a WHERE clause, or none if it is not plain."""
     terms = []
     for part in text.split(" AND "):
-        found = _TERM.fullmatch(part)
-        if found is None:
+        match = _TERM.fullmatch(part)
+        if match is None:
             return ()
-        column, first, more, either = found.groups()
+        column, first, more, either = match.groups()
         if either:
             terms.append(Term(tuple(_names(either))))
         else:

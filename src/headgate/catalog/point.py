@@ -1,13 +1,13 @@
 """The parts of the catalogs that a statement reads or writes: whole catalogs, or their rows of single objects.
 
-`cursor` counts a version for each such part, so that a change of one table does not make what is known of another one old. Called by
+`cursor` keeps a version for each such part, so that a change of one table does not invalidate cached results about others. Called by
 `cursor` only.
 
     a part                          read by                                       written by
     "pg_class"                      any statement on it                           any statement on it
     ("pg_class",)                   statements on single objects                  statements that are not plain
-    ("pg_class", "relname")         those that find objects by name               plain ones whose rows may have any name
-    ("pg_class", "relname", "t")    those that look for this name                 those whose rows have, or get, this name
+    ("pg_class", "relname")         statements that find objects by name          plain statements whose rows may have any name
+    ("pg_class", "relname", "t")    statements that look for this name            statements whose rows have, or get, this name
 
 A statement that reads rows of single objects reads the last three: `SELECT oid FROM hg.pg_class WHERE relname = ?`.
 """
@@ -25,9 +25,9 @@ Part = str | tuple[object, ...]
 
 @dataclass(frozen=True)
 class _Point:
-    """Columns that say of which object a row is.
+    """Columns that identify the object to which a row belongs.
 
-    It is for queries that name only the columns `only`, and none of `never`. Other columns may change without a trace.
+    Used for queries that name only the columns `only`, and none of `never`. Changes of other columns are not tracked.
     """
 
     columns: tuple[str, ...]
@@ -40,11 +40,11 @@ class _Point:
         return self.columns[0]
 
     def serves(self, columns: Collection[str]) -> bool:
-        """Return whether the columns that a query names are all followed."""
+        """Return whether all columns that a query names are tracked."""
         return self.never.isdisjoint(columns) and (self.only is None or self.only.issuperset(columns))
 
     def follows(self, columns: Collection[str]) -> bool:
-        """Return whether one of the columns that an UPDATE sets is followed."""
+        """Return whether one of the columns that an UPDATE sets is tracked."""
         return any(column not in self.never and (self.only is None or column in self.only) for column in columns)
 
 
@@ -71,7 +71,7 @@ _POINTS: Mapping[str, tuple[_Point, ...]] = {
 
 
 def read(sql: str, parameters: Sequence[object]) -> tuple[Part, ...] | None:
-    """Return the parts that a query on single objects reads; None for another query."""
+    """Return the parts that a query on single objects reads, or None for another query."""
     plain = analyse(sql)
     if plain is None or plain.kind != "SELECT":
         return None
@@ -84,7 +84,7 @@ def read(sql: str, parameters: Sequence[object]) -> tuple[Part, ...] | None:
 
 
 def _values(point: _Point, terms: Iterable[BoundTerm], *, alone: bool) -> list[object] | None:
-    """Return the values that a condition allows in the columns of a point; `alone`: only if all of them are known."""
+    """Return the values that a condition allows in the columns of a point. With `alone`, only if all of them are known."""
     if alone and len(point.columns) > 1:
         return None
     for term, values in terms:
@@ -124,7 +124,7 @@ def _changed(plain: Plain, point: _Point, parameters: Sequence[object]) -> Itera
 
 
 def inserted(table: str, rows: Iterable[Mapping[str, Any]]) -> Iterable[Part]:
-    """Return the parts to which rows belong that are inserted."""
+    """Return the parts to which inserted rows belong."""
     parts: dict[Part, None] = {table: None}
     for row in rows:
         for point in _POINTS.get(table, ()):

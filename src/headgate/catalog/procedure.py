@@ -1,7 +1,6 @@
-"""The functions of pg_proc as calls of functions that act see them: their arguments, results, and who may call them.
+"""The functions of pg_proc from the view of a call: their arguments, results, and the roles that may call them.
 
-Called by the binder, which knows them as functions too, and by queries on the catalogs. They
-come from the rows that tools/dump_catalog.py took from a real server, read once.
+Called by the binder and by queries on the catalogs. The rows were dumped from a real server by tools/dump_catalog.py, and are read once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from headgate.types import registry as t
 
 @dataclass(frozen=True)
 class Procedure:
-    """What pg_proc says of a function that acts."""
+    """The properties of a function in pg_proc."""
 
     name: str
     arguments: tuple[int, ...]
@@ -27,11 +26,11 @@ class Procedure:
     is_set: bool
     outputs: tuple[tuple[str, int], ...]
     granted: frozenset[str] | None = None
-    """The roles that may call it; None: PUBLIC."""
+    """The roles that may call it. None: PUBLIC."""
 
 
 OWN_SCHEMA = "headgate"
-"""What stands before the names of functions that a node alone has; pg_namespace and pg_proc know nothing of them."""
+"""The schema of functions that exist only in headgate. They are not in pg_namespace and pg_proc."""
 _SNAPSHOT = (("schema", t.NAME), ("name", t.NAME), ("oid", t.OID), ("path", t.TEXT), ("version", t.INT8), ("lsn", t.PG_LSN))
 _VERIFIED = (
     ("schema", t.NAME), ("name", t.NAME), ("result", t.TEXT), ("key", t.TEXT), ("columns", t.TEXT), ("rows", t.INT8), ("seconds", t.FLOAT8),
@@ -74,11 +73,11 @@ OWN = {
         "headgate.wait_for_lsn", (t.TEXT, t.PG_LSN, t.FLOAT8), ("subscription", "lsn", "timeout"), 3, 0, t.BOOL, is_set=False, outputs=(),
     ),
 }  # fmt: skip
-"""Those of schema headgate, and what PostgreSQL has by an extension, which stands in pg_catalog here. The oids follow the order."""
+"""Functions of schema headgate, and functions of PostgreSQL extensions, which are in pg_catalog here. Their oids follow this order."""
 
 
 PUBLICATION_TABLES = 9790
-"""The oid of pg_get_publication_tables(VARIADIC text[]), as PostgreSQL has it from 16 on; pg_proc knows that of 15 alone."""
+"""The oid of pg_get_publication_tables(VARIADIC text[]) of PostgreSQL 16 and later. pg_proc has only that of 15."""
 _CREATE_SLOT, _SYNC_SLOTS = 9791, 9792
 LATER = {
     PUBLICATION_TABLES: Procedure(
@@ -92,13 +91,13 @@ LATER = {
     ),
     _SYNC_SLOTS: Procedure("pg_sync_replication_slots", (), (), 0, 0, t.VOID, is_set=False, outputs=()),
 }  # fmt: skip
-"""Functions of later releases: with the argument `failover`, and for standbys, those of 17."""
+"""Functions of later releases: those with the argument `failover`, and those of 17 for standbys."""
 FIRST_OWN_OID = 9800
-"""The oids of a node's own functions begin here, in PostgreSQL's range for those who develop it."""
+"""The first oid of headgate's own functions, in the range that PostgreSQL reserves for development."""
 
 
 def called(parts: Sequence[str]) -> str:
-    """The name by which a function is known here: the schema stands before those of a node alone."""
+    """Return the name of a function in these tables. Functions of schema headgate are qualified."""
     return ".".join(parts[-2:]) if list(parts[:-1]) == [OWN_SCHEMA] else parts[-1]
 
 
@@ -108,8 +107,8 @@ _COLUMNS = ["oid", "proname", "proargtypes", "proallargtypes", "proargmodes", "p
 
 @functools.cache
 def procedures() -> dict[int, Procedure]:
-    """pg_proc by oid, and the node's own functions; read once, and whole before anybody sees it."""
-    found = {**LATER, **dict(enumerate(OWN.values(), FIRST_OWN_OID))}
+    """Return pg_proc by oid, with headgate's own functions. Read once."""
+    by_oid = {**LATER, **dict(enumerate(OWN.values(), FIRST_OWN_OID))}
     for row in rows("pg_proc", *_COLUMNS):
         modes = row["proargmodes"] or ["i"] * len(row["proargtypes"])
         all_types = row["proallargtypes"] or row["proargtypes"]
@@ -117,27 +116,27 @@ def procedures() -> dict[int, Procedure]:
         outputs = tuple((n, k) for n, k, m in zip(argument_names, all_types, modes, strict=False) if m in "obt")
         inputs = tuple(n for n, m in zip(argument_names, modes, strict=False) if m in "iv")
         required = len(row["proargtypes"]) - row["pronargdefaults"] - (1 if row["provariadic"] else 0)
-        found[row["oid"]] = Procedure(
+        by_oid[row["oid"]] = Procedure(
             row["proname"], tuple(row["proargtypes"]), inputs, required, row["provariadic"], row["prorettype"], row["proretset"],
             outputs if row["prorettype"] == t.RECORD else (), _granted(row["proacl"]),
         )  # fmt: skip
-    return found
+    return by_oid
 
 
 def outputs(oid: int) -> tuple[tuple[str, int], ...]:
-    """The names and types of the columns that a function gives by OUT parameters."""
+    """Return the names and types of the columns that a function returns by OUT parameters."""
     return procedures()[oid].outputs
 
 
 @functools.cache
 def parameter_names(name: str) -> tuple[str, ...]:
-    """The names of the parameters of a function of which there is one with this name, empty for others."""
-    found = [each for each in procedures().values() if each.name in (name, f"{OWN_SCHEMA}.{name}")]
-    return found[0].argument_names if len(found) == 1 and all(found[0].argument_names) else ()
+    """Return the parameter names of a function if only one function has this name, otherwise an empty tuple."""
+    candidates = [procedure for procedure in procedures().values() if procedure.name in (name, f"{OWN_SCHEMA}.{name}")]
+    return candidates[0].argument_names if len(candidates) == 1 and all(candidates[0].argument_names) else ()
 
 
 def _granted(items: list[str] | None) -> frozenset[str] | None:
-    """The roles to which an access list of functions grants EXECUTE, without the one that owns them all; None: PUBLIC."""
+    """Return the roles to which the ACL of a function grants EXECUTE, without its owner. None: PUBLIC."""
     if items is None:
         return None
     names = [item.split("=")[0] for item in items]

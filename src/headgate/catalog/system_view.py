@@ -1,8 +1,8 @@
-"""The system relations as a query sees them: names, columns, and for views PostgreSQL's own definition or a Provider.
+"""The system relations that queries can read: their names and columns, and for views PostgreSQL's definition or a Provider.
 
-Three kinds of relations answer a query: catalogs (physical tables), views that are written over catalogs (`View`: PostgreSQL's
-text of the definition, from pg_rewrite, rewritten like a query), and dynamic ones, whose rows the caller's `Provider` gives:
-pg_stat_activity, pg_settings, pg_locks, … A dynamic relation without a Provider has no rows.
+There are three kinds: catalogs (physical tables), views over catalogs (`View`: PostgreSQL's text of the definition, from pg_rewrite, which
+is rewritten like a query), and dynamic relations, whose rows the caller's `Provider` supplies: pg_stat_activity, pg_settings, pg_locks, … A
+dynamic relation without a Provider has no rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from headgate.initial_catalog.rows import rows, schemas
 from headgate.types import registry
 
 Provider = Callable[[], Iterable[Sequence[object]]]
-"""Gives the rows of a dynamic relation, each a sequence of Python values in the order of `columns(name)`: int for integers, oids
-and pg_lsn, str for text and whatever is kept as text, bool, float, datetime (aware, or naive in UTC), timedelta, list for arrays."""
+"""Returns the rows of a dynamic relation, each a sequence of Python values in the order of `columns(name)`: int for integers, oids and
+pg_lsn, str for text and types stored as text, bool, float, datetime (aware, or naive in UTC), timedelta, list for arrays."""
 
 EXPANDED = frozenset(
     "pg_roles pg_shadow pg_user pg_group pg_tables pg_views pg_matviews pg_indexes pg_publication_tables pg_rules pg_policies"
     " pg_user_mappings pg_stat_user_tables pg_stat_sys_tables pg_available_extensions pg_available_extension_versions"
     " pg_sequences".split()
 )
-"""Views of pg_catalog that are answered by PostgreSQL's definition; so are those of information_schema."""
+"""Views of pg_catalog that are evaluated by PostgreSQL's definition, as all views of information_schema are."""
 
 FROM_CATALOG = {
     "pg_replication_slots": "SELECT s.slot_name, s.plugin, 'logical'::text AS slot_type, s.datoid, d.datname AS database, s.temporary,"
@@ -37,7 +37,7 @@ FROM_CATALOG = {
     " coalesce(t.sync_error_count, 0::int8) AS sync_error_count, t.stats_reset"
     " FROM pg_catalog.pg_subscription s LEFT JOIN hg.subscription_stats t ON t.subid = s.oid",
 }
-"""Dynamic views whose rows are in the catalog file, where no Provider is given. They may name the node's own tables as hg.x."""
+"""Dynamic views whose rows are in the catalog file, used without a Provider. They may read the node's own tables as hg.x."""
 
 NODE_TABLES: Mapping[str, tuple[tuple[str, int], ...]] = {
     "replication_slot": (
@@ -77,9 +77,9 @@ OWN_VIEWS: Mapping[str, tuple[tuple[str, int], ...]] = {
         ("jit_emission_count", registry.INT8), ("jit_emission_time", registry.FLOAT8),
     ),
 }  # fmt: skip
-"""Dynamic relations that PostgreSQL has not, or as an extension; pg_class has no rows of them."""
+"""Dynamic relations that PostgreSQL does not have, or only in an extension. They have no rows in pg_class."""
 _FIRST_OWN = 9900
-"""Their oids, which PostgreSQL leaves to those who develop it."""
+"""The first of their oids, in the range that PostgreSQL reserves for development."""
 
 
 _LATER: Mapping[str, tuple[tuple[int, str, int], ...]] = {
@@ -89,12 +89,12 @@ _LATER: Mapping[str, tuple[tuple[int, str, int], ...]] = {
     ),
     "pg_publication": ((18, "pubgencols", registry.CHAR),),
 }  # fmt: skip
-"""Columns of later releases, behind those of 15 in their order, with the release that has them first: shown where the node announces it."""
+"""Columns of later releases, after those of 15 in their order, with the first release that has them. Shown if the node announces it."""
 
 
 @dataclass(frozen=True)
 class SystemColumn:
-    """A column of a system relation; a domain of information_schema is its base type."""
+    """A column of a system relation. A domain of information_schema is replaced by its base type."""
 
     name: str
     type_oid: int
@@ -104,7 +104,7 @@ class SystemColumn:
 
 @dataclass(frozen=True)
 class SystemRelation:
-    """A relation of pg_catalog or information_schema. `definition`: a view's query in PostgreSQL's SQL."""
+    """A relation of pg_catalog or information_schema. `definition` is a view's query in PostgreSQL's SQL."""
 
     oid: int
     schema: str
@@ -115,18 +115,18 @@ class SystemRelation:
 
     @property
     def physical(self) -> physical.PhysicalTable | None:
-        """The table that holds it, None for a view."""
+        """The table that stores it, or None for a view."""
         return physical.tables().get(self.name) if self.schema == "pg_catalog" and self.kind == "r" else None
 
     @property
     def expanded(self) -> bool:
-        """Whether a query on it is a query on its definition."""
+        """Whether a query on the relation is expanded to a query on its definition."""
         return self.schema == "information_schema" or self.name in EXPANDED
 
 
 @functools.cache
 def relations() -> Mapping[tuple[str, str], SystemRelation]:
-    """All tables and views of pg_catalog and information_schema, by schema and name."""
+    """Return all tables and views of pg_catalog and information_schema, by schema and name."""
     classes = rows("pg_class", "oid", "relname", "relnamespace", "relkind")
     columns: dict[int, list[SystemColumn]] = {}
     for row in rows("pg_attribute", "attrelid", "attname", "atttypid", "atttypmod", "attnum"):
@@ -135,37 +135,37 @@ def relations() -> Mapping[tuple[str, str], SystemRelation]:
             columns.setdefault(row["attrelid"], []).append(column)
     rewrite = rows("pg_rewrite", "ev_class", "ev_action", "rulename")
     definitions = {row["ev_class"]: row["ev_action"] for row in rewrite if row["rulename"] == "_RETURN"}
-    found = {}
+    by_name = {}
     for row in classes:
         if row["relkind"] in "rv":
-            listed = tuple(sorted(columns.get(row["oid"], ()), key=lambda each: each.attnum))
+            sorted_columns = tuple(sorted(columns.get(row["oid"], ()), key=lambda item: item.attnum))
             relation = SystemRelation(
-                row["oid"], schemas()[row["relnamespace"]], row["relname"], row["relkind"], listed, definitions.get(row["oid"])
+                row["oid"], schemas()[row["relnamespace"]], row["relname"], row["relkind"], sorted_columns, definitions.get(row["oid"])
             )
-            found[relation.schema, relation.name] = relation
+            by_name[relation.schema, relation.name] = relation
     for oid, (name, listed_own) in enumerate(OWN_VIEWS.items(), _FIRST_OWN):
         own = tuple(SystemColumn(column, kind, -1, place) for place, (column, kind) in enumerate(listed_own, 1))
-        found["pg_catalog", name] = SystemRelation(oid, "pg_catalog", name, "v", own)
-    return found
+        by_name["pg_catalog", name] = SystemRelation(oid, "pg_catalog", name, "v", own)
+    return by_name
 
 
 def relation(schema: str, name: str, announced: int) -> SystemRelation | None:
-    """The relation as the release has it that the node announces, or None. `name` is whatever a client has written."""
-    found = relations().get((schema, name))
+    """Return the relation as in the release that the node announces, or None. `name` may be any text from a client."""
+    base = relations().get((schema, name))
     later = [(column, kind) for since, column, kind in _LATER.get(name, ()) if since <= announced]
-    if found is None or not later or schema != "pg_catalog":
-        return found
-    more = (SystemColumn(column, kind, -1, place) for place, (column, kind) in enumerate(later, len(found.columns) + 1))
-    return replace(found, columns=(*found.columns, *more))
+    if base is None or not later or schema != "pg_catalog":
+        return base
+    more = (SystemColumn(column, kind, -1, number) for number, (column, kind) in enumerate(later, len(base.columns) + 1))
+    return replace(base, columns=(*base.columns, *more))
 
 
 def columns(name: str) -> tuple[SystemColumn, ...]:
-    """The columns of a relation of pg_catalog: what a Provider's rows hold."""
+    """Return the columns of a relation of pg_catalog, which are those of a Provider's rows."""
     return relations()["pg_catalog", name].columns
 
 
 def _base(type_oid: int, typmod: int) -> tuple[int, int]:
-    known = registry.builtin().find(type_oid)
-    if known is not None and known.kind == registry.TypeKind.DOMAIN:
-        return known.base, known.base_typmod
+    built_in = registry.builtin().find(type_oid)
+    if built_in is not None and built_in.kind == registry.TypeKind.DOMAIN:
+        return built_in.base, built_in.base_typmod
     return type_oid, typmod

@@ -1,4 +1,4 @@
-"""What initdb writes into a new catalog: the tables, PostgreSQL's built-in rows, the first role and the first databases.
+"""Fill a new catalog for initdb: the tables, PostgreSQL's built-in rows, the first role and the first databases.
 
 Called by `Catalog.create` within one transaction.
 """
@@ -30,15 +30,15 @@ CREATE TABLE hg.subscription_option (subid UINTEGER, suborigin VARCHAR, subrunas
     subfailover BOOLEAN, subcreatetables BOOLEAN, subschemaevolution VARCHAR);
 CREATE TABLE hg.applied_prepare (gid VARCHAR, subid UINTEGER, dbid UINTEGER, owner UINTEGER, xid UINTEGER, prepared TIMESTAMP);
 """
-"""Tables of a node's own. hg.log_entry, hg.log_write and hg.table_version are made by floor `storage` (log.create_tables)."""
+"""headgate's own tables. hg.log_entry, hg.log_write and hg.table_version are created by package `storage` (log.create_tables)."""
 
 
 LATER_TABLES = (subscription_column.DEFINITION, kept_statistics.DEFINITION, subscription_resync.DEFINITION)
-"""Those of other modules."""
+"""Tables that other modules define."""
 
 
 def bootstrap(cursor: Cursor, superuser: str, password_verifier: str | None) -> None:
-    """Fills an empty DuckDB file."""
+    """Fill an empty DuckDB file."""
     run(cursor, "CREATE SCHEMA hg")
     for statement in _NODE_TABLES.split(";"):
         if statement.strip():

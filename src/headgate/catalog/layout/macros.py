@@ -1,8 +1,8 @@
-"""Functions of pg_catalog that are queries themselves, as DuckDB macros in schema hg; and the views behind publications.
+"""Functions of pg_catalog that are queries, as DuckDB macros in schema hg, and the views behind publications.
 
-Installed into the catalog file by `install`, which `Catalog` calls at open: they are code, not data, so a newer node brings
-its own. In a macro, `db` is the oid of the database, `p` the list of the search path's namespace oids (pg_catalog included).
-Columns are named by aliases that start with an underscore: an argument of a caller can then never be captured.
+`Catalog` calls `install` at open, which writes them into the catalog file. They are code, not data, so that a newer node replaces them.
+In a macro, `db` is the oid of the database and `p` the list of the search path's namespace oids (pg_catalog included).
+Aliases of columns start with an underscore, so that they cannot capture a caller's argument.
 """
 
 # ruff: noqa: E501 (one definition a line)
@@ -222,9 +222,9 @@ CREATE OR REPLACE VIEW hg.type_name AS
     FROM hg.pg_type t JOIN hg.pg_namespace n ON n.oid = t.typnamespace AND n.dbid IN (0, t.dbid)
     LEFT JOIN hg.pg_type e ON e.oid = t.typelem AND e.typarray = t.oid AND e.dbid IN (0, t.dbid)
 """
-"""`every_attribute` is pg_attribute as PostgreSQL has it, with the system columns of users' relations: the same six for each, and so not
-stored but taken from those of pg_class. `every_dependency` is pg_depend with what other catalogs say: the columns of constraints and indexes,
-the types of rows and columns. The queries of the node itself ask hg.pg_attribute and hg.pg_depend, which have what was declared."""
+"""`every_attribute` is pg_attribute as PostgreSQL has it, with the system columns of users' relations. These are the same six for each, so
+they are derived from pg_class instead of being stored. `every_dependency` is pg_depend with the dependencies that other catalogs imply: the
+columns of constraints and indexes, the types of rows and columns. The node's own queries read hg.pg_attribute and hg.pg_depend."""
 
 
 _INITIAL_CHECKS = {
@@ -234,11 +234,11 @@ _INITIAL_CHECKS = {
         "VALUE::text = ANY (ARRAY['YES'::character varying, 'NO'::character varying]::text[])",
     ),
 }
-"""What the domains of information_schema check, as PostgreSQL prints it, and prettily; initdb's catalogs have it as a node tree."""
+"""The CHECK constraints of information_schema's domains as PostgreSQL prints them, plain and pretty. initdb's catalogs have node trees."""
 
 
 def install(cursor: Cursor) -> None:
-    """Writes macros, views and the texts of types, unless the file has those of this version already."""
+    """Write macros, views and the texts of types, unless the file already has those of this version."""
     text = "\n".join(split_macros()) + _VIEWS + _PLPGSQL
     later = {**EXTRA, "replication_slot": slot.LATER_COLUMNS, "subscription_column": subscription_column.LATER_COLUMNS}
     version = int.from_bytes(hashlib.sha256((text + str(later)).encode()).digest()[:7], "big")
@@ -252,9 +252,9 @@ def install(cursor: Cursor) -> None:
         cursor,
         "CREATE TABLE hg.type_text (oid UINTEGER, plain VARCHAR, unmodified VARCHAR, has_typmod BOOLEAN, base UINTEGER, head VARCHAR, tail VARCHAR)",
     )
-    texts = [_type_text(each) for each in registry.builtin().all_types()]
+    texts = [_type_text(pg_type) for pg_type in registry.builtin().all_types()]
     names = ["oid", "plain", "unmodified", "has_typmod", "base", "head", "tail"]
-    cursor.register("hg_type_texts", pa.table(dict(zip(names, (list(each) for each in zip(*texts, strict=True)), strict=True))))
+    cursor.register("hg_type_texts", pa.table(dict(zip(names, (list(column) for column in zip(*texts, strict=True)), strict=True))))
     run(cursor, "INSERT INTO hg.type_text SELECT * FROM hg_type_texts")
     cursor.unregister("hg_type_texts")
     if not one(cursor, "SELECT 1 FROM hg.pg_language WHERE lanname = 'plpgsql'"):  # not among the rows that initdb begins with
@@ -275,7 +275,7 @@ def install(cursor: Cursor) -> None:
 
 
 def _write_initial_privileges(cursor: Cursor) -> None:
-    """pg_init_privs: the ACLs of built-in objects as initdb gave them, so that a dump leaves out what was not changed."""
+    """Fill pg_init_privs with the initial ACLs of built-in objects, so that a dump omits those that were not changed."""
     if one(cursor, "SELECT 1 FROM hg.pg_init_privs LIMIT 1"):
         return
     columns = "INSERT INTO hg.pg_init_privs (dbid, objoid, classoid, objsubid, privtype, initprivs)"
@@ -306,18 +306,17 @@ CREATE TABLE hg.function_type AS SELECT f.oid, f.proargnames, f.proargmodes, f.p
 
 
 def split_macros() -> list[str]:
-    """The definitions, one per macro: a line that does not start with a blank begins one.
+    """Return the definitions, one per macro. A line that does not start with a blank begins a new one.
 
-    Aliases get the macro's number: a macro
-    that calls another must not have its arguments captured there.
+    Aliases get the macro's number, so that a macro that calls another does not capture its arguments.
     """
-    found: list[str] = []
+    macros: list[str] = []
     for line in _MACROS.strip().splitlines():
         if line.startswith(" "):
-            found[-1] += "\n" + line
+            macros[-1] += "\n" + line
         else:
-            found.append(line)
-    return [re.sub(r'(?<![\w"])_([a-z])\b', rf"_{place}\1", macro) for place, macro in enumerate(found)]
+            macros.append(line)
+    return [re.sub(r'(?<![\w"])_([a-z])\b', rf"_{number}\1", macro) for number, macro in enumerate(macros)]
 
 
 def _type_text(found: registry.PgType) -> tuple[object, ...]:

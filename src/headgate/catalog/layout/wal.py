@@ -1,8 +1,8 @@
-"""The write-ahead log of the catalog's file (``catalog.duckdb.wal``) after a power failure.
+"""Repair the write-ahead log of the catalog file (``catalog.duckdb.wal``) after a power failure.
 
-DuckDB synchronizes it at each commit and leaves an incomplete end out. But a file system that had made the file longer, and had not
-written yet what was in it, leaves zeros: DuckDB then finds an entry whose checksum is wrong and does not open the file. `cut` leaves such
-an end out; no commit in it was acknowledged. Damage that is followed by something is not that, and stays an error. Called by
+DuckDB syncs the log at each commit and ignores an incomplete end. But if the file system had extended the file and not yet written the
+data, the end consists of zeros. DuckDB then finds an entry with a wrong checksum and does not open the file. `cut` removes such an end.
+No commit in it was acknowledged. Damage that is followed by other data is not repaired and remains an error. Called by
 `catalog.Catalog.open`.
 """
 
@@ -15,16 +15,16 @@ from pathlib import Path
 
 _PLACE = re.compile(r"entry at byte position (\d+)")
 _ZEROS = 8
-"""So many zeros at the end are no entry: an entry ends with its data."""
+"""Minimum number of zeros at the end that cannot belong to an entry, because an entry ends with its data."""
 
 
 def cut(database: Path, error: Exception) -> Path | None:
-    """Cuts the log where DuckDB's error says that it is wrong, if what follows ends in zeros; a copy of it as it was, None if not cut."""
-    found = _PLACE.search(str(error))
+    """Truncate the log at the position in DuckDB's error, if it ends in zeros. Return a copy of the original, or None if not truncated."""
+    match = _PLACE.search(str(error))
     log = database.with_name(database.name + ".wal")
-    if found is None or not log.exists():
+    if match is None or not log.exists():
         return None
-    place, content = int(found[1]), log.read_bytes()
+    place, content = int(match[1]), log.read_bytes()
     if not 0 < place < len(content) or content[-_ZEROS:].strip(b"\0"):
         return None
     copy = log.with_name(log.name + ".damaged")

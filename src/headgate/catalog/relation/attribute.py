@@ -1,7 +1,7 @@
-"""The columns of a relation: rows of pg_attribute, and with a default or generated value of pg_attrdef.
+"""The columns of a relation: rows of pg_attribute, and of pg_attrdef for a default or generated value.
 
-Called by `definition` and `index` for columns of what they make, and by the commands that alter columns. What a column has in the
-indexes of its table (name, type) follows it; how one goes is `removal`'s.
+Called by `definition` and `index` for the columns of new relations, and by the commands that alter columns. A change of a column's name or
+type is also applied to the table's indexes. `removal` drops columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.types import registry
 
 
 def add_column(cursor: Cursor, oids: Oids, relation: Relation, column: Column) -> int:
-    """ALTER TABLE … ADD COLUMN; returns its attnum. 42701 if the name is in use."""
+    """Add a column and return its attnum. Raise 42701 if the name is in use."""
     if relation.column(column.name) is not None:
         raise PostgresError("42701", f'column "{column.name}" of relation "{relation.name}" already exists')
     attnum = len(relation.all_columns) + 1
@@ -28,12 +28,12 @@ def add_column(cursor: Cursor, oids: Oids, relation: Relation, column: Column) -
 
 
 def write_column(cursor: Cursor, oids: Oids, database: int, relation: int, column: Column, attnum: int) -> None:
-    """Writes the row of a column, with its default or generated value."""
+    """Write the row of a column, with its default or generated value."""
     write_columns(cursor, oids, database, relation, [(column, attnum)])
 
 
 def write_columns(cursor: Cursor, oids: Oids, database: int, relation: int, columns: Sequence[tuple[Column, int]]) -> None:
-    """The same of several columns, each with its attnum."""
+    """Write the rows of several columns, each with its attnum."""
     physical.insert_all(cursor, "pg_attribute", [_row(cursor, database, relation, column, attnum) for column, attnum in columns])
     for column, attnum in columns:
         expression = column.generated if column.generated is not None else column.default
@@ -54,23 +54,23 @@ def _row(cursor: Cursor, database: int, relation: int, column: Column, attnum: i
 
 
 def dimensions_of(column: Column) -> int:
-    """attndims: as the column was declared; one pair of brackets for an array that was made in another way."""
-    known = registry.known().find(column.type_oid)
-    return column.dimensions or (1 if known is not None and known.is_array else 0)
+    """Return attndims of a column as declared, or 1 for an array without a declaration."""
+    kind = registry.known().find(column.type_oid)
+    return column.dimensions or (1 if kind is not None and kind.is_array else 0)
 
 
 Form = tuple[int, bool, str, str]
 
 
 def _form(cursor: Cursor, database: int, type_oid: int) -> Form:
-    """typlen, typbyval, typalign, typstorage of a type; what is built in never changes."""
+    """Return typlen, typbyval, typalign, typstorage of a type. Those of built-in types are cached, because they never change."""
     if type_oid in _builtin_forms:
         return _builtin_forms[type_oid]
     sql = "SELECT typlen, typbyval, typalign, typstorage, dbid FROM hg.pg_type WHERE oid = ? AND dbid IN (0, ?)"
-    found = one(cursor, sql, [type_oid, database])
-    if found is None:
+    row = one(cursor, sql, [type_oid, database])
+    if row is None:
         raise PostgresError("42704", f"type with OID {type_oid} does not exist")
-    length, by_value, align, storage, owner = found
+    length, by_value, align, storage, owner = row
     form = (length, by_value, align, storage)
     if owner == 0:
         _builtin_forms[type_oid] = form
@@ -81,7 +81,7 @@ _builtin_forms: dict[int, Form] = {}
 
 
 def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) -> None:
-    """ALTER TABLE … RENAME COLUMN; the columns of its indexes follow. 42701 if the name is in use."""
+    """Rename a column, also in the table's indexes. Raise 42701 if the name is in use."""
     if relation.column(name) is not None:
         raise PostgresError("42701", f'column "{name}" of relation "{relation.name}" already exists')
     _set_column(cursor, relation, attnum, "attname", name)
@@ -94,17 +94,17 @@ def rename_column(cursor: Cursor, relation: Relation, attnum: int, name: str) ->
 
 
 def set_not_null(cursor: Cursor, relation: Relation, attnum: int, not_null: bool) -> None:
-    """ALTER TABLE … ALTER COLUMN … SET or DROP NOT NULL."""
+    """Set or drop NOT NULL of a column."""
     _set_column(cursor, relation, attnum, "attnotnull", not_null)
 
 
 def set_identity(cursor: Cursor, relation: Relation, attnum: int, identity: str) -> None:
-    """pg_attribute.attidentity: '', 'a' or 'd'."""
+    """Set pg_attribute.attidentity: '', 'a' or 'd'."""
     _set_column(cursor, relation, attnum, "attidentity", identity)
 
 
 def set_type(cursor: Cursor, relation: Relation, attnum: int, type_oid: int, typmod: int, collation: int, dimensions: int) -> None:
-    """ALTER TABLE … ALTER COLUMN … TYPE, in the table and in its indexes."""
+    """Change the type of a column, in the table and in its indexes."""
     places = [(relation.oid, attnum)]
     places += [(index.oid, place) for index in relation.indexes for place, number in enumerate((*index.attnums, *index.included), 1)
                if number == attnum]  # fmt: skip
@@ -120,7 +120,7 @@ def set_type(cursor: Cursor, relation: Relation, attnum: int, type_oid: int, typ
 
 
 def set_default(cursor: Cursor, oids: Oids, relation: Relation, attnum: int, default: str | None) -> None:
-    """ALTER TABLE … ALTER COLUMN … SET DEFAULT (text as pg_get_expr prints it) or, with None, DROP DEFAULT."""
+    """Set the default of a column (text as pg_get_expr prints it), or drop it if None."""
     scope = [relation.database, relation.oid, attnum]
     chosen = "SELECT oid FROM hg.pg_attrdef WHERE dbid = ? AND adrelid = ? AND adnum = ?"
     run(cursor, f"DELETE FROM hg.pg_depend WHERE dbid = ? AND classid = 2604 AND objid IN ({chosen})", [relation.database, *scope])
@@ -136,11 +136,11 @@ def _set_column(cursor: Cursor, relation: Relation, attnum: int, column: str, va
 
 
 def _insert_default(cursor: Cursor, oids: Oids, database: int, relation: int, attnum: int, text: str) -> None:
-    """Writes the row of a default, and that it depends on its column and on the sequence whose nextval it is."""
+    """Write the row of a default, and its dependencies: on its column, and on the sequences whose nextval it calls."""
     oid = oids()
     insert(cursor, "pg_attrdef", dbid=database, oid=oid, adrelid=relation, adnum=attnum, adbin=text, adbinpretty=pretty(text))
     depends = [(relation, attnum, "a")]
-    depends += [(found, 0, "n") for found in sequence.of_default(cursor, database, text)]
+    depends += [(sequence_oid, 0, "n") for sequence_oid in sequence.of_default(cursor, database, text)]
     for target, sub, kind in depends:
         insert(
             cursor, "pg_depend", dbid=database, classid=2604, objid=oid, refclassid=1259, refobjid=target, refobjsubid=sub, deptype=kind

@@ -1,6 +1,6 @@
-"""CHECK constraints made, and constraints of any kind renamed: rows of pg_constraint.
+"""Create CHECK constraints, and rename constraints of any kind: rows of pg_constraint.
 
-Called by `definition` for the checks of a new table and by the commands on constraints, inside their transaction. Keys are made by
+Called by `definition` for the checks of a new table and by the commands on constraints, inside their transaction. Keys are created by
 `index`, foreign keys by `foreign_key`.
 """
 
@@ -17,7 +17,7 @@ from headgate.errors import PostgresError
 
 @dataclass(frozen=True)
 class NewCheck:
-    """A CHECK constraint to be made; `expression` as pg_get_expr prints it; not `validated`: NOT VALID."""
+    """A new CHECK constraint. `expression` is as pg_get_expr prints it. `validated` is False for NOT VALID."""
 
     expression: str
     name: str | None = None
@@ -26,16 +26,16 @@ class NewCheck:
 
 
 def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -> int:
-    """Makes a CHECK constraint; 42710 if the table has a constraint of that name."""
-    taken = {
+    """Create a CHECK constraint. Raise 42710 if the table has a constraint with that name."""
+    used_names = {
         name
         for (name,) in rows(
             cursor, "SELECT conname FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ?", [relation.database, relation.oid]
         )
     }
     column = relation.numbered(check.attnums[0]) if len(check.attnums) == 1 else None
-    name = check.name or free_name(relation.name, None if column is None else column.name, "check", taken)
-    if name in taken:
+    name = check.name or free_name(relation.name, None if column is None else column.name, "check", used_names)
+    if name in used_names:
         raise PostgresError("42710", f'constraint "{name}" for relation "{relation.name}" already exists')
     oid = oids()
     insert(
@@ -49,15 +49,15 @@ def add_check(cursor: Cursor, oids: Oids, relation: Relation, check: NewCheck) -
 
 
 def rename_constraint(cursor: Cursor, relation: Relation, name: str, new_name: str) -> None:
-    """ALTER TABLE … RENAME CONSTRAINT; the index of a key follows. 42704 if there is no such constraint."""
-    found = one(
+    """Rename a constraint, and the index of a key. Raise 42704 if the constraint does not exist."""
+    row = one(
         cursor,
         "SELECT oid, conindid FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND conname = ?",
         [relation.database, relation.oid, name],
     )
-    if found is None:
+    if row is None:
         raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
-    if found[1]:
+    if row[1]:
         require_free(cursor, relation.database, relation.namespace_oid, new_name)
-        update(cursor, "pg_class", {"dbid": relation.database, "oid": found[1]}, relname=new_name)
-    update(cursor, "pg_constraint", {"dbid": relation.database, "oid": found[0]}, conname=new_name)
+        update(cursor, "pg_class", {"dbid": relation.database, "oid": row[1]}, relname=new_name)
+    update(cursor, "pg_constraint", {"dbid": relation.database, "oid": row[0]}, conname=new_name)

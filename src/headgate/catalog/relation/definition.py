@@ -1,9 +1,9 @@
-"""Creating relations: the rows of pg_class, pg_type, pg_partitioned_table and pg_depend, and all that a table is made with.
+"""Create relations: the rows of pg_class, pg_type, pg_partitioned_table and pg_depend, and the columns and constraints of a new table.
 
-Called by the commands that make tables and by `view`, inside their transaction. The functions check what only the catalog can know
-(a name in use); what a definition means (types, expressions, keys that fit) has been checked by the caller. Each change leaves the
-rows as PostgreSQL 15 would, because psql reads them. Columns, indexes and constraints are written by `attribute`, `index` and
-`constraint`; `pg_class` changes a relation that is there, `removal` removes one.
+Called by the commands that create tables and by `view`, inside their transaction. The functions check only what depends on the catalog (a
+name in use). The caller has checked the definition (types, expressions, matching keys). Each change leaves the rows as PostgreSQL 15 would,
+because psql reads them. Columns, indexes and constraints are written by `attribute`, `index` and `constraint`. `pg_class` changes an
+existing relation, `removal` removes one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAP = 2
 
 @dataclass(frozen=True)
 class Definition:
-    """A table to be made. `columns` are numbered by their place."""
+    """The definition of a new table. `columns` are numbered by their position."""
 
     namespace: int
     name: str
@@ -44,7 +44,7 @@ class Definition:
 
 
 def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) -> Relation:
-    """Makes a table with its row type, indexes and constraints; 42P07 if the name is in use in the schema."""
+    """Create a table with its row type, indexes and constraints. Raise 42P07 if the name is in use in the schema."""
     require_free(cursor, database, definition.namespace, definition.name)
     _require_no_type(cursor, database, definition)
     oid = oids()
@@ -76,7 +76,7 @@ def create(cursor: Cursor, oids: Oids, database: int, definition: Definition) ->
 
 
 def _made(cursor: Cursor, database: int, oid: int, definition: Definition) -> Relation:
-    """The relation; what was written of a plain one is known, so that it need not be read again (four queries)."""
+    """Return the relation. A plain one is built from the definition, which saves the four queries that would read it."""
     schema = one(cursor, "SELECT nspname FROM hg.pg_namespace WHERE oid = ? AND dbid IN (0, ?)", [definition.namespace, database])
     if definition.kind != RelationKind.TABLE or definition.keys or definition.checks or schema is None:
         return relations.get(cursor, database, oid)
@@ -92,7 +92,7 @@ def _made(cursor: Cursor, database: int, oid: int, definition: Definition) -> Re
 
 
 def _require_no_type(cursor: Cursor, database: int, definition: Definition) -> None:
-    """42710: a table's row type has the table's name, so that a type of that name stands in its way."""
+    """Raise 42710 if the schema has a type with the table's name, because the table's row type needs the name."""
     try:
         user_type.require_free(cursor, database, definition.namespace, definition.name)
     except PostgresError as error:
@@ -103,7 +103,7 @@ def _require_no_type(cursor: Cursor, database: int, definition: Definition) -> N
 
 
 def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Definition, relation: int) -> int:
-    """The composite type of a table's rows and its array type (PostgreSQL's _name)."""
+    """Create the composite type of a table's rows and its array type (PostgreSQL's _name)."""
     own, array = oids(), oids()
     over = user_type.array_name(cursor, database, definition.namespace, definition.name)
     common = {
@@ -121,5 +121,7 @@ def _create_row_type(cursor: Cursor, oids: Oids, database: int, definition: Defi
         "typrelid": (relation, 0), "typarray": (array, 0), "typelem": (0, own), "typsubscript": (0, 6179),
         "typinput": (2290, 750), "typoutput": (2291, 751), "typreceive": (2402, 2400), "typsend": (2403, 2401), "typanalyze": (0, 3816),
     }  # fmt: skip
-    insert_all(cursor, "pg_type", [{"dbid": database, **common, **{name: each[at] for name, each in rows.items()}} for at in (0, 1)])
+    insert_all(
+        cursor, "pg_type", [{"dbid": database, **common, **{name: values[index] for name, values in rows.items()}} for index in (0, 1)]
+    )
     return own

@@ -1,7 +1,7 @@
 """FOREIGN KEY constraints in the catalog: the rows of pg_constraint with contype 'f'.
 
-What a foreign key may be (columns, types, the unique index that it needs) has been checked by `commands.table.foreign_key`; its rows
-are checked by `commands.constraint.referential_action`.
+`commands.table.foreign_key` has checked the constraint itself (columns, types, the unique index that it needs). The rows are checked by
+`commands.constraint.referential_action`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from headgate.errors import PostgresError
 
 
 def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> int:
-    """Makes a constraint (its oid and name may be 0 and '': PostgreSQL's choice); its oid. 42710 if the table has one of that name."""
-    taken = [
+    """Create a constraint and return its oid. An oid of 0 and an empty name are replaced. Raise 42710 if the table has the name."""
+    used_names = [
         name
         for (name,) in rows(
             cursor,
@@ -27,10 +27,10 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> i
             [relation.database, relation.oid if key.name else relation.namespace_oid],
         )
     ]
-    if key.name in taken:
+    if key.name in used_names:
         raise PostgresError("42710", f'constraint "{key.name}" for relation "{relation.name}" already exists')
     columns = [column.name for attnum in key.columns if (column := relation.numbered(attnum))]
-    name = key.name or object_name.free_name(relation.name, "_".join(columns), "fkey", taken)
+    name = key.name or object_name.free_name(relation.name, "_".join(columns), "fkey", used_names)
     oid = oids()
     insert(
         cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=name, connamespace=relation.namespace_oid, contype="f",
@@ -48,13 +48,13 @@ def create(cursor: Cursor, oids: Oids, relation: Relation, key: ForeignKey) -> i
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Removes a constraint."""
+    """Remove a constraint."""
     run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND oid = ?", [database, oid])
     run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 2606", [database, oid])
 
 
 def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool, deferred: bool) -> None:
-    """ALTER CONSTRAINT."""
+    """Set whether a constraint is deferrable, and initially deferred."""
     run(
         cursor,
         "UPDATE hg.pg_constraint SET condeferrable = ?, condeferred = ? WHERE dbid = ? AND oid = ?",
@@ -63,15 +63,15 @@ def set_deferrable(cursor: Cursor, database: int, oid: int, *, deferrable: bool,
 
 
 def validate(cursor: Cursor, database: int, oid: int) -> None:
-    """VALIDATE CONSTRAINT."""
+    """Mark a constraint as validated."""
     run(cursor, "UPDATE hg.pg_constraint SET convalidated = true WHERE dbid = ? AND oid = ?", [database, oid])
 
 
 def check_truncate(cursor: Cursor, truncated: Sequence[Relation]) -> None:
-    """0A000 if a table outside of `truncated` has a foreign key to one of them (heap_truncate_check_FKs)."""
-    oids = {each.oid for each in truncated}
+    """Raise 0A000 if a table outside `truncated` has a foreign key to one of them (heap_truncate_check_FKs)."""
+    oids = {table.oid for table in truncated}
     for relation in truncated:
-        for key in sorted(relation.referenced, key=lambda each: each.relation):
+        for key in sorted(relation.referenced, key=lambda foreign_key: foreign_key.relation):
             if key.relation not in oids:
                 other = relations.get(cursor, relation.database, key.relation)
                 raise PostgresError(

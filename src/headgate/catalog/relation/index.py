@@ -1,7 +1,7 @@
-"""Indexes made: rows of pg_index with their relation and columns, and the PRIMARY KEY or UNIQUE constraint that an index serves.
+"""Create indexes: rows of pg_index with their relation and columns, and the PRIMARY KEY or UNIQUE constraint of the index.
 
-Called by `definition` for the keys of a new table and by the commands on indexes, inside their transaction. That a key fits its
-columns has been checked by the caller.
+Called by `definition` for the keys of a new table and by the commands on indexes, inside their transaction. The caller has checked that the
+key fits its columns.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ HASH = 405
 
 @dataclass(frozen=True)
 class IndexKey:
-    """A PRIMARY KEY or UNIQUE constraint, or with `constraint=False` a mere index, to be made. `name` None: PostgreSQL's choice.
+    """A new PRIMARY KEY or UNIQUE constraint, or with `constraint=False` a mere index. `name` None: PostgreSQL's choice.
 
-    `attnums` has 0 for an expression: its text is in `expressions`, its type and name in `expression_columns`. `options` are the bits of
-    pg_index.indoption, `classes` operator classes (0: the type's own), `method` the access method's oid.
+    `attnums` has 0 for an expression. Its text is in `expressions`, its type and name in `expression_columns`. `options` are the bits of
+    pg_index.indoption, `classes` operator classes (0: the type's default), `method` the access method's oid.
     """
 
     attnums: tuple[int, ...]
@@ -45,7 +45,7 @@ class IndexKey:
     method: int = 403
 
     def index(self, name: str) -> Index:
-        """The key as an index that is not made yet, for checks of the rows."""
+        """Return the key as an index that does not exist yet, for checks of the rows."""
         return Index(
             name, 0, self.attnums, unique=self.unique, included=self.included, expressions=self.expressions, predicate=self.predicate,
             nulls_not_distinct=self.nulls_not_distinct,
@@ -53,10 +53,9 @@ class IndexKey:
 
 
 def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> int:
-    """Makes an index, and its constraint if `key.constraint`; a primary key's columns become NOT NULL.
+    """Create an index, and its constraint if `key.constraint`. A primary key's columns become NOT NULL.
 
-    Returns the index's oid.
-    42P16 for a second primary key, 42P07 for a name in use.
+    Return the index's oid. Raise 42P16 for a second primary key, 42P07 for a name in use.
     """
     if key.primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
@@ -74,13 +73,17 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
     )  # fmt: skip
     if not relation.indexes:
         update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, relhasindex=True)
-    plain = [Column(place, each.name, each.type_oid, each.typmod, collation=each.collation) for place, each in enumerate(columns, 1)]
-    attribute.write_columns(cursor, oids, relation.database, oid, [(each, each.attnum) for each in plain])
+    index_columns = [
+        Column(number, each.name, each.type_oid, each.typmod, collation=each.collation) for number, each in enumerate(columns, 1)
+    ]
+    attribute.write_columns(cursor, oids, relation.database, oid, [(each, each.attnum) for each in index_columns])
     for column in columns:
         if key.primary and column.attnum in key.attnums and not column.not_null:
             attribute.set_not_null(cursor, relation, column.attnum, not_null=True)
     width = len(key.attnums)
-    classes = [given or operator_class(cursor, column.type_oid) for given, column in zip(key.classes or [0] * width, columns, strict=False)]
+    classes = [
+        class_oid or operator_class(cursor, column.type_oid) for class_oid, column in zip(key.classes or [0] * width, columns, strict=False)
+    ]
     numbers, options = [*key.attnums, *key.included], list(key.options or [0] * width)
     texts = key_text.of_index(cursor, relation, numbers, width, options, classes, key.expressions)
     insert(
@@ -104,22 +107,22 @@ def add_key(cursor: Cursor, oids: Oids, relation: Relation, key: IndexKey) -> in
 
 
 def _key_columns(relation: Relation, key: IndexKey) -> list[Column]:
-    """The columns of an index: those of the table, and for expressions columns of their own; no two of one name."""
+    """Return the columns of an index: those of the table, and new columns for expressions. No two have the same name."""
     own = list(key.expression_columns)
-    found: list[Column] = []
+    key_columns: list[Column] = []
     for attnum in (*key.attnums, *key.included):
         column = relation.numbered(attnum) if attnum else own.pop(0)
         assert column is not None
         name, count = column.name, 0
-        while any(each.name == name for each in found):
+        while any(key_column.name == name for key_column in key_columns):
             count += 1
             name = f"{column.name}{count}"
-        found.append(replace(column, name=name))
-    return found
+        key_columns.append(replace(column, name=name))
+    return key_columns
 
 
 def set_valid(cursor: Cursor, database: int, index: int, *, valid: bool) -> None:
-    """pg_index.indisvalid: an index of a partitioned table is not valid until each partition has its part."""
+    """Set pg_index.indisvalid. An index of a partitioned table is not valid until each partition has its part."""
     run(cursor, "UPDATE hg.pg_index SET indisvalid = ? WHERE dbid = ? AND indexrelid = ?", [valid, database, index])
 
 
@@ -128,22 +131,22 @@ _BY_KIND = {
     registry.TypeKind.MULTIRANGE: registry.ANYMULTIRANGE,
     registry.TypeKind.COMPOSITE: registry.RECORD,
 }
-"""The polymorphic type whose operator class the types of a kind use."""
+"""The polymorphic type whose operator class is used by the types of a kind."""
 
 
 def operator_class(cursor: Cursor, type_oid: int, method: int = BTREE) -> int:
-    """The default operator class of a type, 0 if it has none.
+    """Return the default operator class of a type, or 0 if it has none.
 
-    A domain uses its base type's, varchar text's (binary coercible), an array array_ops, an enum enum_ops, and so on.
+    A domain uses that of its base type, varchar that of text (binary coercible), an array array_ops, an enum enum_ops, and so on.
     """
     type_oid, _ = registry.known().base(type_oid, -1)
-    known = registry.known().find(type_oid)
-    wanted = {registry.VARCHAR: registry.TEXT, registry.CIDR: registry.INET}.get(type_oid, type_oid)
-    if known is not None and known.is_array:
-        wanted = registry.ANYARRAY
-    elif known is None or known.kind is registry.TypeKind.ENUM:
-        wanted = registry.ANYENUM
+    kind = registry.known().find(type_oid)
+    class_type = {registry.VARCHAR: registry.TEXT, registry.CIDR: registry.INET}.get(type_oid, type_oid)
+    if kind is not None and kind.is_array:
+        class_type = registry.ANYARRAY
+    elif kind is None or kind.kind is registry.TypeKind.ENUM:
+        class_type = registry.ANYENUM
     else:
-        wanted = _BY_KIND.get(known.kind, wanted)
-    found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcdefault AND opcintype = ?", [method, wanted])
-    return 0 if found is None else int(found[0])
+        class_type = _BY_KIND.get(kind.kind, class_type)
+    row = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcdefault AND opcintype = ?", [method, class_type])
+    return 0 if row is None else int(row[0])

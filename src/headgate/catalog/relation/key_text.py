@@ -1,7 +1,8 @@
-"""The printed keys of indexes and constraints, which pg_get_indexdef and pg_get_constraintdef put into their texts.
+"""The printed keys of indexes and constraints, which pg_get_indexdef and pg_get_constraintdef insert into their texts.
 
-They are written with a key and when a column of it is renamed: a query that prints thousands of them only reads. Called by
-`index` for what it makes, by `attribute` and `foreign_key` with the relation, by `macros.install` for all relations of a database.
+The texts are written when a key is created and when one of its columns is renamed, so that a query that prints thousands of them only
+reads. Called by `index` for a new index, by `attribute` and `foreign_key` for a relation, and by `macros.install` for all relations of a
+database.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Names = dict[tuple[int, int], str]
 
 
 def write(cursor: Cursor, database: int, relation: int | None = None) -> None:
-    """Writes the texts of one relation's keys (and of the foreign keys that end at it), or of all keys of a database."""
+    """Write the texts of one relation's keys (and of the foreign keys that reference it), or of all keys of a database."""
     names = _names(cursor, database, relation)
     scope = f"dbid = {int(database)}" + ("" if relation is None else f" AND indrelid = {int(relation)}")
     indexes = rows(
@@ -48,19 +49,19 @@ def of_index(
     cursor: Cursor, relation: Relation, key: Sequence[int], count: int, options: Sequence[int], operators: Sequence[int],
     expressions: Sequence[str],
 ) -> dict[str, object]:  # fmt: skip
-    """The texts of an index that is being made, by column of pg_index; the first `count` of `key` (attnums) are not behind INCLUDE."""
+    """Return the texts of a new index, by column of pg_index. The attnums of `key` after the first `count` are those of INCLUDE."""
     names = {(relation.oid, column.attnum): quote_ident(column.name) for column in relation.all_columns}
     return dict(zip(_OF_INDEX, _of_index(relation.oid, key, count, options, operators, expressions, names, _classes(cursor)), strict=True))
 
 
 def listed(relation: Relation, key: Sequence[int]) -> str:
-    """The text of a constraint's key (pg_constraint.conkeytext)."""
+    """Return the text of a constraint's key (pg_constraint.conkeytext)."""
     names = {column.attnum: quote_ident(column.name) for column in relation.all_columns}
     return ", ".join(names.get(attnum, "") for attnum in key)
 
 
 def _classes(cursor: Cursor) -> dict[int, str]:
-    """The names of the operator classes that are printed."""
+    """Return the names of the operator classes that are printed."""
     return dict(rows(cursor, "SELECT oid, opcname FROM hg.pg_opclass WHERE NOT opcdefault"))
 
 
@@ -68,12 +69,12 @@ def _of_index(
     owner: int, key: Sequence[int], count: int, options: Sequence[int], operators: Sequence[int], expressions: Sequence[str], names: Names,
     classes: dict[int, str],
 ) -> list[object]:  # fmt: skip
-    columns, shown = _columns(owner, key, expressions, names)
+    columns, pretty_columns = _columns(owner, key, expressions, names)
     return [
         _key(columns[:count], options, operators, classes),
-        _key(shown[:count], options, operators, classes),
+        _key(pretty_columns[:count], options, operators, classes),
         columns,
-        shown,
+        pretty_columns,
         ", ".join(columns[count:]) or None,
     ]
 
@@ -84,24 +85,24 @@ def _names(cursor: Cursor, database: int, relation: int | None) -> Names:
         touching = f"(conrelid = {int(relation)} OR confrelid = {int(relation)})"
         ends = f"FROM hg.pg_constraint WHERE dbid = {int(database)} AND contype = 'f' AND {touching}"
         scope += f" AND (attrelid = {int(relation)} OR attrelid IN (SELECT conrelid {ends} UNION ALL SELECT confrelid {ends}))"
-    found = rows(cursor, f"SELECT attrelid, attnum, attname FROM hg.pg_attribute WHERE {scope}")
-    return {(owner, attnum): quote_ident(name) for owner, attnum, name in found}
+    attributes = rows(cursor, f"SELECT attrelid, attnum, attname FROM hg.pg_attribute WHERE {scope}")
+    return {(owner, attnum): quote_ident(name) for owner, attnum, name in attributes}
 
 
 def _columns(owner: int, key: Sequence[int], expressions: Sequence[str], names: Names) -> tuple[list[str], list[str]]:
-    """The parts of a key, plain and pretty: a column's name, a call, or an expression in parentheses."""
-    plain, shown = [], []
+    """Return the parts of a key, plain and pretty: a column's name, a call, or an expression in parentheses."""
+    plain, pretty_parts = [], []
     left = list(expressions)
     for attnum in key:
         if attnum:
             plain.append(names.get((owner, attnum), ""))
-            shown.append(plain[-1])
+            pretty_parts.append(plain[-1])
             continue
         text = left.pop(0) if left else ""
         bare = text and parse_expression(text).DESCRIPTOR.name in _BARE
         plain.append(text if bare else f"({text})")
-        shown.append(pretty(text) if bare else f"({pretty(text)})")
-    return plain, shown
+        pretty_parts.append(pretty(text) if bare else f"({pretty(text)})")
+    return plain, pretty_parts
 
 
 def _key(columns: Sequence[str], options: Sequence[int], operators: Sequence[int], classes: dict[int, str]) -> str:

@@ -1,7 +1,7 @@
-"""Names that PostgreSQL makes up for relations and constraints (t_a_key, t_a_key1), and whether one is free.
+"""Names that PostgreSQL generates for relations and constraints (t_a_key, t_a_key1), and checks whether a name is free.
 
-Called by the modules of this floor that make or rename relations and constraints, and by the commands that need the name before.
-A made name has at most 63 bytes and is not among those that are in use.
+Called by the modules of this package that create or rename relations and constraints, and by commands that need the name in advance.
+A generated name has at most 63 bytes and is not in use.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ NAME_LENGTH = 63
 
 
 def choose_name(cursor: Cursor, database: int, namespace: int, name: str, middle: str | None, label: str) -> str:
-    """PostgreSQL's ChooseRelationName: name_middle_label, cut to 63 bytes, with a number behind it if that is in use."""
+    """Return name_middle_label, truncated to 63 bytes, with a number appended if it is in use (ChooseRelationName)."""
     return _free(name, middle, label, lambda found: namespace in by_name(cursor, database, found))
 
 
 def by_name(cursor: Cursor, database: int, name: str) -> dict[int, int]:
-    """Return the oids of the relations of this name by the oids of their schemas."""
+    """Return the oids of the relations with this name, by the oids of their schemas."""
     return dict(rows(cursor, "SELECT relnamespace, oid FROM hg.pg_class WHERE dbid IN (0, ?) AND relname = ?", [database, name]))
 
 
 def free_name(name: str, middle: str | None, label: str, taken: Iterable[str]) -> str:
-    """name_middle_label, cut to 63 bytes, with a number behind it if it is among `taken`."""
+    """Return name_middle_label, truncated to 63 bytes, with a number appended if it is in `taken`."""
     return _free(name, middle, label, lambda found: found in taken)
 
 
 def _free(name: str, middle: str | None, label: str, is_taken: Callable[[str], bool]) -> str:
     count = 0
     while True:
-        found = _object_name(name, middle, label + (str(count) if count else ""))
-        if not is_taken(found):
-            return found
+        candidate = _object_name(name, middle, label + (str(count) if count else ""))
+        if not is_taken(candidate):
+            return candidate
         count += 1
 
 
 def _object_name(name: str, middle: str | None, label: str) -> str:
-    """PostgreSQL's makeObjectName: the longer of the two parts is cut first."""
+    """Return name_middle_label of at most 63 bytes. The longer of the first two parts is truncated first (makeObjectName)."""
     first, second = name.encode(), (middle or "").encode()
     room = NAME_LENGTH - len(label) - 1 - (1 if middle else 0)
     while len(first) + len(second) > room:
@@ -52,6 +52,6 @@ def _object_name(name: str, middle: str | None, label: str) -> str:
 
 
 def require_free(cursor: Cursor, database: int, namespace: int, name: str) -> None:
-    """42P07 if a relation of the schema has the name."""
+    """Raise 42P07 if a relation of the schema has the name."""
     if namespace in by_name(cursor, database, name):
         raise PostgresError("42P07", f'relation "{name}" already exists')

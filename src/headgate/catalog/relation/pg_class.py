@@ -1,7 +1,7 @@
-"""A relation's own row of pg_class changed: its name, schema, owner and replica identity.
+"""Change a relation's row of pg_class: its name, schema, owner and replica identity.
 
-Called by the commands of ALTER TABLE and its like, inside their transaction. What has the relation's name or schema too (its row
-type, its indexes and constraints) follows.
+Called by ALTER TABLE and similar commands, inside their transaction. The row type, indexes and constraints that share the relation's name
+or schema are changed with it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from headgate.catalog.security import acl
 
 
 def set_class(cursor: Cursor, relation: Relation, column: str, value: object) -> None:
-    """Sets one column of the relation's row of pg_class."""
+    """Set one column of the relation's row of pg_class."""
     update(cursor, "pg_class", {"dbid": relation.database, "oid": relation.oid}, **{column: value})
 
 
 def rename(cursor: Cursor, relation: Relation, name: str) -> None:
-    """ALTER TABLE … RENAME TO; the row type follows."""
+    """Rename a relation and its row type."""
     require_free(cursor, relation.database, relation.namespace_oid, name)
     set_class(cursor, relation, "relname", name)
     row_type = user_type.of_relation(cursor, relation.database, relation.oid)
@@ -30,7 +30,7 @@ def rename(cursor: Cursor, relation: Relation, name: str) -> None:
 
 
 def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
-    """ALTER TABLE … SET SCHEMA: the table, its row type, its indexes and constraints, the sequences of its columns."""
+    """Move a table to another schema, with its row type, indexes, constraints and the sequences of its columns."""
     require_free(cursor, relation.database, namespace, relation.name)
     set_class(cursor, relation, "relnamespace", namespace)
     database = relation.database
@@ -46,7 +46,7 @@ def set_schema(cursor: Cursor, relation: Relation, namespace: int) -> None:
 
 
 def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:
-    """ALTER TABLE … OWNER TO: the relation with its rights, its row type, its indexes, the sequences of its columns."""
+    """Change the owner of a relation and its ACL, and of its row type, its indexes and the sequences of its columns."""
     sequences = [oid for oid, _ in sequence.of_columns(cursor, relation.database, relation.oid)]
     for oid in (relation.oid, *[index.oid for index in relation.indexes], *sequences):
         acl.give(cursor, "pg_class", oid, owner, relation.database)
@@ -54,7 +54,7 @@ def set_owner(cursor: Cursor, relation: Relation, owner: int) -> None:
 
 
 def set_replica_identity(cursor: Cursor, relation: Relation, identity: ReplicaIdentity, index: int = 0) -> None:
-    """ALTER TABLE … REPLICA IDENTITY; `index` with 'i'."""
+    """Set the replica identity. `index` is required with 'i'."""
     set_class(cursor, relation, "relreplident", identity)
     run(
         cursor,

@@ -1,8 +1,8 @@
-"""Stored expressions as pg_get_expr(…, true) prints them: without the parentheses that PostgreSQL's pretty mode leaves out.
+"""Print stored expressions as pg_get_expr(…, true) does, without the parentheses that PostgreSQL's pretty mode omits.
 
-An expression is stored as pg_get_expr prints it, fully parenthesised. Pretty mode drops the parentheses of an operand whose parent
-makes its extent clear (isSimpleNode in ruleutils.c): around the whole, around arguments of functions, of CASE, ARRAY and COALESCE,
-around comparisons under AND, OR and NOT, around AND under OR, and around arithmetic as precedence allows.
+An expression is stored as pg_get_expr prints it, fully parenthesized. Pretty mode drops the parentheses of an operand whose parent makes
+its extent clear (isSimpleNode in ruleutils.c): around the whole, around arguments of functions, of CASE, ARRAY and COALESCE, around
+comparisons under AND, OR and NOT, around AND under OR, and around arithmetic as precedence allows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOW, _HIGH = frozenset("+-"), frozenset("*/%")
 
 @functools.lru_cache(maxsize=1024)
 def pretty(text: str) -> str:
-    """Return the pretty form of a stored expression, which is the text itself if it has no parentheses to leave out."""
+    """Return the pretty form of a stored expression. It is the text itself if there are no parentheses to omit."""
     if "(" not in text:
         return text
     try:
@@ -40,8 +40,8 @@ def pretty(text: str) -> str:
 
 
 def _pairs(text: str) -> dict[int, int]:
-    """Opening parenthesis → closing one, those in literals and quoted names left out."""
-    found: dict[int, int] = {}
+    """Return the closing parenthesis of each opening one, ignoring those in literals and quoted names."""
+    pairs: dict[int, int] = {}
     stack: list[int] = []
     for token in grammar.scan(text).tokens:
         word = text.encode()[token.start : token.end].decode()
@@ -49,8 +49,8 @@ def _pairs(text: str) -> dict[int, int]:
         if word == "(":
             stack.append(at)
         elif word == ")" and stack:
-            found[stack.pop()] = at
-    return found
+            pairs[stack.pop()] = at
+    return pairs
 
 
 def _visit(node: ParseNode, parent: ParseNode | None, right: bool, text: str, pairs: dict[int, int], dropped: set[int]) -> None:
@@ -69,20 +69,20 @@ def _visit(node: ParseNode, parent: ParseNode | None, right: bool, text: str, pa
 
 
 def _children(node: ParseNode) -> list[tuple[ParseNode, bool]]:
-    found: list[tuple[ParseNode, bool]] = []
+    children: list[tuple[ParseNode, bool]] = []
     for field, value in node.ListFields():
         if field.message_type is None or field.name in ("type_name", "name", "funcname"):
             continue
-        for each in value if field.is_repeated else [value]:
-            if each.DESCRIPTOR.name == "Node" and unwrap(each) is not None and unwrap(each).DESCRIPTOR.name in ("List", "CaseWhen"):
-                found += _children(unwrap(each))
+        for child in value if field.is_repeated else [value]:
+            if child.DESCRIPTOR.name == "Node" and unwrap(child) is not None and unwrap(child).DESCRIPTOR.name in ("List", "CaseWhen"):
+                children += _children(unwrap(child))
             else:
-                found.append((each, field.name == "rexpr"))
-    return found
+                children.append((child, field.name == "rexpr"))
+    return children
 
 
 def _simple(node: ParseNode, parent: pb.BoolExpr | None, right: bool) -> bool:
-    """isSimpleNode: whether the node needs no parentheses under its parent."""
+    """Return whether the node needs no parentheses under its parent (isSimpleNode)."""
     if parent is None:
         return True
     above = parent.DESCRIPTOR.name
@@ -113,7 +113,7 @@ def _operator(node: ParseNode) -> str:
 
 
 def _cast(node: pb.TypeCast, text: str, pairs: dict[int, int]) -> tuple[int, ...]:
-    """The parentheses between which the operand of a cast stands."""
+    """Return the parentheses around the operand of a cast."""
     place = node.location - _LEAD - 1
     opening = next((opening for opening, closing in pairs.items() if closing == place), -1)
     if opening < 0 or (opening and (text[opening - 1].isalnum() or text[opening - 1] in '_"')):
@@ -122,7 +122,7 @@ def _cast(node: pb.TypeCast, text: str, pairs: dict[int, int]) -> tuple[int, ...
 
 
 def _enclosing(node: ParseNode, text: str, pairs: dict[int, int]) -> tuple[int, int] | None:
-    """The node's own parentheses: in the stored form the innermost ones around its operator, unless they are a function's."""
+    """Return the node's own parentheses: the innermost ones around its operator in the stored form, unless they belong to a function."""
     place = node.location - _LEAD
     around = [opening for opening, closing in pairs.items() if opening < place < closing]
     if not around:

@@ -1,7 +1,7 @@
-"""What goes: relations with all that belongs to them, and columns, indexes and constraints of a relation that stays.
+"""Remove relations with everything that belongs to them, and columns, indexes and constraints of a relation.
 
-Called by the commands, inside their transaction. Who depends on what goes has been asked by the caller; no row that names a removed
-relation stays in any catalog.
+Called by the commands, inside their transaction. The caller has checked dependent objects. No row that refers to a removed relation
+remains in any catalog.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from headgate.errors import PostgresError
 
 
 def drop(cursor: Cursor, database: int, oid: int) -> None:
-    """Removes a relation with all that belongs to it.
+    """Remove a relation with everything that belongs to it.
 
-    That is: indexes, constraints, its membership in publications and subscriptions,
-    the sequences that its columns own. Its partitions are the caller's to drop first.
+    This includes indexes, constraints, its membership in publications and subscriptions, and the sequences that its columns own. The caller
+    must drop its partitions first.
     """
     owned = rows(
         cursor,
@@ -59,7 +59,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
 
 
 def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
-    """ALTER TABLE … DROP COLUMN: the column stays as dropped, its default goes, and so do indexes and constraints that use it."""
+    """Drop a column: mark it as dropped, and remove its default and the indexes and constraints that use it."""
     for index in relation.indexes:
         if attnum in index.attnums or attnum in index.included:
             drop_index(cursor, relation, index.oid)
@@ -86,7 +86,7 @@ def drop_column(cursor: Cursor, relation: Relation, attnum: int) -> None:
 
 
 def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
-    """Removes an index and its constraint."""
+    """Remove an index and its constraint."""
     run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conindid = ?", [relation.database, index])
     drop(cursor, relation.database, index)
     run(
@@ -98,22 +98,22 @@ def drop_index(cursor: Cursor, relation: Relation, index: int) -> None:
 
 
 def drop_check(cursor: Cursor, relation: Relation, oid: int) -> None:
-    """Removes a CHECK constraint."""
+    """Remove a CHECK constraint."""
     run(cursor, "DELETE FROM hg.pg_constraint WHERE dbid = ? AND oid = ?", [relation.database, oid])
     run(cursor, "UPDATE hg.pg_class SET relchecks = relchecks - 1 WHERE dbid = ? AND oid = ?", [relation.database, relation.oid])
 
 
 def drop_constraint(cursor: Cursor, relation: Relation, name: str, *, missing_ok: bool = False) -> bool:
-    """ALTER TABLE … DROP CONSTRAINT; 42704 if there is none, unless `missing_ok` (then False)."""
-    check = next((each for each in relation.checks if each.name == name), None)
+    """Drop a constraint. If it does not exist, raise 42704, or return False with `missing_ok`."""
+    check = next((candidate for candidate in relation.checks if candidate.name == name), None)
     if check is not None:
         drop_check(cursor, relation, check.oid)
         return True
-    index = next((each for each in relation.indexes if each.constraint and each.name == name), None)
+    index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == name), None)
     if index is not None:
         drop_index(cursor, relation, index.oid)
         return True
-    if any(each.name == name for each in relation.foreign_keys):
+    if any(key.name == name for key in relation.foreign_keys):
         run(
             cursor,
             "DELETE FROM hg.pg_constraint WHERE dbid = ? AND conrelid = ? AND contype = 'f' AND conname = ?",

@@ -1,6 +1,6 @@
-"""REPLICA IDENTITY: by which columns an UPDATE or DELETE names its row to subscribers (manual, 31.1).
+"""REPLICA IDENTITY: the columns by which an UPDATE or DELETE identifies its row to subscribers (manual, 31.1).
 
-The letters are those of pg_class.relreplident and of the Relation message of pgoutput.
+The letters are those of pg_class.relreplident and of pgoutput's Relation message.
 """
 
 from __future__ import annotations

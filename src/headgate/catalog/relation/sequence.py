@@ -1,8 +1,8 @@
-"""Sequences: which belong to columns, starting them again, their next values, and how a default names them.
+"""Sequences: the columns that own them, restarting them, their next values, and their names in defaults.
 
-Called by TRUNCATE … RESTART IDENTITY, as a statement (commands) and as a message of a publisher (subscriber), by nextval, and by what
-writes or evaluates a default. A default is kept with its sequences' schemas, whatever the search_path was; pg_get_expr leaves out
-what it may.
+Called by TRUNCATE … RESTART IDENTITY, as a statement (commands) and as a publisher's message (subscriber), by nextval, and by code that
+writes or evaluates a default. A default is stored with its sequences' schemas, regardless of the search_path. pg_get_expr omits them
+if they are not needed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from headgate.errors import PostgresError
 from headgate.sql.names import qualified, quote_literal, split_identifiers
 
 CALL = re.compile(r"nextval\('((?:[^']|'')*)'::regclass\)")
-"""A call of nextval in the text of a default; its group is the sequence's name in a literal."""
+"""A call of nextval in the text of a default. Its group is the sequence's name in a literal."""
 
 
 def restart_owned(cursor: Cursor, database: int, relation: int, lock: Callable[[str, int], None]) -> None:
-    """The next value of each sequence that a column of the table owns is its start value; if the transaction commits.
+    """Reset each sequence that a column of the table owns to its start value, if the transaction commits.
 
-    `lock` locks an object (its catalog, its oid) until then: who wants the next value waits.
+    `lock` locks an object (its catalog, its oid) until then, so that calls of nextval wait.
     """
     for oid, _ in of_columns(cursor, database, relation):
         lock("pg_class", oid)
@@ -39,7 +39,7 @@ def restart_owned(cursor: Cursor, database: int, relation: int, lock: Callable[[
 
 
 def of_columns(cursor: Cursor, database: int, relation: int) -> list[tuple[int, str]]:
-    """The sequences that columns of a table own: (oid, name)."""
+    """Return (oid, name) of the sequences that columns of a table own."""
     return rows(
         cursor,
         "SELECT c.oid, c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S'"
@@ -49,25 +49,25 @@ def of_columns(cursor: Cursor, database: int, relation: int) -> list[tuple[int, 
 
 
 def table_of(cursor: Cursor, database: int, sequence: int) -> str | None:
-    """The name of the table a column of which owns the sequence."""
-    found = rows(
+    """Return the name of the table with the column that owns the sequence, or None."""
+    tables = rows(
         cursor,
         "SELECT c.relname FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.refobjid AND c.dbid = d.dbid"
         " WHERE d.dbid = ? AND d.classid = 1259 AND d.objid = ? AND d.refclassid = 1259 AND d.deptype IN ('a', 'i')",
         [database, sequence],
     )
-    return str(found[0][0]) if found else None
+    return str(tables[0][0]) if tables else None
 
 
 def of_column(cursor: Cursor, database: int, table: int, attnum: int) -> int | None:
-    """The sequence that a column owns, or None."""
-    found = one(
+    """Return the sequence that a column owns, or None."""
+    row = one(
         cursor,
         "SELECT d.objid FROM hg.pg_depend d JOIN hg.pg_class c ON c.oid = d.objid AND c.dbid = d.dbid AND c.relkind = 'S' WHERE d.dbid = ?"
         " AND d.refobjid = ? AND d.refobjsubid = ? AND d.classid = 1259 AND d.deptype IN ('a', 'i')",
         [database, table, attnum],
     )
-    return None if found is None else int(found[0])
+    return None if row is None else int(row[0])
 
 
 # ---- the next values -------------------------------------------------------------------------------------------------
@@ -76,14 +76,14 @@ Change = Callable[[Callable[[Cursor], tuple[int, int] | None]], tuple[int, int] 
 
 
 def take(change: Change, cursor: Cursor, database: int, sequence: int, count: int) -> tuple[int, int]:
-    """(first value, increment) of `count` values; 2200H when the sequence has no more.
+    """Return (first value, increment) of `count` values. Raise 2200H if the sequence is exhausted.
 
-    As in PostgreSQL a value once taken is not given back: `change` (`Catalog.change`) works in a transaction of its own where the sequence
-    is committed; the caller's is used otherwise.
+    As in PostgreSQL, values are not returned to the sequence after a rollback. `change` (`Catalog.change`) uses its own transaction if the
+    sequence is committed. Otherwise the caller's is used.
     """
 
     def advance(writer: Cursor) -> tuple[int, int] | None:
-        found = one(
+        row = one(
             writer,
             "SELECT t.last_value, t.is_called, s.seqincrement, s.seqmax, s.seqmin, s.seqstart, c.relname FROM hg.sequence_state t"
             " JOIN hg.pg_sequence s ON s.dbid = t.dbid AND s.seqrelid = t.seqrelid"
@@ -91,9 +91,9 @@ def take(change: Change, cursor: Cursor, database: int, sequence: int, count: in
             " WHERE t.dbid = ? AND t.seqrelid = ?",
             [database, sequence],
         )
-        if found is None:
+        if row is None:
             return None
-        last, called, increment, maximum, minimum, _, name = found
+        last, called, increment, maximum, minimum, _, name = row
         first = last + increment if called else last
         final = first + increment * (count - 1)
         if final > maximum:
@@ -107,33 +107,33 @@ def take(change: Change, cursor: Cursor, database: int, sequence: int, count: in
         )
         return int(first), int(increment)
 
-    taken = None
+    range_start = None
     for waited in (False, True):
         try:
-            taken = change(advance) or advance(cursor)
+            range_start = change(advance) or advance(cursor)
             break
         except PostgresError as error:
             if error.sqlstate != "40001":
                 raise
             if waited:
-                taken = advance(cursor)  # this transaction has restarted the sequence itself
+                range_start = advance(cursor)  # this transaction has restarted the sequence itself
             else:
                 hold.use(cursor, "pg_class", sequence)  # another has restarted it: until its end
-    if taken is None:
+    if range_start is None:
         raise PostgresError("XX000", f"could not open relation with OID {sequence}")
-    return taken
+    return range_start
 
 
 # ---- in a default -----------------------------------------------------------------------------------------------------
 
 
 def next_value(name: str) -> str:
-    """The call of nextval as the text of a default has it; `name` quoted and with its schema."""
+    """Return the call of nextval as in the text of a default. `name` is quoted and qualified."""
     return f"nextval({quote_literal(name)}::regclass)"
 
 
 def split_name(name: str) -> tuple[str | None, str]:
-    """(schema, name) of a sequence's name in a default or in a call."""
+    """Return (schema, name) of a sequence's name in a default or in a call."""
     parts = split_identifiers(name, ".") or [name]
     return parts[-2] if len(parts) > 1 else None, parts[-1]
 

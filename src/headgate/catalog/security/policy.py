@@ -1,4 +1,4 @@
-"""Policies of row security as pg_policy has them."""
+"""Row security policies (pg_policy)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SELECT, INSERT, UPDATE, DELETE, ALL = "r", "a", "w", "d", "*"
 
 @dataclass(frozen=True)
 class Policy:
-    """A row of pg_policy; `roles` has 0 for PUBLIC."""
+    """A row of pg_policy. `roles` contains 0 for PUBLIC."""
 
     oid: int
     name: str
@@ -25,12 +25,13 @@ class Policy:
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> list[Policy]:
     """Return the policies of a table, ordered by name."""
-    found = rows(
+    policy_rows = rows(
         cursor,
         "SELECT oid, polname, polcmd, polpermissive, polroles, polqual, polwithcheck FROM hg.pg_policy WHERE dbid = ? AND polrelid = ?"
         " ORDER BY polname",
         [database, relation],
     )
     return [
-        Policy(oid, name, command, permissive, tuple(roles), using, check) for oid, name, command, permissive, roles, using, check in found
+        Policy(oid, name, command, permissive, tuple(roles), using, check)
+        for oid, name, command, permissive, roles, using, check in policy_rows
     ]

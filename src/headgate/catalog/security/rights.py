@@ -1,9 +1,9 @@
-"""Queries on the catalog that decide about rights: roles, memberships, owners and access privileges.
+"""Queries on the catalog for permission checks: roles, memberships, owners and access privileges.
 
 Called by `acl`, `role`, `namespace` and the checks of commands instead of `physical.rows` and `one`. They read the newest catalog, whatever
-snapshot the transaction has, as PostgreSQL does: a right that has been revoked is gone in every session from its next statement on, also
-under REPEATABLE READ and SERIALIZABLE. The transaction's own changes are included. A caller cannot choose another view: each query goes to
-`cursor.newest(sql)`.
+snapshot the transaction has, as PostgreSQL does. So the revocation of a privilege takes effect in every session with its next statement,
+also under REPEATABLE READ and SERIALIZABLE. The transaction's own changes are included. A caller cannot choose another view, because each
+query goes to `cursor.newest(sql)`.
 """
 
 from __future__ import annotations

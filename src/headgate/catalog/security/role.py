@@ -16,12 +16,12 @@ READ_ALL_DATA, WRITE_ALL_DATA = 6181, 6182
 """The oids of pg_read_all_data and pg_write_all_data."""
 
 READ_CHANGES, READ_CHANGES_NAME = 9800, "headgate_read_changes"
-"""The oid and the name of the predefined role that a node alone has; its members may read published changes by SQL."""
+"""The oid and the name of headgate's own predefined role. Its members may read published changes by SQL."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """A role. `verifier` is the SCRAM verifier, None without a password; `valid_until` in UTC without a zone."""
+    """A role. `verifier` is the stored form of the password, or None. `valid_until` is in UTC, without a time zone."""
 
     oid: int
     name: str
@@ -44,27 +44,27 @@ _COLUMNS = (
 
 
 def lookup(cursor: Cursor, name: str) -> Role | None:
-    """The role of this name, or None."""
-    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid WHERE rolname = ?", [name])
-    return None if found is None else Role(*found)
+    """Return the role with this name, or None."""
+    row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid WHERE rolname = ?", [name])
+    return None if row is None else Role(*row)
 
 
 def find(cursor: Cursor, oid: int) -> Role | None:
-    """The role with this oid, or None."""
-    found = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid WHERE oid = ?", [oid])
-    return None if found is None else Role(*found)
+    """Return the role with this oid, or None."""
+    row = one(cursor, f"SELECT {_COLUMNS} FROM hg.pg_authid WHERE oid = ?", [oid])
+    return None if row is None else Role(*row)
 
 
 def get(cursor: Cursor, name: str) -> Role:
-    """The role of this name; 42704 if there is none."""
-    found = lookup(cursor, name)
-    if found is None:
+    """Return the role with this name. Raise 42704 if it does not exist."""
+    role = lookup(cursor, name)
+    if role is None:
         raise PostgresError("42704", f'role "{name}" does not exist')
-    return found
+    return role
 
 
 def create(cursor: Cursor, role: Role) -> Role:
-    """CREATE ROLE; 42939 for a reserved name, 42710 for one in use."""
+    """Create a role. Raise 42939 for a reserved name, 42710 for a name in use."""
     refuse_reserved(role.name)
     if lookup(cursor, role.name) is not None:
         raise PostgresError("42710", f'role "{role.name}" already exists')
@@ -73,30 +73,30 @@ def create(cursor: Cursor, role: Role) -> Role:
 
 
 def refuse_reserved(name: str, detail: str = 'Role names starting with "pg_" are reserved.') -> None:
-    """42939 for a name that only built-in roles have."""
+    """Raise 42939 for a name that is reserved for built-in roles."""
     if name.startswith("pg_"):
         raise PostgresError("42939", f'role name "{name}" is reserved', detail=detail)
 
 
 def change(cursor: Cursor, role: Role) -> None:
-    """ALTER ROLE: writes all attributes of the role with this oid."""
+    """Write all attributes of the role with this oid."""
     values = _row(role)
     update(cursor, "pg_authid", {"oid": values.pop("oid")}, **values)
 
 
 def drop(cursor: Cursor, oid: int) -> None:
-    """Removes a role and its memberships; that nothing depends on it has been checked (`owned`)."""
+    """Delete a role and its memberships. The caller has checked that nothing depends on it."""
     run(cursor, "DELETE FROM hg.pg_auth_members WHERE roleid = ? OR member = ?", [oid, oid])
     stored_setting.forget_role(cursor, oid)
     run(cursor, "DELETE FROM hg.pg_authid WHERE oid = ?", [oid])
 
 
 def grant(cursor: Cursor, role: int, member: int, grantor: int, *, admin: bool = False) -> bool:
-    """GRANT role TO member [WITH ADMIN OPTION]. Return False if the member has that already (AddRoleMems)."""
-    known = one(cursor, "SELECT admin_option FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
-    if known is not None and (known[0] or not admin):
+    """Grant membership of a role [WITH ADMIN OPTION]. Return False if the member already has it (AddRoleMems)."""
+    membership = one(cursor, "SELECT admin_option FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member])
+    if membership is not None and (membership[0] or not admin):
         return False
-    if known is not None:
+    if membership is not None:
         update(cursor, "pg_auth_members", {"roleid": role, "member": member}, grantor=grantor, admin_option=True)
     else:
         insert(cursor, "pg_auth_members", roleid=role, member=member, grantor=grantor, admin_option=admin)
@@ -104,7 +104,7 @@ def grant(cursor: Cursor, role: int, member: int, grantor: int, *, admin: bool =
 
 
 def revoke(cursor: Cursor, role: int, member: int, *, admin_only: bool = False) -> bool:
-    """REVOKE [ADMIN OPTION FOR] role FROM member. Return False if the role is not a member (DelRoleMems)."""
+    """Revoke membership of a role [or its ADMIN OPTION]. Return False if the role is not a member (DelRoleMems)."""
     if one(cursor, "SELECT 1 FROM hg.pg_auth_members WHERE roleid = ? AND member = ?", [role, member]) is None:
         return False
     if admin_only:
@@ -115,21 +115,21 @@ def revoke(cursor: Cursor, role: int, member: int, *, admin_only: bool = False) 
 
 
 def admins(cursor: Cursor, role: int) -> set[int]:
-    """oids of the roles that may give and take memberships of a role."""
+    """Return the oids of the roles that may grant and revoke membership of a role."""
     return {member for (member,) in rows(cursor, "SELECT member FROM hg.pg_auth_members WHERE roleid = ? AND admin_option", [role])}
 
 
 def memberships(cursor: Cursor, oid: int) -> set[int]:
-    """oids of the roles whose rights a role has: itself and all it is a member of, at any depth."""
+    """Return the oids of the roles whose privileges a role has: itself and all that it is a member of, at any depth."""
     edges = rows(cursor, "SELECT member, roleid FROM hg.pg_auth_members")
-    found, open_ = {oid}, [oid]
+    role_oids, open_ = {oid}, [oid]
     while open_:
         at = open_.pop()
         for member, role in edges:
-            if member == at and role not in found:
-                found.add(role)
+            if member == at and role not in role_oids:
+                role_oids.add(role)
                 open_.append(role)
-    return found
+    return role_oids
 
 
 def _row(role: Role) -> dict[str, object]:
@@ -142,7 +142,7 @@ def _row(role: Role) -> dict[str, object]:
 
 
 def make_own(cursor: Cursor) -> None:
-    """Make the predefined role of a node's own, unless it exists, or a user has a role of this name."""
+    """Create headgate's predefined role, unless it exists or a user has created a role with its name."""
     if one(cursor, "SELECT 1 FROM hg.pg_authid WHERE oid = ? OR rolname = ?", [READ_CHANGES, READ_CHANGES_NAME]) is None:
         insert(
             cursor, "pg_authid", oid=READ_CHANGES, rolname=READ_CHANGES_NAME, rolsuper=False, rolinherit=True, rolcreaterole=False,

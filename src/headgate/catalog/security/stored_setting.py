@@ -1,6 +1,6 @@
-"""Settings that are stored for roles and databases (pg_db_role_setting): what ALTER ROLE … SET and ALTER DATABASE … SET leave.
+"""Settings that are stored for roles and databases (pg_db_role_setting) by ALTER ROLE … SET and ALTER DATABASE … SET.
 
-Sessions begin with them (`in_force`); the oid 0 stands for all roles, or all databases.
+Sessions start with them (`in_force`). The oid 0 stands for all roles, or all databases.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ _WHERE = "setdatabase = ? AND setrole = ?"
 
 
 def of(cursor: Cursor, database: int, role: int) -> dict[str, str]:
-    """The values by name."""
-    found = one(cursor, f"SELECT setconfig FROM hg.pg_db_role_setting WHERE {_WHERE}", [database, role])
-    return dict(_pair(item) for item in found[0]) if found is not None else {}
+    """Return the values by name."""
+    row = one(cursor, f"SELECT setconfig FROM hg.pg_db_role_setting WHERE {_WHERE}", [database, role])
+    return dict(_pair(item) for item in row[0]) if row is not None else {}
 
 
 def store(cursor: Cursor, database: int, role: int, values: dict[str, str]) -> None:
-    """Writes all values of a role in a database; none: there is no row."""
+    """Write all values of a role in a database. Without values, delete the row."""
     items = [f"{name}={value}" for name, value in values.items()]
-    known = one(cursor, f"SELECT 1 FROM hg.pg_db_role_setting WHERE {_WHERE}", [database, role]) is not None
+    has_row = one(cursor, f"SELECT 1 FROM hg.pg_db_role_setting WHERE {_WHERE}", [database, role]) is not None
     if not items:
         run(cursor, f"DELETE FROM hg.pg_db_role_setting WHERE {_WHERE}", [database, role])
-    elif known:
+    elif has_row:
         update(cursor, "pg_db_role_setting", {"setdatabase": database, "setrole": role}, setconfig=items)
     else:
         insert(cursor, "pg_db_role_setting", setdatabase=database, setrole=role, setconfig=items)
 
 
 def in_force(cursor: Cursor, database: int, role: int) -> Iterator[tuple[str, str, str]]:
-    """(source, name, value) of what a session of the role in the database begins with; the source is that of pg_settings."""
+    """Yield (source, name, value) of the settings with which a session of the role in the database starts, with pg_settings' source."""
     for source, scope in (("global", (0, 0)), ("database", (database, 0)), ("user", (0, role)), ("database user", (database, role))):
         for name, value in of(cursor, *scope).items():
             yield source, name, value
 
 
 def forget_role(cursor: Cursor, role: int) -> None:
-    """The role goes."""
+    """Delete the settings of a dropped role."""
     run(cursor, "DELETE FROM hg.pg_db_role_setting WHERE setrole = ?", [role])
 
 
 def forget_database(cursor: Cursor, database: int) -> None:
-    """The database goes."""
+    """Delete the settings of a dropped database."""
     run(cursor, "DELETE FROM hg.pg_db_role_setting WHERE setdatabase = ?", [database])
 
 
