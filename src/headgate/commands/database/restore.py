@@ -1,8 +1,9 @@
-"""`SET headgate.restore = on`: a schema that pg_dump wrote comes in, and what a replica does not need is let go with a WARNING.
+"""`SET headgate.restore = on`: restore a schema from a pg_dump script, and skip what a replica does not need with a WARNING.
 
-Called by `execute` for each statement of such a session. Whatever defines something and fails is let go, but for a table: it is made with
-what can be had of it, columns of unknown types as text. A WARNING and no NOTICE, as pg_dump's scripts switch those off. What must hold:
-statements that read or change rows fail as ever, a table is made or its error is raised, and nothing is let go without being told.
+Called by `execute` for each statement of such a session. A statement that defines something and fails is skipped, except CREATE TABLE. The
+table is created as far as possible, with columns of unknown types as text. Messages are WARNINGs, because scripts of pg_dump suppress
+NOTICEs. What must hold: statements that read or change rows fail as usual, a table is created or its error is raised, and nothing is
+skipped silently.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _ROWS = frozenset({
     "SelectStmt", "InsertStmt", "UpdateStmt", "DeleteStmt", "MergeStmt", "CopyStmt", "ExplainStmt", "VacuumStmt", "CreatedbStmt",
     "DropdbStmt", "CreateSubscriptionStmt", "AlterSubscriptionStmt", "DropSubscriptionStmt", "ConstraintsSetStmt",
 })  # fmt: skip
-"""Statements that are no part of a schema: nothing of them is let go."""
+"""Statements that do not belong to a schema. They are never skipped."""
 
 
 def is_wanted(node: ParseNode, session: Session) -> bool:
-    """Whether a statement is one of a schema that is restored."""
+    """Return whether a statement belongs to a schema that is being restored."""
     if node.DESCRIPTOR.name in _ROWS:
         return False
     try:
@@ -39,7 +40,7 @@ def is_wanted(node: ParseNode, session: Session) -> bool:
 
 
 def run(node: ParseNode, session: Session, action: Callable[[], Result]) -> Result:
-    """Runs a statement, or lets it go."""
+    """Execute a statement, or skip it if it fails."""
     if node.DESCRIPTOR.name == "CreateStmt":
         return _create_table(node, session)
     results: list[Result] = []
@@ -52,64 +53,68 @@ def run(node: ParseNode, session: Session, action: Callable[[], Result]) -> Resu
 
 
 def _create_table(node: pb.CreateStmt, session: Session) -> CommandResult:
-    done = CommandResult("CREATE TABLE")
+    result = CommandResult("CREATE TABLE")
     first = attempt(session, [node])
     if first is None:
-        return done
-    lacking: list[str] = []
-    made = pb.CreateStmt()
-    made.CopyFrom(node)
+        return result
+    missing: list[str] = []
+    reduced = pb.CreateStmt()
+    reduced.CopyFrom(node)
     if node.inh_relations and not node.HasField("partbound"):
-        parents = [pb.Node(table_like_clause=pb.TableLikeClause(relation=unwrap(each))) for each in node.inh_relations]
-        del made.inh_relations[:]
-        lacking.append("It inherits nothing here, and has its parents' columns.")
+        parents = [pb.Node(table_like_clause=pb.TableLikeClause(relation=unwrap(parent))) for parent in node.inh_relations]
+        del reduced.inh_relations[:]
+        missing.append("It inherits nothing here, and has its parents' columns.")
     else:
         parents = []
-    columns = _columns(made, session, lacking)
-    del made.table_elts[:]
-    made.table_elts.extend([*parents, *columns])
-    error = attempt(session, [made])
-    if error is not None and made.HasField("partspec"):
-        made.ClearField("partspec")
-        lacking.append("It is not partitioned here.")
-        error = attempt(session, [made])
+    columns = _columns(reduced, session, missing)
+    del reduced.table_elts[:]
+    reduced.table_elts.extend([*parents, *columns])
+    error = attempt(session, [reduced])
+    if error is not None and reduced.HasField("partspec"):
+        reduced.ClearField("partspec")
+        missing.append("It is not partitioned here.")
+        error = attempt(session, [reduced])
     if error is not None:
         raise first
-    session.notices.warning(f'table "{node.relation.relname}" is made with what a node can have of it', detail="\n".join(lacking))
-    return done
+    session.notices.warning(f'table "{node.relation.relname}" is made with what a node can have of it', detail="\n".join(missing))
+    return result
 
 
 def _columns(node: pb.CreateStmt, session: Session, lacking: list[str]) -> list[pb.Node]:
-    """The columns and constraints that a node takes."""
-    plain: list[pb.Node] = []
-    for each in node.table_elts:
-        column = unwrap(each)
+    """Return the columns and constraints that a node supports."""
+    plain_columns: list[pb.Node] = []
+    for element_node in node.table_elts:
+        column = unwrap(element_node)
         if column.DESCRIPTOR.name == "ColumnDef" and column.HasField("type_name"):
             if not _is_known(column.type_name, session):
-                shown = ".".join(names.strings(column.type_name.names)) + ("[]" if column.type_name.array_bounds else "")
+                type_text = ".".join(names.strings(column.type_name.names)) + ("[]" if column.type_name.array_bounds else "")
                 column.type_name.CopyFrom(statement.type_name("pg_catalog", "text"))
-                lacking.append(f'Column "{column.colname}" of type {shown} is text here.')
-            plain.append(statement.column(column.colname, column.type_name, [c for c in column.constraints if _is_plain(unwrap(c))]))
-    kept = []
-    for each in node.table_elts:
-        element = unwrap(each)
+                lacking.append(f'Column "{column.colname}" of type {type_text} is text here.')
+            plain_columns.append(
+                statement.column(
+                    column.colname, column.type_name, [constraint for constraint in column.constraints if _is_plain(unwrap(constraint))]
+                )
+            )
+    kept_elements = []
+    for element_node in node.table_elts:
+        element = unwrap(element_node)
         if element.DESCRIPTOR.name != "ColumnDef" or not element.HasField("type_name"):
-            if element.DESCRIPTOR.name != "Constraint" or _is_read([*plain, each], node, session):
-                kept.append(each)
+            if element.DESCRIPTOR.name != "Constraint" or _is_read([*plain_columns, element_node], node, session):
+                kept_elements.append(element_node)
             else:
                 lacking.append(f'Constraint "{element.conname}" is let go.')
             continue
-        generated = any(unwrap(c).contype == pb.CONSTR_GENERATED for c in element.constraints)
-        bare = next(one for one in plain if one.column_def.colname == element.colname)
-        others = [one for one in plain if one is not bare]
-        if _is_read([*others, each], node, session):
-            kept.append(each)
+        generated = any(unwrap(constraint).contype == pb.CONSTR_GENERATED for constraint in element.constraints)
+        plain_column = next(candidate for candidate in plain_columns if candidate.column_def.colname == element.colname)
+        other_columns = [candidate for candidate in plain_columns if candidate is not plain_column]
+        if _is_read([*other_columns, element_node], node, session):
+            kept_elements.append(element_node)
         elif generated:
             lacking.append(f'Generated column "{element.colname}" is left out: its expression is not known here.')
         else:
-            kept.append(bare)
+            kept_elements.append(plain_column)
             lacking.append(f'Column "{element.colname}" has no default and no CHECK here.')
-    return kept
+    return kept_elements
 
 
 def _is_plain(constraint: pb.Constraint) -> bool:

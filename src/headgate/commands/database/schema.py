@@ -27,7 +27,7 @@ from headgate.types import registry
 
 
 def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
-    """CREATE SCHEMA [IF NOT EXISTS] s [AUTHORIZATION r] [elements]."""
+    """Execute CREATE SCHEMA [IF NOT EXISTS] s [AUTHORIZATION r] [elements]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     owner = names.role_name(node.authrole, context.user, context.session_user) if node.HasField("authrole") else context.user
@@ -46,10 +46,10 @@ def create(node: pb.CreateSchemaStmt, session: Session) -> CommandResult:
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP SCHEMA [IF EXISTS] a, b [CASCADE]."""
+    """Execute DROP SCHEMA [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found: list[namespace.Namespace] = []
+    schemas: list[namespace.Namespace] = []
     for item in node.objects:
         name = unwrap(item).sval
         schema = namespace.lookup(cursor, context.database, name)
@@ -62,39 +62,52 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
             raise PostgresError("2BP01", f"cannot drop schema {name} because it is required by the database system")
         privilege.check_owner(cursor, context.user, schema.owner, "schema", name)
         transaction.lock_object("pg_namespace", schema.oid)
-        found.append(schema)
-    held = [(schema, each) for schema in found for each in _contents(session, schema)]
-    going = {each.oid for _, each in held}
+        schemas.append(schema)
+    contents = [(schema, content) for schema in schemas for content in _contents(session, schema)]
+    dropped_oids = {content.oid for _, content in contents}
     dependants = []
-    for schema, each in held:
-        shown = dependency.shown(cursor, context, each)
-        if each.parent not in going:  # a partition goes with the table that it is part of, and is not told
-            dependants.append(dependency.Dependant((1259, each.oid), shown, f"schema {names.quote_ident(schema.name)}", lambda: None, each))
+    for schema, content in contents:
+        description = dependency.shown(cursor, context, content)
+        if content.parent not in dropped_oids:  # a partition is dropped with its parent, and not reported
+            dependants.append(
+                dependency.Dependant((1259, content.oid), description, f"schema {names.quote_ident(schema.name)}", lambda: None, content)
+            )
         dependants += [
-            other for other in dependency.of_relation(cursor, context, each) if other.key[0] == 2606 or other.key[1] not in going
+            dependant
+            for dependant in dependency.of_relation(cursor, context, content)
+            if dependant.key[0] == 2606 or dependant.key[1] not in dropped_oids
         ]
-    kinds = [(schema, each) for schema in found for each in types.of_schema(cursor, context.database, schema.oid)]
+    kinds = [(schema, type_row) for schema in schemas for type_row in types.of_schema(cursor, context.database, schema.oid)]
     for schema, kind in kinds:
         dependants.append(dependency.Dependant((1247, kind.oid), _type(kind), f"schema {names.quote_ident(schema.name)}", lambda: None))
-    order = {each.oid: place for place, each in enumerate(found)}
-    place = {(1259, each.oid): order[schema.oid] for schema, each in held} | {(1247, kind.oid): order[schema.oid] for schema, kind in kinds}
-    dependants.sort(key=lambda each: (-place.get(each.key, 0), each.key[1]))  # the last schema's first, in it as they were made
-    subjects = [f"schema {names.quote_ident(each.name)}" for each in found]
-    inside = [(2606, key.oid) for _, each in held for key in each.foreign_keys]
+    order = {dropped.oid: index for index, dropped in enumerate(schemas)}
+    sort_order = {(1259, content.oid): order[schema.oid] for schema, content in contents} | {
+        (1247, kind.oid): order[schema.oid] for schema, kind in kinds
+    }
+    dependants.sort(key=lambda each: (-sort_order.get(each.key, 0), each.key[1]))  # last schema first, within it by oid
+    subjects = [f"schema {names.quote_ident(each.name)}" for each in schemas]
+    foreign_keys = [(2606, key.oid) for _, content in contents for key in content.foreign_keys]
     for _, kind in kinds:
         transaction.lock_object("pg_type", kind.oid)
-    dependency.settle(transaction, dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=inside)
-    tables = [each for _, each in held if each.kind in TABLE_KINDS]
-    for each in tables:
-        subscriptions.refuse_unfinished_sync(cursor, each.database, each.oid, each.name)
-    table.drop_all(transaction, [each for each in tables if not each.parent or all(each.parent != other.oid for other in tables)])
-    for _, each in held:
-        if each.kind not in TABLE_KINDS and relations.find(cursor, context.database, each.oid) is not None:
-            removal.drop(cursor, context.database, each.oid)
+    dependency.settle(transaction, dependants, subjects, session.notices, cascade=node.behavior == pb.DROP_CASCADE, going=foreign_keys)
+    tables = [content for _, content in contents if content.kind in TABLE_KINDS]
+    for dropped_table in tables:
+        subscriptions.refuse_unfinished_sync(cursor, dropped_table.database, dropped_table.oid, dropped_table.name)
+    table.drop_all(
+        transaction,
+        [
+            candidate
+            for candidate in tables
+            if not candidate.parent or all(candidate.parent != dropped_table.oid for dropped_table in tables)
+        ],
+    )
+    for _, content in contents:
+        if content.kind not in TABLE_KINDS and relations.find(cursor, context.database, content.oid) is not None:
+            removal.drop(cursor, context.database, content.oid)
     if kinds:
-        user_type.drop_all(session, transaction, [each for _, each in kinds], cascade=True)
+        user_type.drop_all(session, transaction, [type_row for _, type_row in kinds], cascade=True)
         user_type.changed(session)
-    for schema in found:
+    for schema in schemas:
         namespace.drop(cursor, context.database, schema.oid)
     transaction.catalog_changed()
     return CommandResult("DROP SCHEMA")
@@ -102,7 +115,7 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
 def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
     cursor, database = session.begin_statement().cursor, session.context.database
-    held = sorted(relations.in_schema(cursor, database, schema.oid, NAMED_KINDS), key=lambda each: each.oid)
+    contents = sorted(relations.in_schema(cursor, database, schema.oid, NAMED_KINDS), key=lambda relation: relation.oid)
     owned = {
         oid
         for (oid,) in run(
@@ -111,7 +124,7 @@ def _contents(session: Session, schema: namespace.Namespace) -> list[Relation]:
             [database],
         ).fetchall()
     }
-    return [each for each in held if each.oid not in owned]
+    return [relation for relation in contents if relation.oid not in owned]
 
 
 def _type(found: types.TypeRow) -> str:
@@ -119,7 +132,7 @@ def _type(found: types.TypeRow) -> str:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER SCHEMA … RENAME TO."""
+    """Execute ALTER SCHEMA … RENAME TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     schema = namespace.get(cursor, context.database, node.subname)
@@ -127,12 +140,12 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
     privilege.check_owner(cursor, context.user, schema.owner, "schema", schema.name)
     privilege.check_create_on_database(cursor, context.user, context.database)
     transaction.lock_object("pg_namespace", schema.oid)
-    held = relations.in_schema(cursor, context.database, schema.oid, TABLE_KINDS | {RelationKind.VIEW})
-    for relation in held:
+    contents = relations.in_schema(cursor, context.database, schema.oid, TABLE_KINDS | {RelationKind.VIEW})
+    for relation in contents:
         view.hold_readers(transaction, relation)
     with sequences.followed(cursor, context.database):
         namespace.rename(cursor, context.database, schema.oid, node.newname)
-    for relation in held:
+    for relation in contents:
         view.renamed(session, transaction, relation, relations.get(cursor, context.database, relation.oid))
     user_type.changed(session)
     transaction.catalog_changed()
@@ -140,7 +153,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """ALTER SCHEMA … OWNER TO."""
+    """Execute ALTER SCHEMA … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new_owner, oid = privilege.new_owner(cursor, context, node.newowner)

@@ -1,4 +1,4 @@
-"""SET lists, and the writing of changed rows: what UPDATE and ON CONFLICT DO UPDATE share."""
+"""Evaluate SET lists, and write changed rows, for UPDATE and ON CONFLICT DO UPDATE."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ CHANGED = ["old", "new", "file", "row"]
 
 
 def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, scope: Scope) -> dict[str, Expression | SetToDefault]:
-    """The SET list: for each column its new value, in the column's type."""
+    """Return the new value of each column in the SET list, in the column's type."""
     context = planner.context.within(construct="UPDATE", default=True)
-    found: dict[str, Expression | SetToDefault] = {}
+    values: dict[str, Expression | SetToDefault] = {}
     parts: set[str] = set()
     rows: dict[int, Sequence[ParseNode | Expression]] = {}
     for item in targets:
@@ -66,7 +66,7 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
             raise PostgresError(
                 "42703", f'column "{target.name}" of relation "{relation.name}" does not exist', position=position(target.location)
             )
-        if target.name in found and not (target.indirection and target.name in parts):
+        if target.name in values and not (target.indirection and target.name in parts):
             raise PostgresError("42601", f'multiple assignments to same column "{target.name}"')
         node = unwrap(target.val)
         if node.DESCRIPTOR.name == "MultiAssignRef":
@@ -74,7 +74,7 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
         bound = node if isinstance(node, Expression) else binder.bind_raw(node, scope, context)
         if target.indirection:
             parts.add(target.name)
-            current = found.get(target.name) or column_of(scope.tables[0], target.name)
+            current = values.get(target.name) or column_of(scope.tables[0], target.name)
             part = Target(column.name, target.indirection, target.location, scope, context, binder.bind_raw)
             bound = part.store(current, bound)
         if not isinstance(bound, SetToDefault):
@@ -91,20 +91,20 @@ def set_list(targets: Sequence[pb.Node], planner: Planner, relation: Relation, s
                 f'column "{column.name}" can only be updated to DEFAULT',
                 detail=f'Column "{column.name}" is an identity column defined as GENERATED ALWAYS.',
             )
-        found[target.name] = bound
-    return found
+        values[target.name] = bound
+    return values
 
 
 def _of_row(
     node: pb.MultiAssignRef, rows: dict[int, Sequence[ParseNode | Expression]], planner: Planner, scope: Scope
 ) -> ParseNode | Expression:
-    """One item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``: libpg_query gives the source with the first item only."""
+    """Return one item of ``SET (a, b) = (x, y)`` or ``= (SELECT …)``. libpg_query returns the source only with the first item."""
     source = unwrap(node.source)
     if source is not None:
         if source.DESCRIPTOR.name == "SubLink":
             rows[0] = _subquery(source, planner, scope)
         elif source.DESCRIPTOR.name == "RowExpr":
-            rows[0] = [unwrap(each) for each in source.args]
+            rows[0] = [unwrap(arg) for arg in source.args]
         else:
             raise not_supported("source for a multiple-column UPDATE item must be a sub-SELECT or ROW() expression")
     items = rows.get(0, ())
@@ -114,12 +114,18 @@ def _of_row(
 
 
 def _subquery(node: ParseNode, planner: Planner, scope: Scope) -> list[Expression]:
-    """A subquery of several columns as a scalar subquery for each."""
+    """Convert a subquery with several columns to a scalar subquery for each column."""
     plan = planner.select(unwrap(node.subselect), scope)
     source = written(node.subselect)
     return [
-        SubLink(type=each.type, kind="EXPR", query=Plan(plan.frame, (each,)), source=source + each.key.encode(), location=node.location)
-        for each in plan.columns
+        SubLink(
+            type=plan_column.type,
+            kind="EXPR",
+            query=Plan(plan.frame, (plan_column,)),
+            source=source + plan_column.key.encode(),
+            location=node.location,
+        )
+        for plan_column in plan.columns
     ]
 
 
@@ -127,7 +133,7 @@ def _subquery(node: ParseNode, planner: Planner, scope: Scope) -> list[Expressio
 class NewRow:
     """The new row as a struct with the relation's columns.
 
-    Those in `counted`, which take the next number of a sequence, are NULL until it is known which rows change (`numbered`).
+    The columns in `counted` receive numbers of a sequence. They are NULL until the changed rows are known (`numbered`).
     """
 
     row: Column
@@ -135,15 +141,15 @@ class NewRow:
 
 
 def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, columns: Sequence[PlanColumn], scope: Scope) -> NewRow:
-    """The new row over a frame that has the old row under the keys of `columns`."""
+    """Return the new row over a frame that has the old row under the keys of `columns`."""
     assigned = set_list(targets, planner, relation, scope)
     values, counted = [], []
-    for each in columns:
-        column = relation.numbered(each.attnum)
+    for plan_column in columns:
+        column = relation.numbered(plan_column.attnum)
         assert column is not None
         value = assigned.get(column.name)
         if value is None:
-            values.append(col(each.key).alias(column.name))
+            values.append(col(plan_column.key).alias(column.name))
         elif isinstance(value, SetToDefault):
             default = None if column.generated is not None else new_rows.bound_default(relation, column)
             if column.identity or (default is not None and next_value.called(default)):
@@ -157,32 +163,34 @@ def new_row(targets: Sequence[pb.Node], planner: Planner, relation: Relation, co
 
 
 def numbered(planner: Planner, relation: Relation, changed: DataFrame, new: NewRow, until: ExitStack) -> DataFrame:
-    """Changes (`old`, `new`, and others) whose counted columns have a number of its own for each row; Spark keeps them `until` then."""
+    """Return changes (`old`, `new`, and others) with sequence numbers in the counted columns. The rows stay persisted `until` then."""
     if not new.counted:
         return changed
-    kept = until.enter_context(persisted(changed))
-    place, rows = places(kept)
+    counted_rows = until.enter_context(persisted(changed))
+    position_column, rows = places(counted_rows)
     writer, values = NewRows(planner, relation, violations=()), {}
     numbers: list[Column] = []
-    for each in new.counted:
-        value, made = writer.numbered_column(each, new_rows.bound_default(relation, each), place, rows, len(numbers))
-        values[each.name] = value.cast(spark_type(each.type_oid, each.typmod))
-        numbers += made
-    fields = [values.get(each.name, F.col("new").getField(each.name)).alias(each.name) for each in relation.columns]
-    others = [F.struct(*fields).alias(name) if name == "new" else F.col(name) for name in changed.columns]
-    return kept.select("*", *numbers).select(*others)
+    for counted_column in new.counted:
+        value, number_columns = writer.numbered_column(
+            counted_column, new_rows.bound_default(relation, counted_column), position_column, rows, len(numbers)
+        )
+        values[counted_column.name] = value.cast(spark_type(counted_column.type_oid, counted_column.typmod))
+        numbers += number_columns
+    fields = [values.get(column.name, F.col("new").getField(column.name)).alias(column.name) for column in relation.columns]
+    selected = [F.struct(*fields).alias(name) if name == "new" else F.col(name) for name in changed.columns]
+    return counted_rows.select("*", *numbers).select(*selected)
 
 
 Later: TypeAlias = Callable[[Rows], None]
-"""Takes changes (`old`, `new`) whose foreign keys are looked at when the statement has written all."""
+"""Receives changes (`old`, `new`) whose foreign keys are checked after the statement has written all rows."""
 
 
 def write(
     planner: Planner, relation: Relation, changed: DataFrame, set_columns: set[str], violations: Sequence[Violation], later: Later
 ) -> pa.Table:
-    """Checks and writes changed rows (`old`, `new`, `file`, `row`) that the driver may hold; gives the new rows."""
-    with ExitStack() as kept:
-        _, rows = rewrite(planner, relation, changed, set_columns, violations, kept, later)
+    """Check and write changed rows (`old`, `new`, `file`, `row`) that fit in the driver. Return the new rows."""
+    with ExitStack() as stack:
+        _, rows = rewrite(planner, relation, changed, set_columns, violations, stack, later)
         assert rows is not None
         return rows if isinstance(rows, pa.Table) else rows.toArrow()
 
@@ -196,16 +204,16 @@ def rewrite(
     kept: ExitStack | None = None,
     later: Later | None = None,
 ) -> tuple[int, Rows | None]:
-    """Checks and writes changed rows (`old`, `new`, `file`, `row`, and JOINED); their number, and the new rows where there is `kept`.
+    """Check and write changed rows (`old`, `new`, `file`, `row`, and JOINED). Return their number, and the new rows if `kept` is passed.
 
-    `violations`: the new rows that row security rejects.
+    `violations` are conditions for new rows that row security rejects.
 
-    Few rows are taken to the driver, which looks their keys up in the files and writes them; many stay in Spark, and what is given of them
-    is good until `kept` is closed.
+    Few rows are collected in the driver, which looks their keys up in the files and writes them. Many rows stay in Spark. The returned rows
+    are then valid until `kept` is closed.
     """
     firing = firing_of(planner.session, relation)
     if firing is not None and firing.has_rows(triggers.UPDATE):
-        columns = _columns_of(relation)  # a trigger may change any
+        columns = _columns_of(relation)  # a trigger may change any column
         write_part = functools.partial(_rewrite, planner, relation, set_columns=columns, violations=violations, later=later)
         count, rows = _fired(planner, relation, changed, firing, set_columns, write_part)
         return count, rows if kept is not None else None
@@ -220,29 +228,29 @@ def _fired(
     planner: Planner, relation: Relation, changed: Rows, firing: Firing | RoutedFiring, set_columns: set[str] | None,
     write_part: Callable[..., tuple[int, Rows | None]],
 ) -> tuple[int, pa.Table]:  # fmt: skip
-    """Writes changes of a table with row triggers, part by part in the driver; `set_columns` None: they are deleted."""
-    count, written, spark = 0, [], planner.session_spark
+    """Write changes of a table with row triggers, part by part in the driver. With `set_columns` None, delete the rows."""
+    count, written_parts, spark = 0, [], planner.session_spark
     for part in [changed] if isinstance(changed, pa.Table) else _parts(planner, relation, changed):
-        left = firing.before_delete(part) if set_columns is None else firing.before_update(part, set_columns)
-        if not left.num_rows:
+        remaining = firing.before_delete(part) if set_columns is None else firing.before_update(part, set_columns)
+        if not remaining.num_rows:
             continue
         with ExitStack() as until:
-            passed = left if isinstance(changed, pa.Table) else local_frame(spark, left, changed.schema)
-            done, rows = write_part(passed, kept=until)
-            count += done
-            found = rows.toArrow() if isinstance(rows, DataFrame) else rows
-            assert found is not None
-        written.append(found)
-        old = _flat(left["old"], relation)
+            passed = remaining if isinstance(changed, pa.Table) else local_frame(spark, remaining, changed.schema)
+            part_count, rows = write_part(passed, kept=until)
+            count += part_count
+            written_rows = rows.toArrow() if isinstance(rows, DataFrame) else rows
+            assert written_rows is not None
+        written_parts.append(written_rows)
+        old = _flat(remaining["old"], relation)
         event = triggers.DELETE if set_columns is None else triggers.UPDATE
-        planner.fires_later += firing.after(event, old, None if set_columns is None else found, set_columns)
-    if written:
-        return count, pa.concat_tables(written, promote_options="permissive")
+        planner.fires_later += firing.after(event, old, None if set_columns is None else written_rows, set_columns)
+    if written_parts:
+        return count, pa.concat_tables(written_parts, promote_options="permissive")
     return 0, arrow_row(relation).empty_table()
 
 
 def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator[pa.Table]:
-    """Changes as tables of which the driver may hold one at a time."""
+    """Yield changes as tables, of which one at a time fits in the driver."""
     batches = result_spool.batches(changed, planner.transaction.engine.exchange)
     most = many_rows.chunk_rows(relation, planner.session, planner.transaction)
     return row_store.tables(batches, most, many_rows.CHUNK_BYTES)
@@ -262,27 +270,27 @@ def _rewrite(
     if few is not None:
         return _rewrite_few(planner, relation, few, set_columns, later), rows_of(few, "new", relation) if kept is not None else None
     keyed, referring = touched_keys(relation, set_columns), bool(relation.foreign_keys or relation.referenced)
-    with ExitStack() as done:
+    with ExitStack() as stack:
         is_kept = keyed or referring or kept is not None
-        held = _held(planner, checked, kept or done, returned=kept is not None) if is_kept else checked
+        persisted_changes = _held(planner, checked, kept or stack, returned=kept is not None) if is_kept else checked
         if keyed:
-            refuse_clash(planner, relation, held)
-        count = transaction.rewrite(relation, held.select(*CHANGED), is_kept=is_kept)
-        (later or functools.partial(check_references, planner, relation))(held)
-        return count, rows_of(held, "new", relation) if kept is not None else None
+            refuse_clash(planner, relation, persisted_changes)
+        count = transaction.rewrite(relation, persisted_changes.select(*CHANGED), is_kept=is_kept)
+        (later or functools.partial(check_references, planner, relation))(persisted_changes)
+        return count, rows_of(persisted_changes, "new", relation) if kept is not None else None
 
 
 def rewrite_few(
     planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str], later: Later | None = None
 ) -> tuple[int, pa.Table]:
-    """As `rewrite`, of rows of a plain table without row security that the driver has computed."""
-    firing, written = firing_of(planner.session, relation), set_columns
+    """Rewrite rows as `rewrite` does. The driver has computed them, and the table is plain and has no row security."""
+    firing, written_columns = firing_of(planner.session, relation), set_columns
     if firing is not None and firing.has_rows(triggers.UPDATE):
-        changed, written = firing.before_update(changed, set_columns), _columns_of(relation)
+        changed, written_columns = firing.before_update(changed, set_columns), _columns_of(relation)
     referential_action.lock(planner.transaction, relation)
     new = NewRows(planner, relation, violations=()).checked(_flat(changed["new"], relation))
     few = changed.set_column(changed.column_names.index("new"), "new", new.to_struct_array())
-    count = _rewrite_few(planner, relation, few, written, later)
+    count = _rewrite_few(planner, relation, few, written_columns, later)
     if firing is not None:
         planner.fires_later += firing.after(triggers.UPDATE, _flat(changed["old"], relation), new, set_columns)
     return count, new
@@ -298,7 +306,7 @@ def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_column
 
 
 def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
-    """Deletes rows (`old`, `new` NULL, `file`, `row`, and JOINED); their number, and the rows where there is `kept` (see `rewrite`)."""
+    """Delete rows (`old`, `new` NULL, `file`, `row`, and JOINED). Return their number, and the rows if `kept` is passed (see `rewrite`)."""
     firing = firing_of(planner.session, relation)
     if firing is not None and firing.has_rows(triggers.DELETE):
         count, rows = _fired(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
@@ -315,23 +323,23 @@ def _remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack
             check_references(planner, relation, few, deleting=True)
         return count, rows_of(few, "old", relation) if kept is not None else None
     assert isinstance(changed, DataFrame)
-    with ExitStack() as done:
+    with ExitStack() as stack:
         is_kept = kept is not None or bool(relation.referenced)
-        held = _held(planner, changed, kept or done, returned=kept is not None) if is_kept else changed
-        count = transaction.rewrite(relation, held.select(*CHANGED), is_kept=is_kept)
-        check_references(planner, relation, held, deleting=True)
-        return count, rows_of(held, "old", relation) if kept is not None else None
+        persisted_changes = _held(planner, changed, kept or stack, returned=kept is not None) if is_kept else changed
+        count = transaction.rewrite(relation, persisted_changes.select(*CHANGED), is_kept=is_kept)
+        check_references(planner, relation, persisted_changes, deleting=True)
+        return count, rows_of(persisted_changes, "old", relation) if kept is not None else None
 
 
 def _held(planner: Planner, changed: DataFrame, until: ExitStack, *, returned: bool) -> DataFrame:
-    """The changes as Spark keeps them; those that are `returned` must be what was written, also where an executor is lost meanwhile."""
+    """Persist the changes in Spark. If they are `returned`, they must be what was written, even if an executor is lost meanwhile."""
     if returned and planner.transaction.engine.on_cluster:
         return until.enter_context(computed_once(changed))
     return until.enter_context(persisted(changed))
 
 
 def check_references(planner: Planner, relation: Relation, changed: Rows, *, deleting: bool = False) -> None:
-    """The foreign keys that the changed rows have, and those that name them."""
+    """Check the foreign keys of the changed rows, and the foreign keys that reference them."""
     if not relation.foreign_keys and not relation.referenced:
         return
     session, transaction = planner.session, planner.transaction
@@ -341,7 +349,7 @@ def check_references(planner: Planner, relation: Relation, changed: Rows, *, del
 
 
 def _writing(planner: Planner) -> referential_action.Writing:
-    """How ON DELETE and ON UPDATE change the rows of other tables."""
+    """Return the functions with which ON DELETE and ON UPDATE change rows of other tables."""
 
     def delete(relation: Relation, rows: DataFrame | pa.Table) -> None:
         replica_identity.check(planner.transaction.cursor, relation, "delete")
@@ -364,14 +372,14 @@ def _writing(planner: Planner) -> referential_action.Writing:
 
 
 def small(planner: Planner, relation: Relation, changed: DataFrame) -> pa.Table | None:
-    """The changed rows as an Arrow table if they are few."""
+    """Return the changed rows as an Arrow table if they are few, otherwise None."""
     most = min(many_rows.most(planner.session), small_enough(planner.transaction.newest_files(relation)))
-    found = changed.limit(most + 1).toArrow()
-    return found if found.num_rows <= most else None
+    rows = changed.limit(most + 1).toArrow()
+    return rows if rows.num_rows <= most else None
 
 
 def rows_of(changed: Rows, side: str, relation: Relation) -> Rows:
-    """The old or the new rows of changes, with what they were joined with."""
+    """Return the old or the new rows of changes, with the columns of joined tables."""
     if isinstance(changed, DataFrame):
         return changed.select(f"{side}.*", *[name for name in changed.columns if name == JOINED])
     rows = _flat(changed[side], relation)
@@ -387,38 +395,38 @@ def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:
 
 
 def _fence(transaction: Transaction, relation: Relation, set_columns: set[str]) -> Fence | None:
-    """The bounds that an UPDATE of a partition itself can leave."""
+    """Return the partition bounds that an UPDATE of a partition itself may violate, or None."""
     fence = Fence(transaction.cursor, relation) if relation.parent else None
     return fence if fence is not None and set_columns & set(fence.names) else None
 
 
 def refuse_clash_of_few(planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str]) -> None:
-    """23505 if a new row of a few changed rows (`new` NULL: deleted) has a key that is taken after the change."""
+    """Raise 23505 if one of a few changed rows (`new` NULL: deleted) has a key that is in use after the change."""
     alive = changed.filter(changed["new"].is_valid())
     if not alive.num_rows or not touched_keys(relation, set_columns):
         return
     rows, writer = _flat(alive["new"], relation), NewRows(planner, relation, violations=())
-    found: list[Clash] = []
-    judged = uniqueness.judged(planner.session, relation)
-    indexes = [each for each in judged if each.plain]
+    clashes: list[Clash] = []
+    checked_indexes = uniqueness.judged(planner.session, relation)
+    indexes = [each for each in checked_indexes if each.plain]
     for index in indexes:
         stored = writer.stored_keys(rows, index)
-        found += [Clash(place, index) for place in stored.filter(pa.array(~_are_among(stored, changed)))["place"].to_pylist()]
-        found += [Clash(place, index) for place in writer.repeated(rows, index)]
-    if found:
-        raise writer.violated(rows, min(found, key=lambda each: (each.row, indexes.index(each.index))))
+        clashes += [Clash(row, index) for row in stored.filter(pa.array(~_are_among(stored, changed)))["place"].to_pylist()]
+        clashes += [Clash(row, index) for row in writer.repeated(rows, index)]
+    if clashes:
+        raise writer.violated(rows, min(clashes, key=lambda clash: (clash.row, indexes.index(clash.index))))
     writer.put_off(rows)
-    special = [each for each in judged if not each.plain]
+    special = [each for each in checked_indexes if not each.plain]
     if special:
         spark = planner.session_spark
-        gone = local_frame(spark, pa.table({FILE: changed["file"], ROW: changed["row"]}))
-        left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
+        changed_positions = local_frame(spark, pa.table({FILE: changed["file"], ROW: changed["row"]}))
+        unchanged = _newest(planner, relation).join(changed_positions, [FILE, ROW], "left_anti")
         new = local_frame(spark, rows, spark_columns(relation))
-        uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=left, indexes=special)
+        uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=unchanged, indexes=special)
 
 
 def _are_among(stored: pa.Table, changed: pa.Table) -> NDArray[np.bool_]:
-    """Which of some stored rows (`file`, `row`) are among the changed ones."""
+    """Return which of the stored rows (`file`, `row`) are among the changed ones."""
     files = pc.unique(changed["file"])
 
     def numbered(rows: pa.Table) -> NDArray[np.int64]:
@@ -426,8 +434,8 @@ def _are_among(stored: pa.Table, changed: pa.Table) -> NDArray[np.bool_]:
         places: NDArray[np.int64] = (file << 40) | rows["row"].to_numpy()
         return places
 
-    found: NDArray[np.bool_] = np.isin(numbered(stored), numbered(changed))
-    return found
+    is_changed: NDArray[np.bool_] = np.isin(numbered(stored), numbered(changed))
+    return is_changed
 
 
 def checked_changes(
@@ -439,10 +447,10 @@ def checked_changes(
     shown: Relation | None = None,
     fence: Fence | None = None,
 ) -> DataFrame:
-    """The changes with generated columns computed, and policies and constraints checked in the new row."""
+    """Return the changes with generated columns computed, and with policies and constraints checked on the new rows."""
     if not relation.columns:
         return changed
-    names = [each.name for each in relation.columns]
+    names = [column.name for column in relation.columns]
     more = [name for name in changed.columns if name == JOINED]
     flat = changed.select(
         *[F.col(f"new.{quoted(name)}").alias(name) for name in names],
@@ -452,15 +460,15 @@ def checked_changes(
         *more,
     )
     generated = row_constraint.with_generated(planner.evaluation, relation, flat)
-    told = disclosure.of_row(planner, shown or relation)
-    first = [*row_constraint.outside(planner.evaluation, relation, fence, told), *violations]
-    checked = row_constraint.checked(planner.evaluation, relation, generated, shown=told, first=first)
+    disclosed = disclosure.of_row(planner, shown or relation)
+    first = [*row_constraint.outside(planner.evaluation, relation, fence, disclosed), *violations]
+    checked = row_constraint.checked(planner.evaluation, relation, generated, shown=disclosed, first=first)
     new = F.struct(*[F.col(quoted(name)) for name in names])
     return checked.select(F.col(_OLD).alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"), *more)
 
 
 def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
-    """Whether an UPDATE of these columns can change a unique key."""
+    """Return whether an UPDATE of these columns can change a unique key."""
     for index in relation.unique_indexes:
         for attnum in uniqueness.used_columns(relation, index):
             column = relation.numbered(attnum)
@@ -470,16 +478,16 @@ def touched_keys(relation: Relation, set_columns: set[str]) -> bool:
 
 
 def refuse_clash(planner: Planner, relation: Relation, changed: DataFrame) -> None:
-    """23505 if two rows of the table would have one key after the change (`new` NULL: deleted)."""
-    gone = changed.select(F.col("file").alias(FILE), F.col("row").alias(ROW))
-    left = _newest(planner, relation).join(gone, [FILE, ROW], "left_anti")
+    """Raise 23505 if two rows of the table would have the same key after the change (`new` NULL: deleted)."""
+    changed_positions = changed.select(F.col("file").alias(FILE), F.col("row").alias(ROW))
+    unchanged = _newest(planner, relation).join(changed_positions, [FILE, ROW], "left_anti")
     new = changed.where("new IS NOT NULL").select("new.*")
     uniqueness.put_off(planner.session, planner.transaction, relation)
     indexes = uniqueness.judged(planner.session, relation)
-    uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=left, indexes=indexes)
+    uniqueness.check_new(planner.session, planner.transaction, relation, new, existing=unchanged, indexes=indexes)
 
 
 def _newest(planner: Planner, relation: Relation) -> DataFrame:
-    """All rows of a table with their positions, those too that the snapshot does not show: none may have a key that is written."""
+    """Return all rows of a table with their positions, including those that the snapshot does not show, because their keys are in use."""
     with planner.transaction.seeing_newest():
         return planner.transaction.positions(relation)

@@ -1,15 +1,17 @@
-"""``WHERE CURRENT OF cursor``: the row of an UPDATE or DELETE is the one on which a cursor stands (execCurrent.c).
+"""``WHERE CURRENT OF cursor``: update or delete the row on which a cursor is positioned (execCurrent.c).
 
-A cursor knows no places of rows, and costs nothing for statements that may never come. What it has shown tells the row: the columns of a
-unique key where the cursor has them, otherwise all columns of the table that it has. The row is looked up by them (`lookup`) in the table
-as the cursor was opened on it, and then as it is now (`succession`), under the table's write lock: changed since by this transaction or
-by others, in another file since a compaction, or gone, as in PostgreSQL: then no row is changed.
+A cursor does not record the positions of its rows, so that cursors without such statements cost nothing. The row is identified by the
+values that the cursor has shown: the columns of a unique key if they are among its columns, otherwise all columns of the table that it has.
+The row is looked up by them (`lookup`) in the table as it was when the cursor was opened. Then its current version is found (`succession`),
+under the table's write lock. It may have been changed since by this transaction or by others, or moved to another file by a compaction.
+If it was deleted, no row is changed, as in PostgreSQL.
 
-What must hold: never another row. Rows that are equal in what the cursor shows but not in the other columns are 0A000, with the advice to
-select the key. Rows that are equal in all columns are each as good: a row of the cursor takes one for itself (`OpenCursor.chosen`).
+What must hold: no other row is ever changed. If rows are equal in the columns that the cursor shows but differ in others, 0A000 is raised,
+with the hint to select the key. Of rows that are equal in all columns, any may be used. Each row of the cursor then claims one of them
+(`OpenCursor.chosen`).
 
-A cursor can be used so whose query reads the table and no other, with neither groups nor a set operation, or one with FOR UPDATE or FOR
-SHARE of the table. PostgreSQL asks its plan, which is more narrow where it sorts, and wider for views, subqueries of FROM and UNION ALL.
+The cursor's query must read only the table, without groups or a set operation, or have FOR UPDATE or FOR SHARE of the table. PostgreSQL
+examines the plan instead. It accepts fewer queries with a sort, and more with views, subqueries in FROM and UNION ALL.
 """
 
 from __future__ import annotations
@@ -43,32 +45,32 @@ if TYPE_CHECKING:
     from headgate.commands.query.planner import Planner
 
 Shown = dict[str, str | None]
-"""What a cursor shows of a row: texts by the names of columns."""
+"""The values that a cursor shows of a row, as texts by column name."""
 
 
 def is_asked(node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
-    """Whether a statement means the current row of a cursor."""
+    """Return whether a statement has WHERE CURRENT OF."""
     return node.HasField("where_clause") and kind(node.where_clause) == "CurrentOfExpr"
 
 
 def positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, *, keeps_keys: bool) -> pa.Table:
-    """The row, or none: the columns of the table, FILE and ROW; takes the write lock of the table or leaf in which it is."""
+    """Return the row, or none: the table's columns, FILE and ROW. Acquire the write lock of the table or leaf that contains it."""
     name = unwrap(node.where_clause).cursor_name
     cursor = planner.session.open_cursor(name)
     if cursor is None:
         raise PostgresError("34000", f'cursor "{name}" does not exist')
     leaves = _leaves(planner, relation) if node.relation.inh or not relation.is_partitioned else ()
-    found = None
+    current = None
     if leaves:
         scanned = _scanned(planner, cursor, name, leaves)
         if cursor.at is None:
             raise PostgresError("24000", f'cursor "{name}" is not positioned on a row')
-        found = _now(planner, cursor, scanned, leaves, keeps_keys=keeps_keys)
+        current = _now(planner, cursor, scanned, leaves, keeps_keys=keeps_keys)
     schema = pa.schema([*arrow_row(relation), pa.field(FILE, pa.string()), pa.field(ROW, pa.int64())])
-    if found is None or found.place is None:
+    if current is None or current.place is None:
         return schema.empty_table()
-    values = {each.name: found.values.field(each.name) for each in found.values.type}
-    file, row = found.place
+    values = {field.name: current.values.field(field.name) for field in current.values.type}
+    file, row = current.place
     return pa.table([*[values[column.name] for column in relation.columns], pa.array([file]), pa.array([row], pa.int64())], schema=schema)
 
 
@@ -80,7 +82,7 @@ def _leaves(planner: Planner, relation: Relation) -> Sequence[Relation]:
 
 
 def _scanned(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[Relation]) -> Relation:
-    """The table that the query of a cursor reads, of which `leaves` are leaves; 24000 where it is not."""
+    """Return the table that the cursor's query reads, of which `leaves` are leaves. Raise 24000 if it reads none of them."""
     if kind(cursor.query) != "SelectStmt":
         raise PostgresError("24000", f'cursor "{name}" is not a SELECT query')
     if cursor.held:
@@ -88,105 +90,107 @@ def _scanned(planner: Planner, cursor: OpenCursor, name: str, leaves: Sequence[R
     if cursor.view is None:
         raise not_supported("WHERE CURRENT OF a portal that DECLARE has not made is not supported")
     query = cursor.query
-    named = [(each, table) for each in _named(query.from_clause) if (table := _resolved(planner, query, each)) is not None]
-    read = [(each, table, {leaf.oid for leaf in _leaves(planner, table)}) for each, table in named]
-    locks = [unwrap(each) for each in query.locking_clause]
+    tables = [(each, table) for each in _named(query.from_clause) if (table := _resolved(planner, query, each)) is not None]
+    scans = [(each, table, {leaf.oid for leaf in _leaves(planner, table)}) for each, table in tables]
+    locks = [unwrap(clause) for clause in query.locking_clause]
     for leaf in leaves:
-        over = [(item, table) for item, table, held in read if leaf.oid in held]
+        matching_scans = [(item, table) for item, table, leaf_oids in scans if leaf.oid in leaf_oids]
         if locks:
-            locked = [item for item, _ in over if any(_locks(each, item) for each in locks)]
+            locked = [item for item, _ in matching_scans if any(_locks(lock, item) for lock in locks)]
             if not locked:
                 message = f'cursor "{name}" does not have a FOR UPDATE/SHARE reference to table "{leaf.name}"'
                 raise PostgresError("24000", message)
             if len(locked) > 1:
                 raise PostgresError("24000", f'cursor "{name}" has multiple FOR UPDATE/SHARE references to table "{leaf.name}"')
-            if len(over) > 1:
+            if len(matching_scans) > 1:
                 raise succession.ambiguous(leaf)
-        elif not over or not _is_simple(query):
+        elif not matching_scans or not _is_simple(query):
             raise PostgresError("24000", f'cursor "{name}" is not a simply updatable scan of table "{leaf.name}"')
-    return over[0][1]
+    return matching_scans[0][1]
 
 
 def _named(items: Sequence[pb.Node]) -> Iterator[pb.RangeVar]:
-    """The relations that a FROM names."""
-    for each in map(unwrap, items):
-        if each.DESCRIPTOR.name == "RangeVar":
-            yield each
-        elif each.DESCRIPTOR.name == "JoinExpr":
-            yield from _named([each.larg, each.rarg])
+    """Yield the relations that a FROM clause names."""
+    for item in map(unwrap, items):
+        if item.DESCRIPTOR.name == "RangeVar":
+            yield item
+        elif item.DESCRIPTOR.name == "JoinExpr":
+            yield from _named([item.larg, item.rarg])
 
 
 def _resolved(planner: Planner, query: pb.SelectStmt, named: pb.RangeVar) -> Relation | None:
-    """The table that a name of a FROM means; None for what is none, or is no more."""
-    if not named.schemaname and named.relname in {unwrap(each).ctename for each in query.with_clause.ctes}:
+    """Return the table that a name in FROM refers to. Return None if it is not a table or has been dropped."""
+    if not named.schemaname and named.relname in {unwrap(cte).ctename for cte in query.with_clause.ctes}:
         return None
     try:
-        found = commands_lookup.source(planner.transaction.cursor, planner.session.context, named)
+        table = commands_lookup.source(planner.transaction.cursor, planner.session.context, named)
     except PostgresError:
         return None
-    return found if found.kind in ("r", "p") and (named.inh or not found.is_partitioned) else None
+    return table if table.kind in ("r", "p") and (named.inh or not table.is_partitioned) else None
 
 
 def _locks(clause: pb.LockingClause, item: pb.RangeVar) -> bool:
-    return not clause.locked_rels or (item.alias.aliasname or item.relname) in {unwrap(each).relname for each in clause.locked_rels}
+    return not clause.locked_rels or (item.alias.aliasname or item.relname) in {
+        unwrap(locked_rel).relname for locked_rel in clause.locked_rels
+    }
 
 
 def _is_simple(query: pb.SelectStmt) -> bool:
-    """Whether each row of a query is one row of the one relation that it reads."""
+    """Return whether each row of a query is one row of the only relation that it reads."""
     if query.op != pb.SETOP_NONE or query.distinct_clause or query.group_clause or query.HasField("having_clause"):
         return False
     if len(query.from_clause) != 1 or kind(query.from_clause[0]) != "RangeVar":
         return False
-    calls = [each for item in query.target_list for each in _outside_of_subqueries(item) if kind(each) == "FuncCall"]
-    return not any(each.agg_star or each.HasField("over") or _is_other(each) for each in calls)
+    calls = [node for item in query.target_list for node in _outside_of_subqueries(item) if kind(node) == "FuncCall"]
+    return not any(node.agg_star or node.HasField("over") or _is_other(node) for node in calls)
 
 
 def _is_other(call: pb.FuncCall) -> bool:
-    """Whether a call may be one of an aggregate or of a function that returns a set."""
-    named = builtin.builtins().functions_named.get(names.strings(call.funcname)[-1], ())
-    return any(each.kind == "a" or each.retset for each in named)
+    """Return whether a call may be one of an aggregate or of a set-returning function."""
+    functions = builtin.builtins().functions_named.get(names.strings(call.funcname)[-1], ())
+    return any(function.kind == "a" or function.retset for function in functions)
 
 
 def _outside_of_subqueries(item: ParseNode) -> Iterator[ParseNode]:
-    inner = {id(each) for part in walk(item) if kind(part) == "SubLink" for each in walk(part.subselect)}
-    return (each for each in walk(item) if id(each) not in inner)
+    inner = {id(node) for part in walk(item) if kind(part) == "SubLink" for node in walk(part.subselect)}
+    return (node for node in walk(item) if id(node) not in inner)
 
 
-# ---- which row it is --------------------------------------------------------------------------------------------------------
+# ---- identifying the row ----------------------------------------------------------------------------------------------------
 
 
 def _now(planner: Planner, cursor: OpenCursor, scanned: Relation, leaves: Sequence[Relation], *, keeps_keys: bool) -> PlacedRow | None:
-    """The current row as it is now; None where it is gone, or was in none of these leaves."""
+    """Return the current version of the row, or None if it was deleted or is in none of these leaves."""
     transaction, view = planner.transaction, cursor.view
     assert view is not None
     row = cursor.row()
     shown: Shown = {}
-    for place, described in enumerate(cursor.columns):
+    for index, described in enumerate(cursor.columns):
         column = scanned.numbered(described.attnum) if described.relation == scanned.oid and described.attnum > 0 else None
         if column is not None:
-            shown[column.name] = row.column(place)[0].as_py()
-    leaf, then = _then(planner, cursor, scanned, shown)
-    if leaf.oid not in {each.oid for each in leaves}:
+            shown[column.name] = row.column(index)[0].as_py()
+    leaf, old_row = _then(planner, cursor, scanned, shown)
+    if leaf.oid not in {candidate.oid for candidate in leaves}:
         return None
     state = transaction.changing(leaf, keeps_keys=keeps_keys)
     before = view.state((leaf.database, leaf.oid))
     if before is None or before.schema != state.schema or before.physical != state.physical:
         raise not_supported(f'the columns of table "{leaf.name}" have changed since the cursor was declared')
-    return succession.current(transaction, leaf, view, then, state)
+    return succession.current(transaction, leaf, view, old_row, state)
 
 
 def _then(planner: Planner, cursor: OpenCursor, scanned: Relation, shown: Shown) -> tuple[Relation, PlacedRow]:
-    """The row as it was when the cursor was opened, and its leaf."""
-    found = [(leaf, each) for leaf in _of_key(planner, scanned, shown) for each in _like(planner, cursor, leaf, shown)]
-    if len(found) == 1:
-        return found[0]
-    if not found or any(leaf != found[0][0] or not succession.same(each.values, found[0][1].values)[0] for leaf, each in found):
+    """Return the row's leaf, and the row as it was when the cursor was opened."""
+    matches = [(leaf, match) for leaf in _of_key(planner, scanned, shown) for match in _like(planner, cursor, leaf, shown)]
+    if len(matches) == 1:
+        return matches[0]
+    if not matches or any(leaf != matches[0][0] or not succession.same(match.values, matches[0][1].values)[0] for leaf, match in matches):
         raise succession.ambiguous(scanned)
-    return _chosen(planner, cursor, found)
+    return _chosen(planner, cursor, matches)
 
 
 def _of_key(planner: Planner, scanned: Relation, shown: Shown) -> Sequence[Relation]:
-    """The leaves in which the row can be: one, where the cursor shows the columns of the partition key."""
+    """Return the leaves that may contain the row. It is one leaf if the cursor shows the columns of the partition key."""
     leaves = _leaves(planner, scanned)
     if not scanned.is_partitioned:
         return leaves
@@ -199,52 +203,60 @@ def _of_key(planner: Planner, scanned: Relation, shown: Shown) -> Sequence[Relat
 
 
 def _chosen(planner: Planner, cursor: OpenCursor, found: Sequence[tuple[Relation, PlacedRow]]) -> tuple[Relation, PlacedRow]:
-    """One of rows that are equal in all columns: that which the cursor's row was before, or one that is no other's and is still there."""
+    """Choose one of several equal rows: the one chosen before for the cursor's row, otherwise an unclaimed one, preferably not deleted."""
     assert cursor.at is not None
-    taken = cursor.chosen.get(cursor.at)
-    places = {each.place: (leaf, each) for leaf, each in found if each.place is not None}
-    if taken in places:
-        return places[taken]
-    others = {place for at, place in cursor.chosen.items() if at != cursor.at}
-    free = {place: each for place, each in places.items() if place not in others}
-    if not free:
+    claimed = cursor.chosen.get(cursor.at)
+    places = {match.place: (leaf, match) for leaf, match in found if match.place is not None}
+    if claimed in places:
+        return places[claimed]
+    claimed_places = {place for at, place in cursor.chosen.items() if at != cursor.at}
+    unclaimed = {place: match for place, match in places.items() if place not in claimed_places}
+    if not unclaimed:
         raise succession.ambiguous(found[0][0])
     transaction = planner.transaction
     place: Place = min(
-        free, key=lambda one: (not succession.is_live(transaction, free[one][0], transaction.newest(free[one][0]), one), one)
+        unclaimed,
+        key=lambda position: (
+            not succession.is_live(transaction, unclaimed[position][0], transaction.newest(unclaimed[position][0]), position),
+            position,
+        ),
     )
     cursor.chosen[cursor.at] = place
-    return free[place]
+    return unclaimed[place]
 
 
 def _like(planner: Planner, cursor: OpenCursor, leaf: Relation, shown: Shown) -> list[PlacedRow]:
-    """The rows of a table that show what the cursor shows, as it was opened on them."""
+    """Return the rows of a table that match the cursor's values, as of the time when the cursor was opened."""
     view, key = cursor.view, (leaf.database, leaf.oid)
     assert view is not None
     if not shown:
         raise succession.ambiguous(leaf)
-    found: list[PlacedRow] = []
+    candidates: list[PlacedRow] = []
     forms = planner.session.context.forms.of_results
-    state, wanted = view.state(key), _wanted(leaf, shown, forms)
+    state, row_key = view.state(key), _wanted(leaf, shown, forms)
     if state is not None:
-        if wanted is None:
+        if row_key is None:
             raise succession.ambiguous(leaf)
-        found += succession.having(planner.transaction, leaf, state, *wanted)
-    kept = [each for each in found if _showing(leaf, each.values, shown, forms)[0]]
+        candidates += succession.having(planner.transaction, leaf, state, *row_key)
+    matches = [candidate for candidate in candidates if _showing(leaf, candidate.values, shown, forms)[0]]
     for rows in view.pending_rows(key):
         whole = buffers.whole(rows.select([column.name for column in leaf.columns]).to_struct_array())
-        kept += [PlacedRow(whole.slice(int(at), 1), None) for at in np.flatnonzero(_showing(leaf, whole, shown, forms))]
-    return kept
+        matches += [PlacedRow(whole.slice(int(at), 1), None) for at in np.flatnonzero(_showing(leaf, whole, shown, forms))]
+    return matches
 
 
 def _wanted(leaf: Relation, shown: Shown, forms: TextSettings) -> tuple[lookup.RowKey, pa.Table] | None:
-    """What is looked up: a unique key where the cursor shows it, otherwise all that it shows; None where nothing of that compares."""
-    known = {column.name: column for column in leaf.columns if column.name in shown}
+    """Return the lookup key: a unique key if the cursor shows it, otherwise all shown columns. None if none of these is comparable."""
+    shown_columns = {column.name: column for column in leaf.columns if column.name in shown}
     for index in leaf.unique_indexes:
         columns = [leaf.numbered(attnum) for attnum in index.attnums]
-        if index.plain and index.immediate and all(each is not None and shown.get(each.name) is not None for each in columns):
-            return _read(leaf, [each for each in columns if each is not None], shown, forms)
-    comparable = [each for each in known.values() if sortkey.comparable(each.type_oid, registry.known())]
+        if (
+            index.plain
+            and index.immediate
+            and all(key_column is not None and shown.get(key_column.name) is not None for key_column in columns)
+        ):
+            return _read(leaf, [key_column for key_column in columns if key_column is not None], shown, forms)
+    comparable = [each for each in shown_columns.values() if sortkey.comparable(each.type_oid, registry.known())]
     return _read(leaf, comparable, shown, forms) if comparable else None
 
 
@@ -253,11 +265,11 @@ def _read(leaf: Relation, columns: Sequence[Column], shown: Shown, forms: TextSe
     values = []
     for column, compared in zip(columns, key.kinds, strict=True):
         values.append(lookup.canonical_array(_value(column, shown, forms), compared))
-    return key, pa.table(values, names=[f"k{place}" for place in range(len(values))])
+    return key, pa.table(values, names=[f"k{number}" for number in range(len(values))])
 
 
 def _value(column: Column, shown: Shown, forms: TextSettings) -> pa.Array:
-    """What the cursor shows of a column, in stored form."""
+    """Return the value that the cursor shows of a column, in stored form."""
     base, typmod = registry.known().base(column.type_oid, column.typmod)
     return read_text(pa.array([shown[column.name]], pa.string()), base, typmod, session=forms).cast(
         arrow_type(column.type_oid, column.typmod)
@@ -265,16 +277,16 @@ def _value(column: Column, shown: Shown, forms: TextSettings) -> pa.Array:
 
 
 def _showing(leaf: Relation, rows: pa.StructArray, shown: Shown, forms: TextSettings) -> npt.NDArray[np.bool_]:
-    """Which rows the cursor shows so: in text, or in stored form, as a setting may have changed since that decides how a value is shown."""
-    found = np.ones(len(rows), bool)
+    """Return which rows match the shown values. Both text and stored form are compared, because text-form settings may have changed."""
+    matches = np.ones(len(rows), bool)
     for column in leaf.columns:
         if column.name in shown and len(rows):
             values, text = rows.field(column.name), shown[column.name]
             if text is None:
-                found &= np.asarray(pc.is_null(values))
+                matches &= np.asarray(pc.is_null(values))
                 continue
             stored = _value(column, shown, forms)
             texts = write_text(values, column.type_oid, column.typmod, session=forms)
-            alike = np.asarray(pc.fill_null(pc.equal(texts, text), fill_value=False))
-            found &= alike | np.asarray(pc.fill_null(pc.equal(values, stored[0]), fill_value=False))
-    return found
+            has_same_text = np.asarray(pc.fill_null(pc.equal(texts, text), fill_value=False))
+            matches &= has_same_text | np.asarray(pc.fill_null(pc.equal(values, stored[0]), fill_value=False))
+    return matches

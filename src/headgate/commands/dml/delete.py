@@ -27,26 +27,26 @@ from headgate.types.resultset import ResultSet
 
 
 def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
-    """Runs a DELETE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
+    """Execute a DELETE. `planner` is that of a statement inside WITH. The replica identity is checked before any row is examined."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "delete from", "DELETE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
-    with rendering.running(session, transaction), ExitStack() as kept, firing.statement(planner, relation, (triggers.DELETE, None)):
+    with rendering.running(session, transaction), ExitStack() as stack, firing.statement(planner, relation, (triggers.DELETE, None)):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)
         few = None if node.using_clause else driver_change.deleted(planner, relation, node, named(relation, node))
         if few is not None:
-            return _deleted(planner, relation, node, few, kept)
+            return _deleted(planner, relation, node, few, stack)
         table, source = changed_source(planner, relation, node, node.using_clause, security_of(planner, relation, node))
         source = planner.where(node, source, source.scope(None))
-        for each in touched(planner, relation, node, node.using_clause):
-            replica_identity.check(transaction.cursor, each, "delete")
+        for changed_table in touched(planner, relation, node, node.using_clause):
+            replica_identity.check(transaction.cursor, changed_table, "delete")
         row = spark_columns(relation)
         others = returning.joined(table, source) if node.HasField("returning_clause") else None
-        names = {each.attnum: each.name for each in relation.columns}
+        names = {column.attnum: column.name for column in relation.columns}
         changed = source.frame.select(
-            F.struct(*[col(each.key).alias(names[each.attnum]) for each in table.star]).alias("old"),
+            F.struct(*[col(plan_column.key).alias(names[plan_column.attnum]) for plan_column in table.star]).alias("old"),
             F.lit(None).cast(row).alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
@@ -54,13 +54,13 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
         )
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
-        return _deleted(planner, relation, node, changed, kept, others)
+        return _deleted(planner, relation, node, changed, stack, others)
 
 
 def _deleted(
     planner: Planner, relation: Relation, node: pb.DeleteStmt, changed: Rows, kept: ExitStack, others: Source | None = None
 ) -> ResultSet | CommandResult:
-    """Deletes rows; `others`: what they were joined with."""
+    """Delete rows. `others` are the joined tables."""
     count, rows = assignment.remove(planner, relation, changed, kept if node.HasField("returning_clause") else None)
     if rows is None:
         return CommandResult(f"DELETE {count}")

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
-    """Runs an INSERT; `planner`: that of a statement inside WITH."""
+    """Execute an INSERT. `planner` is that of a statement inside WITH."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
     planner = planner or Planner(session, transaction)
@@ -58,9 +58,9 @@ def insert(node: pb.InsertStmt, session: Session, planner: Planner | None = None
 
 
 def insert_rows(node: pb.InsertStmt, session: Session, rows: pa.Table) -> None:
-    """Insert rows that are computed already, in place of the one row of values that an INSERT names.
+    """Insert rows that are already computed, instead of the one row of values in the INSERT.
 
-    The table has no triggers. `rows` have the columns that the statement gives, by name.
+    The table has no triggers. `rows` have the columns that the statement sets, by name.
     """
     transaction = session.begin_statement()
     relation = target(node.relation, session, "insert into", "INSERT")
@@ -77,11 +77,11 @@ def insert_rows(node: pb.InsertStmt, session: Session, rows: pa.Table) -> None:
 
 
 def _events(node: pb.InsertStmt) -> list[tuple[int, set[str] | None]]:
-    """The events of an INSERT for statement triggers."""
-    found: list[tuple[int, set[str] | None]] = [(triggers.INSERT, None)]
+    """Return the events of an INSERT for statement triggers."""
+    events: list[tuple[int, set[str] | None]] = [(triggers.INSERT, None)]
     if node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE:
-        found.append((triggers.UPDATE, {unwrap(each).name for each in node.on_conflict_clause.target_list}))
-    return found
+        events.append((triggers.UPDATE, {unwrap(target_node).name for target_node in node.on_conflict_clause.target_list}))
+    return events
 
 
 def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: Relation) -> ResultSet | CommandResult:
@@ -109,17 +109,17 @@ def _insert(node: pb.InsertStmt, session: Session, planner: Planner, relation: R
 
 
 def _insert_into_view(node: pb.InsertStmt, planner: Planner, writer: NewRows, rows: pa.Table | DataFrame) -> ResultSet | CommandResult:
-    """INSERT into a view, whose INSTEAD OF triggers do what there is to do."""
-    relation, fired = writer.relation, writer.firing
+    """Insert into a view by its INSTEAD OF triggers."""
+    relation, view_firing = writer.relation, writer.firing
     if node.HasField("on_conflict_clause"):
         raise not_supported("INSERT with ON CONFLICT into a view is not supported")
-    assert isinstance(fired, firing.Firing), "a view without triggers is not writable"
+    assert isinstance(view_firing, firing.Firing), "a view without triggers is not writable"
     chunks = many_rows.chunks(rows, relation, planner.session, planner.transaction) if isinstance(rows, DataFrame) else iter([rows])
-    made = pa.concat_tables([fired.instead_of_insert(chunk) for chunk in chunks])
-    tag = f"INSERT 0 {made.num_rows}"
+    inserted = pa.concat_tables([view_firing.instead_of_insert(chunk) for chunk in chunks])
+    tag = f"INSERT 0 {inserted.num_rows}"
     if not node.HasField("returning_clause"):
         return CommandResult(tag)
-    return returning.of_rows(node.returning_clause, planner, made, relation, node.relation.alias.aliasname, tag)
+    return returning.of_rows(node.returning_clause, planner, inserted, relation, node.relation.alias.aliasname, tag)
 
 
 def _security(node: pb.InsertStmt, planner: Planner, relation: Relation) -> RowSecurity:
@@ -130,33 +130,33 @@ def _security(node: pb.InsertStmt, planner: Planner, relation: Relation) -> RowS
 
 
 def _insert_many(node: pb.InsertStmt, writer: NewRows, command: on_conflict.Command | None, rows: DataFrame) -> ResultSet | CommandResult:
-    """INSERT … SELECT with ON CONFLICT or RETURNING: its rows pass the driver in their order, chunk by chunk."""
+    """Execute INSERT … SELECT with ON CONFLICT or RETURNING. The rows pass through the driver in their order, chunk by chunk."""
     planner, relation, transaction = writer.planner, writer.relation, writer.transaction
-    kept, count = rendering.kept(planner.session), 0
+    store, count = rendering.kept(planner.session), 0
     with closing(many_rows.chunks(rows, relation, planner.session, transaction)) as chunks:
         first, second = next(chunks), next(chunks, None)
-        if second is not None:  # it cannot begin anew behind the first chunk, if another has changed a table meanwhile
+        if second is not None:  # after the first chunk, the statement cannot restart if another transaction changes a table
             referential_action.lock(transaction, relation)
             transaction.lock(relation)
         for chunk in itertools.chain([first], [] if second is None else [second], chunks):
             stored = writer.append(chunk) if command is None else command.insert(writer, chunk)
             count += stored.num_rows
             if node.HasField("returning_clause"):
-                kept.extend(many_rows.of(relation, stored).to_batches())
+                store.extend(many_rows.of(relation, stored).to_batches())
     writer.check_references()
     if not node.HasField("returning_clause"):
         return CommandResult(f"INSERT 0 {count}")
     alias, most = node.relation.alias.aliasname, many_rows.chunk_rows(relation, planner.session, transaction)
-    return returning.of_store(node.returning_clause, planner, kept, relation, alias, f"INSERT 0 {count}", most)
+    return returning.of_store(node.returning_clause, planner, store, relation, alias, f"INSERT 0 {count}", most)
 
 
 def target(node: ParseNode, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
-    """The table that a command writes to; 42P01 with the position. `current`: WHERE CURRENT OF."""
+    """Return the table that a command writes to. Raise 42P01 with the position. `current`: WHERE CURRENT OF."""
     return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, *rights, current=current)
 
 
 def writable(relation: Relation, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
-    """The relation, with the checks of PostgreSQL's CheckValidResultRel."""
+    """Return the relation after PostgreSQL's checks (CheckValidResultRel)."""
     cursor, context = session.begin_statement().cursor, session.context
     instead = doing == "insert into" and relation.has_triggers and firing.Firing(session, relation).inserts_instead
     if relation.kind == RelationKind.VIEW and not instead:
@@ -179,7 +179,7 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str, cur
 
 
 def _check_right(cursor: Cursor, user: str, relation: Relation, right: str) -> None:
-    """42501 unless the role has the right on the table, or (INSERT, UPDATE) on some column: which ones is checked with the columns."""
+    """Raise 42501 without the privilege on the table, or (INSERT, UPDATE) on any column. The columns themselves are checked later."""
     if privilege.may_on_table(cursor, user, relation.database, relation.oid, right):
         return
     if right not in ("INSERT", "UPDATE") or not privilege.columns_with(cursor, user, relation, right):
@@ -193,18 +193,20 @@ def target_columns(node: pb.InsertStmt, relation: Relation, *, parts: bool = Fal
     found: list[Column] = []
     whole: set[Column] = set()
     for item in node.cols:
-        each = unwrap(item)
-        column = relation.column(each.name)
+        target_node = unwrap(item)
+        column = relation.column(target_node.name)
         if column is None:
             raise PostgresError(
-                "42703", f'column "{each.name}" of relation "{relation.name}" does not exist', position=position(each.location)
+                "42703",
+                f'column "{target_node.name}" of relation "{relation.name}" does not exist',
+                position=position(target_node.location),
             )
-        if each.indirection and not parts:
-            raise not_supported("assigning to a part of a column is not supported", position=position(each.location))
-        if column in whole or (column in found and not each.indirection):
-            raise PostgresError("42701", f'column "{each.name}" specified more than once', position=position(each.location))
+        if target_node.indirection and not parts:
+            raise not_supported("assigning to a part of a column is not supported", position=position(target_node.location))
+        if column in whole or (column in found and not target_node.indirection):
+            raise PostgresError("42701", f'column "{target_node.name}" specified more than once', position=position(target_node.location))
         found.append(column)
-        if not each.indirection:
+        if not target_node.indirection:
             whole.add(column)
     return found
 
@@ -227,14 +229,14 @@ def _part(node: pb.InsertStmt, place: int, context: BindContext) -> Target | Non
 
 
 def _permit(planner: Planner, relation: Relation, given: Sequence[Column]) -> None:
-    """42501 without the right to INSERT the columns that get a value; those may be shown in errors."""
-    attnums = [each.attnum for each in given]
+    """Raise 42501 without INSERT on the columns that get a value. Errors may show these columns."""
+    attnums = [column.attnum for column in given]
     privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "INSERT", attnums)
     planner.writes(relation, attnums)
 
 
 def _source(node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]) -> pa.Table | DataFrame:
-    """The rows to insert, complete: an Arrow table, or a frame where there may be many."""
+    """Return the complete rows to insert: an Arrow table, or a frame if there may be many."""
     if not node.HasField("select_stmt"):
         _permit(planner, writer.relation, [])
         count = pa.table({NO_COLUMN: pa.array([True], pa.bool_())})
@@ -280,24 +282,24 @@ def _values(
 
 
 def _expands(item: ParseNode, planner: Planner) -> bool:
-    """Whether an item of VALUES calls a set-returning function, which it may where VALUES has one row (transformInsertStmt)."""
+    """Return whether an item of VALUES calls a set-returning function, which is allowed in VALUES with one row (transformInsertStmt)."""
     if not any(part.DESCRIPTOR.name == "FuncCall" for part in walk(item)):
         return False
     bound = binder.bind_raw(item, EMPTY, planner.context.within(construct="VALUES", default=True, sets=True))
-    return any(isinstance(each, FuncExpr) and builtin.function(each.function).retset for each in nodes.walk(bound))
+    return any(isinstance(node_part, FuncExpr) and builtin.function(node_part.function).retset for node_part in nodes.walk(bound))
 
 
 def _expanded(
     items: Sequence[pb.Node], node: pb.InsertStmt, planner: Planner, writer: NewRows, columns: Sequence[Column]
 ) -> pa.Table | DataFrame:
-    """The rows of the one list of VALUES as those of a SELECT list; what is DEFAULT there is left to `completed`."""
-    select, named = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE), []
+    """Return the rows of a single VALUES list as those of a SELECT list. `completed` fills in items that are DEFAULT."""
+    select, named_columns = pb.SelectStmt(limit_option=pb.LIMIT_OPTION_DEFAULT, op=pb.SETOP_NONE), []
     for item, column in zip(items, columns, strict=False):
         if unwrap(item).DESCRIPTOR.name != "SetToDefault":
             select.target_list.add().res_target.val.CopyFrom(item)
-            named.append(column)
-    plan = planner.select(select, None, [stored_expression.type_of(each) for each in named])
-    return _selected(plan, node, planner, writer, named)
+            named_columns.append(column)
+    plan = planner.select(select, None, [stored_expression.type_of(named_column) for named_column in named_columns])
+    return _selected(plan, node, planner, writer, named_columns)
 
 
 def _column_of_values(
@@ -312,9 +314,9 @@ def _column_of_values(
     if not any(isinstance(cell, SetToDefault) for cell in cells):
         return values_list.column_of(planner, column, cells)
     defaults = writer.default(column, sum(isinstance(cell, SetToDefault) for cell in cells))
-    known = values_list.column_of(planner, column, [None if isinstance(cell, SetToDefault) else cell for cell in cells])
-    left = list(defaults)
-    values = [left.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, known, strict=True)]
+    explicit = values_list.column_of(planner, column, [None if isinstance(cell, SetToDefault) else cell for cell in cells])
+    remaining_defaults = list(defaults)
+    values = [remaining_defaults.pop(0) if isinstance(cell, SetToDefault) else value for cell, value in zip(cells, explicit, strict=True)]
     return pa.array(values, arrow_type(column.type_oid, column.typmod))
 
 
@@ -335,12 +337,12 @@ def _cell(items: Sequence[tuple[ParseNode, Target | None]], column: Column, cont
     bound = next_value.with_next_values(whole, planner.session, planner.transaction)
     if isinstance(bound, Param):
         bound = planner.prepare(bound)
-    constant = values_list.folded(bound, wanted)
-    return constant if constant is not None else binder.assign(bound, wanted, column.name, context)
+    constant = values_list.folded(bound, column_type)
+    return constant if constant is not None else binder.assign(bound, column_type, column.name, context)
 
 
 def refuse_generated(node: pb.InsertStmt, column: Column, default: bool) -> None:
-    """428C9 for a value in a generated column or in an identity column GENERATED ALWAYS."""
+    """Raise 428C9 for a value in a generated column or in an identity column GENERATED ALWAYS."""
     message = f'cannot insert a non-DEFAULT value into column "{column.name}"'
     if column.generated is not None and not default:
         raise PostgresError("428C9", message, detail=f'Column "{column.name}" is a generated column.')

@@ -1,9 +1,9 @@
-"""MERGE: for each row of a source the first WHEN clause that fits: UPDATE, DELETE, INSERT or nothing (manual, MERGE).
+"""MERGE: apply the first matching WHEN clause to each row of a source: UPDATE, DELETE, INSERT or nothing (manual, MERGE).
 
-The source is outer-joined to the table's rows with their positions; a column names the clause that each row takes. The rows of each
-kind are then written as UPDATE, DELETE and INSERT write theirs, all over the table as it was before. Traced: ``MERGE INTO t USING s ON
+The source is outer-joined to the table's rows with their positions, and a column holds the number of each row's clause. The rows of each
+kind are then written as UPDATE, DELETE and INSERT write theirs, all based on the table as it was before. Traced: ``MERGE INTO t USING s ON
 t.id = s.id WHEN MATCHED THEN UPDATE SET a = s.a WHEN NOT MATCHED THEN INSERT VALUES (s.id, s.a)``: rows of s with a row of t have
-clause 0 and become `old`, `new`, `file`, `row`; the others have clause 1 and become new rows.
+clause 0 and become `old`, `new`, `file`, `row`. The others have clause 1 and become new rows.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _CLAUSE = own_name("_clause")
 
 
 def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
-    """Runs a MERGE; the tag counts the rows that were written."""
+    """Execute a MERGE. The tag counts the rows that were written."""
     transaction = session.begin_statement()
-    clauses = [unwrap(each) for each in node.merge_when_clauses]
-    kinds = dict.fromkeys(each.command_type for each in clauses if each.command_type in _RIGHTS)
-    relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[each] for each in kinds])
+    clauses = [unwrap(clause) for clause in node.merge_when_clauses]
+    kinds = dict.fromkeys(clause.command_type for clause in clauses if clause.command_type in _RIGHTS)
+    relation = insert.target(node.relation, session, "execute MERGE on", *[_RIGHTS[command_kind] for command_kind in kinds])
     if relation.is_partitioned:
         raise not_supported("MERGE into a partitioned table is not supported")
     planner = Planner(session, transaction)
-    written = [each for each in clauses if each.command_type in _EVENTS]
-    events = [(_EVENTS[each.command_type], {unwrap(named).name for named in each.target_list}) for each in written]
+    writing_clauses = [clause for clause in clauses if clause.command_type in _EVENTS]
+    events = [(_EVENTS[clause.command_type], {unwrap(target).name for target in clause.target_list}) for clause in writing_clauses]
     with rendering.running(session, transaction), firing.statement(planner, relation, *events):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
@@ -63,7 +63,7 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
 
 
 class _Merge:
-    """One MERGE: the joined rows, and what the clauses make of them."""
+    """One MERGE: the joined rows, and the execution of the clauses."""
 
     def __init__(self, planner: Planner, relation: Relation, node: pb.MergeStmt, clauses: list[pb.MergeWhenClause]) -> None:
         self.planner = planner
@@ -81,7 +81,7 @@ class _Merge:
         self.table = self.security.visible(table)
         self._check_columns()
         self.source = from_clause.item(planner, node.source_relation, None)
-        if any(each.name == self.table.tables[0].name for each in self.source.tables):
+        if any(source_table.name == self.table.tables[0].name for source_table in self.source.tables):
             name = self.table.tables[0].name
             detail = "The name is used both as MERGE target table and data source."
             raise PostgresError("42712", f'name "{name}" specified more than once', detail=detail)
@@ -96,61 +96,61 @@ class _Merge:
     def _check_columns(self) -> None:
         """Raise 42501 unless the role may UPDATE and INSERT the columns that the clauses name, or SELECT one if all do nothing."""
         cursor, role = self.planner.transaction.cursor, self.planner.role
-        if not any(each.command_type in _RIGHTS for each in self.clauses):
+        if not any(clause.command_type in _RIGHTS for clause in self.clauses):
             privilege.readable(cursor, role, self.relation)
-        for each in self.clauses:
-            if each.command_type == _UPDATE:
-                named = {unwrap(target).name for target in each.target_list}
-                chosen = [column.attnum for column in self.relation.columns if column.name in named]
+        for clause in self.clauses:
+            if clause.command_type == _UPDATE:
+                set_names = {unwrap(target).name for target in clause.target_list}
+                chosen = [column.attnum for column in self.relation.columns if column.name in set_names]
                 privilege.check_columns(cursor, role, self.relation, "UPDATE", chosen)
                 self.planner.writes(self.relation, chosen)
-            elif each.command_type == _INSERT:
-                columns = insert.target_columns(_as_insert(each), self.relation) if each.target_list or each.values else []
+            elif clause.command_type == _INSERT:
+                columns = insert.target_columns(_as_insert(clause), self.relation) if clause.target_list or clause.values else []
                 privilege.check_columns(cursor, role, self.relation, "INSERT", [column.attnum for column in columns])
                 self.planner.writes(self.relation, [column.attnum for column in columns])
 
-    def _check_policies(self, held: DataFrame) -> None:
+    def _check_policies(self, matched_rows: DataFrame) -> None:
         for kind, rows in ((_UPDATE, Rows.MERGE_UPDATE), (_DELETE, Rows.MERGE_DELETE)):
-            if places := self._of(kind):
-                self.security.refuse(rows, replace(self.table, frame=held.where(col(_CLAUSE).isin(places))))
+            if clause_numbers := self._of(kind):
+                self.security.refuse(rows, replace(self.table, frame=matched_rows.where(col(_CLAUSE).isin(clause_numbers))))
 
     def run(self) -> CommandResult:
-        """Writes what the clauses ask for."""
-        kinds = {each.command_type for each in self.clauses}
+        """Write the rows of all clauses."""
+        kinds = {clause.command_type for clause in self.clauses}
         cursor = self.planner.transaction.cursor
         for kind, word in ((_UPDATE, "update"), (_DELETE, "delete")):
             if kind in kinds:
                 replica_identity.check(cursor, self.relation, word)
-        with persisted(self.rows.where(col(_CLAUSE).isNotNull())) as held:
-            self._refuse_twice(held)
-            self._check_policies(held)
-            count = self._changes(held, _UPDATE) + self._changes(held, _DELETE) + self._insertions(held)
+        with persisted(self.rows.where(col(_CLAUSE).isNotNull())) as matched_rows:
+            self._refuse_twice(matched_rows)
+            self._check_policies(matched_rows)
+            count = self._changes(matched_rows, _UPDATE) + self._changes(matched_rows, _DELETE) + self._insertions(matched_rows)
         return CommandResult(f"MERGE {count}")
 
     def _clause(self) -> Column:
-        """The number of the clause that a row takes, NULL for none (or DO NOTHING)."""
-        made: Column | None = None
-        for place, each in enumerate(self.clauses):
-            matched = each.match_kind == pb.MERGE_WHEN_MATCHED
-            met = F.col(FILE).isNotNull() if matched else F.col(FILE).isNull()
-            if each.HasField("condition"):
+        """Return the number of the clause that applies to a row, NULL for none (or DO NOTHING)."""
+        clause_number: Column | None = None
+        for index, clause in enumerate(self.clauses):
+            matched = clause.match_kind == pb.MERGE_WHEN_MATCHED
+            applies = F.col(FILE).isNotNull() if matched else F.col(FILE).isNull()
+            if clause.HasField("condition"):
                 scope = self.both.scope(None) if matched else self.source.scope(None)
                 context = self.planner.context.within(construct="MERGE WHEN", aggregates=False)
-                condition = binder.bind_condition(each.condition, scope, "WHEN", context=context)
-                met = met & self.planner.evaluation.condition(condition)
-            acts = each.command_type in _RIGHTS
-            number = F.lit(place) if acts else F.lit(None).cast("int")
-            made = F.when(met, number) if made is None else made.when(met, number)
-        assert made is not None
-        return made
+                condition = binder.bind_condition(clause.condition, scope, "WHEN", context=context)
+                applies = applies & self.planner.evaluation.condition(condition)
+            acts = clause.command_type in _RIGHTS
+            number = F.lit(index) if acts else F.lit(None).cast("int")
+            clause_number = F.when(applies, number) if clause_number is None else clause_number.when(applies, number)
+        assert clause_number is not None
+        return clause_number
 
     def _of(self, kind: int) -> list[int]:
-        return [place for place, each in enumerate(self.clauses) if each.command_type == kind]
+        return [index for index, clause in enumerate(self.clauses) if clause.command_type == kind]
 
-    def _refuse_twice(self, held: DataFrame) -> None:
-        """21000 if two source rows change one row of the table."""
-        places = self._of(_UPDATE) + self._of(_DELETE)
-        changing = held.where(col(_CLAUSE).isin(places)) if places else None
+    def _refuse_twice(self, matched_rows: DataFrame) -> None:
+        """Raise 21000 if two source rows change one row of the table."""
+        clause_numbers = self._of(_UPDATE) + self._of(_DELETE)
+        changing = matched_rows.where(col(_CLAUSE).isin(clause_numbers)) if clause_numbers else None
         if changing is not None and not changing.groupBy(FILE, ROW).count().where("count > 1").isEmpty():
             raise PostgresError(
                 "21000",
@@ -158,38 +158,40 @@ class _Merge:
                 hint="Ensure that not more than one source row matches any one target row.",
             )
 
-    def _changes(self, held: DataFrame, kind: int) -> int:
+    def _changes(self, matched_rows: DataFrame, kind: int) -> int:
         count = 0
-        names = {each.attnum: each.name for each in self.relation.columns}
-        old = F.struct(*[col(each.key).alias(names[each.attnum]) for each in self.table.star]).alias("old")
+        names = {column.attnum: column.name for column in self.relation.columns}
+        old = F.struct(*[col(plan_column.key).alias(names[plan_column.attnum]) for plan_column in self.table.star]).alias("old")
         where = (F.col(FILE).alias("file"), F.col(ROW).alias("row"))
-        for place in self._of(kind):
-            rows = held.where(col(_CLAUSE) == place)
+        for clause_number in self._of(kind):
+            rows = matched_rows.where(col(_CLAUSE) == clause_number)
             if kind == _DELETE:
-                gone = F.lit(None).cast(spark_columns(self.relation)).alias("new")
-                count += assignment.remove(self.planner, self.relation, rows.select(old, gone, *where))[0]
+                no_row = F.lit(None).cast(spark_columns(self.relation)).alias("new")
+                count += assignment.remove(self.planner, self.relation, rows.select(old, no_row, *where))[0]
                 continue
-            targets = self.clauses[place].target_list
+            targets = self.clauses[clause_number].target_list
             new = assignment.new_row(targets, self.planner, self.relation, self.table.star, self.both.scope(None))
-            names_set = {unwrap(each).name for each in targets}
-            with ExitStack() as kept:
-                changed = assignment.numbered(self.planner, self.relation, rows.select(old, new.row.alias("new"), *where), new, kept)
+            names_set = {unwrap(target).name for target in targets}
+            with ExitStack() as persisted_frames:
+                changed = assignment.numbered(
+                    self.planner, self.relation, rows.select(old, new.row.alias("new"), *where), new, persisted_frames
+                )
                 count += assignment.rewrite(self.planner, self.relation, changed, names_set, self.security.violations(Rows.UPDATED))[0]
         return count
 
-    def _insertions(self, held: DataFrame) -> int:
+    def _insertions(self, matched_rows: DataFrame) -> int:
         count = 0
-        for place in self._of(_INSERT):
-            clause = self.clauses[place]
+        for clause_number in self._of(_INSERT):
+            clause = self.clauses[clause_number]
             values = self._values(clause, self.source.scope(None))
-            rows = held.where(col(_CLAUSE) == place).select(*(values or [F.lit(True).alias(NO_COLUMN)]))
+            rows = matched_rows.where(col(_CLAUSE) == clause_number).select(*(values or [F.lit(True).alias(NO_COLUMN)]))
             violations = self.security.violations(Rows.INSERTED)
             with closing(NewRows(self.planner, self.relation, violations=violations)) as writer:
                 count += writer.append_frame(writer.completed_frame(rows))
         return count
 
     def _values(self, clause: ParseNode, scope: Scope) -> list[Column]:
-        """The columns that an INSERT clause gives values for; DEFAULT leaves a column to its default."""
+        """Return the columns for which an INSERT clause has values. A column with DEFAULT is omitted, so that it gets its default."""
         columns = insert.target_columns(_as_insert(clause), self.relation)
         if len(clause.values) > len(columns):
             raise PostgresError("42601", "INSERT has more expressions than target columns")
@@ -197,16 +199,16 @@ class _Merge:
             where = position(unwrap(clause.target_list[len(clause.values)]).location)
             raise PostgresError("42601", "INSERT has more target columns than expressions", position=where)
         context = self.planner.context.within(construct="VALUES", default=True)
-        found = []
+        value_columns = []
         for item, column in zip(clause.values, columns, strict=False):
             bound = binder.bind_raw(item, scope, context)
             insert.refuse_generated(clause, column, isinstance(bound, SetToDefault))
             if not isinstance(bound, SetToDefault):
                 value = binder.assign(bound, stored_expression.type_of(column), column.name, context)
-                found.append(self.planner.column(value).alias(column.name))
-        return found
+                value_columns.append(self.planner.column(value).alias(column.name))
+        return value_columns
 
 
 def _as_insert(clause: pb.MergeWhenClause) -> pb.InsertStmt:
-    """The clause's column names in the form in which INSERT has them."""
+    """Return the clause's column names in the form of an INSERT."""
     return pb.InsertStmt(cols=clause.target_list)

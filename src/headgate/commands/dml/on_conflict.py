@@ -1,7 +1,8 @@
-"""INSERT … ON CONFLICT: rows whose key is taken are left out (DO NOTHING) or change the stored row (DO UPDATE).
+"""INSERT … ON CONFLICT: rows whose key is in use are skipped (DO NOTHING) or update the stored row (DO UPDATE).
 
-The rows of a command may come in chunks, in their order (`insert`). Each sees what those before it have stored, so that DO NOTHING leaves
-out what an earlier one has brought; DO UPDATE must not change what the command itself has stored: such a row is told by its file.
+The rows of a command may arrive in chunks, in their order (`insert`). Each chunk sees the rows that the chunks before it have stored, so
+that DO NOTHING skips a key that an earlier chunk has inserted. DO UPDATE must not change a row that the command itself has stored. Such a
+row is recognized by its file.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ from headgate.storage.spark.local_relation import local_frame
 
 
 def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
-    """42501 without the right to SELECT the columns that decide what a conflict is, or to UPDATE those that DO UPDATE sets.
+    """Check the privileges that ON CONFLICT needs, before any row is examined.
 
-    42P10 or 55000 where their change could not be published. Asked before any row is looked at; which leaves of a partitioned table are
-    asked for an identity depends on the rows (`routed_rows`).
+    Raise 42501 without SELECT on the columns that determine a conflict, or without UPDATE on those that DO UPDATE sets. Raise 42P10 or
+    55000 if the update could not be published. For a partitioned table, the leaves whose replica identity is checked depend on the rows
+    (`routed_rows`).
     """
     clause = node.on_conflict_clause
-    if clause.HasField("infer"):  # what becomes of a row tells which keys are there
+    if clause.HasField("infer"):  # whether a row is inserted reveals which keys exist
         privilege.check_columns(planner.transaction.cursor, planner.role, relation, "SELECT", _named_columns(clause.infer, relation))
     if clause.action != pb.ONCONFLICT_UPDATE:
         return
@@ -57,7 +59,7 @@ def permit(node: pb.InsertStmt, planner: Planner, relation: Relation) -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """One INSERT … ON CONFLICT. `before`: the files of each table (oid) before the command wrote there."""
+    """One INSERT … ON CONFLICT. `before` has the files of each table (oid) before the command wrote to it."""
 
     node: pb.InsertStmt
     planner: Planner
@@ -66,18 +68,18 @@ class Command:
 
     @property
     def updates(self) -> bool:
-        """Whether it is DO UPDATE."""
+        """Whether the action is DO UPDATE."""
         return bool(self.node.on_conflict_clause.action == pb.ONCONFLICT_UPDATE)
 
     def insert(self, writer: NewRows, rows: pa.Table) -> pa.Table:
-        """Checks rows, inserts what does not conflict, updates what does; gives the rows that were inserted or updated, as they are now."""
+        """Check rows, insert those without conflict, update the others. Return the current versions of inserted and updated rows."""
         if writer.relation.is_partitioned:
             return routed_rows.insert(self, writer, rows)
         return settle(self, writer, first_error.checked(writer.arriving(rows), writer.checked))
 
 
 def settle(command: Command, writer: NewRows, rows: pa.Table) -> pa.Table:
-    """The same for rows of a table that are checked."""
+    """Do the same for rows of one table that have been checked."""
     relation, transaction = writer.relation, writer.transaction
     arbiters = _arbiters(command.node.on_conflict_clause, writer)
     _refuse_deferrable(relation, arbiters, rows)
@@ -91,21 +93,21 @@ def settle(command: Command, writer: NewRows, rows: pa.Table) -> pa.Table:
 
 
 def _runs(writer: NewRows, rows: pa.Table, index: Index) -> Iterator[pa.Table]:
-    """The rows, cut before each that has the key of one behind the last cut: it meets what has become of that one."""
+    """Yield runs of the rows in which no key occurs twice. A row with a repeated key starts a new run and sees the earlier row's result."""
     numbers = _key_numbers(writer, rows, index)
     order = np.argsort(numbers, kind="stable")
     same = numbers[order][1:] == numbers[order][:-1]
     before = np.full(rows.num_rows, -1)
     before[order[1:][same]] = order[:-1][same]
     start = 0
-    while len(met := np.flatnonzero(before[start:] >= start)):
-        yield rows.slice(start, met[0])
-        start += int(met[0])
+    while len(repeated := np.flatnonzero(before[start:] >= start)):
+        yield rows.slice(start, repeated[0])
+        start += int(repeated[0])
     yield rows.slice(start)
 
 
 def _settle_run(command: Command, writer: NewRows, rows: pa.Table, index: Index) -> pa.Table:
-    """DO UPDATE for rows of which no two have one key; 21000 for one that meets a row of the command's own making."""
+    """Execute DO UPDATE for rows with distinct keys. Raise 21000 if one conflicts with a row that the command itself has stored."""
     writer.planner.session.check_cancel()
     stored = writer.stored_keys(rows, index)
     own = writer.transaction.has_added(writer.relation, command.before[writer.relation.oid], stored["file"])
@@ -126,20 +128,20 @@ def _settle_run(command: Command, writer: NewRows, rows: pa.Table, index: Index)
 
 
 def _refuse_deferrable(relation: Relation, arbiters: Sequence[Index], rows: pa.Table) -> None:
-    """55000 for rows that would be judged by a deferrable constraint (ExecCheckIndexConstraints)."""
-    found = next((each for each in arbiters if not each.immediate), None)
-    if found is not None and rows.num_rows:
+    """Raise 55000 if a deferrable constraint would decide about the rows (ExecCheckIndexConstraints)."""
+    deferrable = next((index for index in arbiters if not index.immediate), None)
+    if deferrable is not None and rows.num_rows:
         raise PostgresError(
             "55000", "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters",
-            schema=relation.schema, table=relation.name, constraint=found.name,
+            schema=relation.schema, table=relation.name, constraint=deferrable.name,
         )  # fmt: skip
 
 
 def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]) -> np.ndarray:
-    """Which rows are inserted one after the other: those that share no key with a stored row or a row inserted before them.
+    """Return which rows are inserted if they are inserted one by one: those that share no key with a stored or previously inserted row.
 
-    A row that is left out takes no key itself. So whoever comes first among the undecided rows of all its keys is inserted, and the others
-    of these keys are left out; as many rounds as a chain of such rows is long.
+    A skipped row does not occupy a key. So in each round, a row that is the first undecided one for all its keys is inserted, and the other
+    rows with these keys are skipped. The number of rounds is the length of the longest chain of such rows.
     """
     undecided = np.ones(rows.num_rows, dtype=bool)
     inserted = np.zeros(rows.num_rows, dtype=bool)
@@ -163,7 +165,7 @@ def _without_conflict(writer: NewRows, rows: pa.Table, arbiters: Sequence[Index]
 
 
 def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
-    """A number for each row's key; rows with a NULL in it, which equal none, have one each."""
+    """Return a number for each row's key. Rows with a NULL in it, which equal no other row, have a number each."""
     _, keys = writer.keys(rows, index)
     grouped = keys.group_by([name for name in keys.column_names if name != "place"]).aggregate([("place", "list")])
     members = grouped["place_list"].combine_chunks()
@@ -173,7 +175,7 @@ def _key_numbers(writer: NewRows, rows: pa.Table, index: Index) -> np.ndarray:
 
 
 def _named_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
-    """The columns (attnums) that ON CONFLICT names, by themselves or by a constraint."""
+    """Return the columns (attnums) that ON CONFLICT names, directly or by a constraint."""
     if infer.conname:
         return set(_constraint(infer.conname, relation).attnums)
     attnums = set()
@@ -185,34 +187,38 @@ def _named_columns(infer: pb.InferClause, relation: Relation) -> set[int]:
         if column is None:
             raise PostgresError("42703", f'column "{element.name}" does not exist')
         attnums.add(column.attnum)
-    if all(set(each.attnums) != attnums for each in relation.unique_indexes if each.plain):
+    if all(set(index.attnums) != attnums for index in relation.unique_indexes if index.plain):
         raise PostgresError("42P10", "there is no unique or exclusion constraint matching the ON CONFLICT specification")
     return attnums
 
 
 def _constraint(name: str, relation: Relation) -> Index:
-    found = next((each for each in relation.indexes if each.constraint and each.name == name), None)
-    if found is None:
+    index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == name), None)
+    if index is None:
         raise PostgresError("42704", f'constraint "{name}" for table "{relation.name}" does not exist')
-    return found
+    return index
 
 
 def _arbiters(clause: pb.OnConflictClause, writer: NewRows) -> list[Index]:
-    """The unique indexes that decide what a conflict is."""
+    """Return the unique indexes that determine a conflict."""
     relation = writer.relation
     unique = relation.unique_indexes
     if not clause.HasField("infer"):
-        if any(not each.plain for each in unique):
+        if any(not index.plain for index in unique):
             raise not_supported("ON CONFLICT DO NOTHING without a target is not supported on a table with a partial or expression index")
         return unique
-    unique = [each for each in unique if each.plain]
+    unique = [index for index in unique if index.plain]
     infer = clause.infer
     if infer.conname:
         root = writer.shown
-        names = [column.name for n in _constraint(infer.conname, root).attnums if (column := root.numbered(n))]
-        return [each for each in unique if each.constraint and names == [c.name for n in each.attnums if (c := relation.numbered(n))]]
+        names = [column.name for attnum in _constraint(infer.conname, root).attnums if (column := root.numbered(attnum))]
+        return [
+            index
+            for index in unique
+            if index.constraint and names == [c.name for attnum in index.attnums if (c := relation.numbered(attnum))]
+        ]
     attnums = _named_columns(infer, relation)
-    return [each for each in unique if set(each.attnums) == attnums][:1]
+    return [index for index in unique if set(index.attnums) == attnums][:1]
 
 
 def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table) -> pa.Table:
@@ -221,14 +227,14 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
     old = stored["old"].combine_chunks()
     old_struct = old.chunk(0) if isinstance(old, pa.ChunkedArray) else old
     proposed = rows.take(stored["place"])
-    names = [each.name for each in relation.columns]
+    names = [column.name for column in relation.columns]
     wide = pa.table(
         [*old_struct.flatten(), *[proposed.column(name) for name in names], stored["file"], stored["row"]],
         names=[*[f"o_{name}" for name in names], *[f"e_{name}" for name in names], "file", "row"],
     )
-    named = node.relation.alias.aliasname or writer.shown.name
+    table_name = node.relation.alias.aliasname or writer.shown.name
     if writer.shown is relation:
-        few = driver_change.taken(planner, relation, clause, named, wide)
+        few = driver_change.taken(planner, relation, clause, table_name, wide)
         if few is not None:
             return assignment.rewrite_few(planner, relation, few, _set_columns(clause.target_list), writer.owed.change)[1]
     frame = local_frame(planner.session_spark, wide)
@@ -236,18 +242,18 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
         planner,
         frame.select(*[F.col(quoted(f"o_{n}")).alias(n) for n in names]),
         relation,
-        named,
+        table_name,
         None,
     )
     theirs = from_clause.table_source(planner, frame.select(*[F.col(quoted(f"e_{n}")).alias(n) for n in names]), relation, "excluded", None)
     keyed = frame.select(
-        *[F.col(quoted(f"o_{each.name}")).alias(each.key) for each in ours.star],
-        *[F.col(quoted(f"e_{each.name}")).alias(each.key) for each in theirs.star],
+        *[F.col(quoted(f"o_{plan_column.name}")).alias(plan_column.key) for plan_column in ours.star],
+        *[F.col(quoted(f"e_{plan_column.name}")).alias(plan_column.key) for plan_column in theirs.star],
         "file",
         "row",
     )
     source = Source(keyed, ours.tables + theirs.tables, ours.star)
-    from_clause.restrict(planner, writer.shown, [_of_root(each, writer.shown) for each in (*ours.star, *theirs.star)])
+    from_clause.restrict(planner, writer.shown, [_of_root(plan_column, writer.shown) for plan_column in (*ours.star, *theirs.star)])
     scope = source.scope(None)
     if clause.HasField("where_clause"):
         condition = binder.bind_condition(clause.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
@@ -259,20 +265,23 @@ def _update(command: Command, writer: NewRows, rows: pa.Table, stored: pa.Table)
         detail = "The result tuple would appear in a different partition than the original tuple."
         raise PostgresError("0A000", "invalid ON UPDATE specification", detail=detail)
     changed = source.frame.select(
-        F.struct(*[col(each.key).alias(each.name) for each in ours.star]).alias("old"), new.row.alias("new"), "file", "row"
+        F.struct(*[col(plan_column.key).alias(plan_column.name) for plan_column in ours.star]).alias("old"),
+        new.row.alias("new"),
+        "file",
+        "row",
     )
-    with ExitStack() as kept:
-        changed = assignment.numbered(planner, relation, changed, new, kept)
+    with ExitStack() as persisted_frames:
+        changed = assignment.numbered(planner, relation, changed, new, persisted_frames)
         violations = command.security.violations(Rows.UPDATED)
         return assignment.write(planner, relation, changed, _set_columns(clause.target_list), violations, writer.owed.change)
 
 
 def _of_root(column: PlanColumn, root: Relation) -> PlanColumn:
     """Return a leaf's column with the number that it has in the table that the statement names, whose rights count."""
-    found = root.column(column.name)
-    assert found is not None
-    return replace(column, attnum=found.attnum)
+    root_column = root.column(column.name)
+    assert root_column is not None
+    return replace(column, attnum=root_column.attnum)
 
 
 def _set_columns(targets: Sequence[pb.Node]) -> set[str]:
-    return {unwrap(each).name for each in targets}
+    return {unwrap(target).name for target in targets}

@@ -1,7 +1,7 @@
-"""Which leaves of a partitioned table an UPDATE or DELETE can touch, by its WHERE (partprune.c).
+"""Find the leaves of a partitioned table that an UPDATE or DELETE can change, by its WHERE (partprune.c).
 
-PostgreSQL asks for a replica identity only of the leaves that are left, and only they are read here. What is understood: comparisons of
-a key column with constants, = ANY and IN, IS [NOT] NULL, joined by AND. Everything else may match any row.
+As in PostgreSQL, only these leaves need a replica identity, and only they are read. Comparisons of a key column with constants, = ANY and
+IN, and IS [NOT] NULL, joined by AND, are used. Any other condition may match every row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TEXTS = frozenset({registry.TEXT, registry.VARCHAR})
 
 @dataclass(frozen=True)
 class Limit:
-    """What WHERE demands of a column: `name` operator one of `values`; operator "null" or "not null" has no values."""
+    """A condition on a column: `name` operator one of `values`. The operators "null" and "not null" have no values."""
 
     name: str
     operator: str
@@ -50,12 +50,12 @@ class Limit:
 
 
 def leaves(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> tuple[Relation, ...]:
-    """The leaves that a statement on `relation` can touch; `items`: its FROM or USING."""
+    """Return the leaves that a statement on `relation` can change. `items` is its FROM or USING."""
     table = planner.transaction.partitioned(relation)
     if not node.relation.inh:
         return ()
-    plain = has_condition(node) and not items and not planner.describing
-    if not plain or any(each.DESCRIPTOR.name == "SubLink" for each in walk(node.where_clause)):
+    is_usable = has_condition(node) and not items and not planner.describing
+    if not is_usable or any(node_part.DESCRIPTOR.name == "SubLink" for node_part in walk(node.where_clause)):
         return table.leaves
     scope = stored_expression.scope_of(relation.columns, node.relation.alias.aliasname or relation.name)
     condition = binder.bind_condition(node.where_clause, scope, "WHERE", context=planner.context.within(construct="WHERE"))
@@ -63,8 +63,8 @@ def leaves(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.Update
     if any(isinstance(part, Const) and part.value != "t" for part in parts):
         return ()
     limits = [limit for part in parts if (limit := _limit(part, relation)) is not None]
-    wanted = {leaf.oid for leaf in _left(table.branch, limits)}
-    return tuple(leaf for leaf in table.leaves if leaf.oid in wanted)
+    leaf_oids = {leaf.oid for leaf in _left(table.branch, limits)}
+    return tuple(leaf for leaf in table.leaves if leaf.oid in leaf_oids)
 
 
 def _limit(part: Expression, relation: Relation) -> Limit | None:
@@ -87,20 +87,20 @@ def _comparison(left: Expression, operator: str, right: Sequence[Expression], re
     if column is None or operator not in _TURNED or (len(right) > 1 and operator != "="):
         return None
     values = []
-    for each in right:
-        constant = _constant(each)
+    for operand in right:
+        constant = _constant(operand)
         if constant is None or constant.value is None or not _same_values(constant.type.oid, column.type_oid):
             return None
         values.append(constant.value)
     try:
         texts_of(values, column)
     except PostgresError:
-        return None  # a value that the column cannot have
+        return None  # a value that the column cannot contain
     return Limit(column.name, operator, tuple(values))
 
 
 def _constant(expression: Expression) -> Const | None:
-    """A constant, or a whole number that is cast to numeric."""
+    """Return a constant, or an integer that is cast to numeric. Return None for any other expression."""
     if isinstance(expression, FuncExpr) and expression.form is Form.IMPLICIT and expression.type.oid == registry.NUMERIC:
         [inner] = expression.args[:1] or [expression]
         if isinstance(inner, Const) and inner.type.oid in _WHOLE:
@@ -113,8 +113,8 @@ def _column(expression: Expression, relation: Relation) -> Column | None:
     return relation.column(inner.name) if isinstance(inner, ColumnRef) and inner.attnum > 0 and not inner.levels_up else None
 
 
-def _same_values(one: int, other: int) -> bool:
-    return one == other or any(one in family and other in family for family in (_WHOLE, _TEXTS))
+def _same_values(left: int, right: int) -> bool:
+    return left == right or any(left in family and right in family for family in (_WHOLE, _TEXTS))
 
 
 # ---- the tree ---------------------------------------------------------------------------------------------------------
@@ -131,34 +131,34 @@ def _left(branch: Branch, limits: Sequence[Limit]) -> Iterator[Relation]:
 
 
 def _exact(branch: Branch, limits: Sequence[Limit]) -> set[int] | None:
-    """The children that take the rows, where WHERE names all values of the key."""
+    """Return the children that contain the matching rows if WHERE has values for all key columns, otherwise None."""
     values: list[Sequence[str | None]] = []
     for column in branch.key:
-        mine = [limit for limit in limits if limit.name == column.name]
-        found: list[Sequence[str | None]] = [limit.values for limit in mine if limit.operator == "="]
-        found += [(None,) for limit in mine if limit.operator == "null"]
-        if not found or (len(branch.key) > 1 and len(found[0]) > 1):
+        column_limits = [limit for limit in limits if limit.name == column.name]
+        candidates: list[Sequence[str | None]] = [limit.values for limit in column_limits if limit.operator == "="]
+        candidates += [(None,) for limit in column_limits if limit.operator == "null"]
+        if not candidates or (len(branch.key) > 1 and len(candidates[0]) > 1):
             return None
-        values.append(found[0])
-    key = {column.name: texts_of(each, column) for column, each in zip(branch.key, values, strict=True)}
+        values.append(candidates[0])
+    key = {column.name: texts_of(key_values, column) for column, key_values in zip(branch.key, values, strict=True)}
     return set(children_of(branch, key, len(values[0])).tolist())
 
 
 def _can_hold(branch: Branch, child: Branch, limits: Sequence[Limit]) -> bool:
-    """Whether a partition can hold a row that obeys the limits on the first column of the key."""
+    """Return whether a partition can contain a row that meets the limits on the first key column."""
     bound, column = child.bound, branch.key[0]
-    mine = [limit for limit in limits if limit.name == column.name]
-    if bound is None or bound.default or not mine or branch.strategy is Strategy.HASH:
+    column_limits = [limit for limit in limits if limit.name == column.name]
+    if bound is None or bound.default or not column_limits or branch.strategy is Strategy.HASH:
         return True
     if branch.strategy is Strategy.LIST:
-        return any(all(_obeys(column, value, limit) for limit in mine) for value in bound.values)
-    return all(_overlaps(column, bound.lower[0], bound.upper[0], limit, single=len(branch.key) == 1) for limit in mine)
+        return any(all(_obeys(column, value, limit) for limit in column_limits) for value in bound.values)
+    return all(_overlaps(column, bound.lower[0], bound.upper[0], limit, single=len(branch.key) == 1) for limit in column_limits)
 
 
 def _obeys(column: Column, value: str | None, limit: Limit) -> bool:
     if value is None or not limit.values:
         return (value is None) == (limit.operator == "null")
-    return any(_compare(column, Edge(value), limit.operator, each) for each in limit.values)
+    return any(_compare(column, Edge(value), limit.operator, bound_value) for bound_value in limit.values)
 
 
 def _overlaps(column: Column, lower: Edge, upper: Edge, limit: Limit, *, single: bool) -> bool:
@@ -168,7 +168,7 @@ def _overlaps(column: Column, lower: Edge, upper: Edge, limit: Limit, *, single:
     match limit.operator:
         case "=":
             return any(
-                _compare(column, lower, "<=", each) and _compare(column, upper, _TURNED[below], each) for each in limit.values
+                _compare(column, lower, "<=", end) and _compare(column, upper, _TURNED[below], end) for end in limit.values
             )  # fmt: skip
         case "<" | "<=":
             return _compare(column, lower, limit.operator, limit.values[0])
@@ -179,5 +179,13 @@ def _overlaps(column: Column, lower: Edge, upper: Edge, limit: Limit, *, single:
 
 
 def _compare(column: Column, edge: Edge, operator: str, value: str) -> bool:
-    one, other = order_codes([column], [(edge,), (Edge(value),)], []).tolist()
-    return bool({"=": one == other, "<": one < other, ">": one > other, "<=": one <= other, ">=": one >= other}[operator])
+    edge_code, value_code = order_codes([column], [(edge,), (Edge(value),)], []).tolist()
+    return bool(
+        {
+            "=": edge_code == value_code,
+            "<": edge_code < value_code,
+            ">": edge_code > value_code,
+            "<=": edge_code <= value_code,
+            ">=": edge_code >= value_code,
+        }[operator]
+    )

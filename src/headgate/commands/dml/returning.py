@@ -1,6 +1,6 @@
-"""RETURNING: the rows that a command wrote, as the result of a query.
+"""RETURNING: return the rows that a command wrote as the result of a query.
 
-What they are is computed before the command ends, since later commands may change the table, and kept until it is sent (`RowStore`).
+The result is computed before the command ends, because later commands may change the table. It is stored until it is sent (`RowStore`).
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ from headgate.types.resultset import ResultSet
 from headgate.types.storage import NO_COLUMN, own_name
 
 JOINED = own_name("_joined")
-"""The column in which written rows have what they were joined with (UPDATE … FROM, DELETE … USING): a struct with a field for each key."""
+"""The column of written rows with the row that they were joined with (UPDATE … FROM, DELETE … USING): a struct with a field per key."""
 
 
 def plan_returning(
     clause: pb.ReturningClause, planner: Planner, frame: DataFrame, relation: Relation, alias: str, others: Source | None = None
 ) -> Plan:
-    """The plan of RETURNING over rows of the relation (columns by name); `others`: what it was joined with (`JOINED`)."""
+    """Return the plan of RETURNING over rows of the relation (columns by name). `others` are the joined tables (`JOINED`)."""
     if relation.is_partitioned:
         frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).place_oid())
     keep = [JOINED] if others is not None else []
     source = from_clause.table_source(planner, frame, relation, alias or relation.name, None if alias else relation.schema, keep=keep)
     if others is not None:
-        fields = [F.col(JOINED).getField(each.key).alias(each.key) for each in others.star]
-        rows = [F.lit(True).alias(each.row_key) for each in others.tables if each.row_key]
+        fields = [F.col(JOINED).getField(plan_column.key).alias(plan_column.key) for plan_column in others.star]
+        rows = [F.lit(True).alias(joined_table.row_key) for joined_table in others.tables if joined_table.row_key]
         whole = source.frame.select("*", *fields, *rows)
         source = Source(whole, source.tables + others.tables, source.star + others.star, others.merged)
     from_clause.restrict(planner, relation, source.star, alias or relation.name)
     context = planner.context.within(construct="RETURNING", aggregates=False)
     targets = select_list.resolve_unknown(select_list.expand(clause.exprs, source, source.scope(None), context), context)
-    columns = tuple(PlanColumn(each.name, each.expression.type, planner.key(each.name), each.relation, each.attnum) for each in targets)
-    selected = [planner.column(each.expression).alias(column.key) for each, column in zip(targets, columns, strict=True)]
+    columns = tuple(PlanColumn(item.name, item.expression.type, planner.key(item.name), item.relation, item.attnum) for item in targets)
+    selected = [planner.column(item.expression).alias(column.key) for item, column in zip(targets, columns, strict=True)]
     return Plan(source.frame.select(*selected), columns)
 
 
 def joined(table: Source, source: Source) -> Source | None:
-    """What a table was joined with in UPDATE … FROM and DELETE … USING; None for nothing."""
+    """Return the tables that UPDATE … FROM or DELETE … USING joins with, or None."""
     tables, star = source.tables[len(table.tables) :], source.star[len(table.star) :]
     return replace(source, tables=tables, star=star) if tables else None
 
 
 def beside(others: Source) -> list[Column]:
-    """What changed rows carry of what they were joined with: the column JOINED."""
-    return [F.struct(*[col(each.key) for each in others.star] or [F.lit(True).alias(NO_COLUMN)]).alias(JOINED)]
+    """Return the column JOINED, which changed rows carry for the joined tables."""
+    return [F.struct(*[col(plan_column.key) for plan_column in others.star] or [F.lit(True).alias(NO_COLUMN)]).alias(JOINED)]
 
 
 def of_written(
     clause: pb.ReturningClause, planner: Planner, rows: pa.Table | DataFrame, relation: Relation, alias: str, tag: str,
     others: Source | None = None,
 ) -> ResultSet:  # fmt: skip
-    """The result of a command that has written these rows; with `others` they have a column JOINED behind the relation's."""
+    """Return the result of a command that has written these rows. With `others`, they have a column JOINED after the relation's."""
     if isinstance(rows, pa.Table) and others is None:
         return of_rows(clause, planner, rows, relation, alias, tag)
     if isinstance(rows, pa.Table):
@@ -79,16 +79,16 @@ def of_written(
         more = others.frame.select(*beside(others)).schema.fields
         rows = local_frame(planner.session_spark, rows, StructType([*spark_columns(relation).fields, *more]))
     plan = plan_returning(clause, planner, rows, relation, alias, others)
-    kept = rendering.kept(planner.session)
-    kept.extend(rendering.rows(plan, planner.session, planner.transaction))
-    return ResultSet(rendering.result_columns(plan), kept.part(0, kept.rows), tag)
+    store = rendering.kept(planner.session)
+    store.extend(rendering.rows(plan, planner.session, planner.transaction))
+    return ResultSet(rendering.result_columns(plan), store.part(0, store.rows), tag)
 
 
 def of_rows(clause: pb.ReturningClause, planner: Planner, rows: pa.Table, relation: Relation, alias: str, tag: str) -> ResultSet:
-    """The same of rows that the driver holds."""
+    """Return the same for rows in the driver."""
     try:
-        table, targets, wanted = _held(clause, planner, relation, alias)
-        return table_rows.result(table_rows.plan_columns(targets), table.values(rows, wanted), planner.session, tag)
+        table, targets, expressions = _held(clause, planner, relation, alias)
+        return table_rows.result(table_rows.plan_columns(targets), table.values(rows, expressions), planner.session, tag)
     except NotColumnwise:
         frame = local_frame(planner.session_spark, rows, spark_columns(relation))
         return of_written(clause, planner, frame, relation, alias, tag)
@@ -97,24 +97,24 @@ def of_rows(clause: pb.ReturningClause, planner: Planner, rows: pa.Table, relati
 def of_store(
     clause: pb.ReturningClause, planner: Planner, rows: RowStore, relation: Relation, alias: str, tag: str, many: int
 ) -> ResultSet:
-    """The same of rows that are kept, `many` of them at once."""
+    """Return the same for stored rows, of which `many` are processed at once."""
     if not rows.rows:
         return of_rows(clause, planner, arrow_row(relation).empty_table(), relation, alias, tag)
-    kept, columns = rendering.kept(planner.session), None
+    store, columns = rendering.kept(planner.session), None
     for part in row_store.tables(rows.part(0, rows.rows), many, row_store.MEMORY_BYTES):
-        found = of_rows(clause, planner, part, relation, alias, tag)
-        columns = columns or found.columns
-        kept.extend(found.batches)
+        part_result = of_rows(clause, planner, part, relation, alias, tag)
+        columns = columns or part_result.columns
+        store.extend(part_result.batches)
     assert columns is not None
-    return ResultSet(columns, kept.part(0, kept.rows), tag)
+    return ResultSet(columns, store.part(0, store.rows), tag)
 
 
 def _held(
     clause: pb.ReturningClause, planner: Planner, relation: Relation, alias: str
 ) -> tuple[HeldTable, list[SelectItem], list[Expression]]:
-    """RETURNING over rows that the driver holds; raises `NotColumnwise`."""
+    """Return RETURNING over rows in the driver. Raise `NotColumnwise` if that is not possible."""
     with usual_way_says():
         table = HeldTable(planner, relation, alias or relation.name, None if alias else relation.schema)
         context = planner.context.within(construct="RETURNING", aggregates=False)
         targets = select_list.resolve_unknown(select_list.expand(clause.exprs, table.source, table.scope, context), context)
-        return table, targets, [table.prepared(each.expression) for each in targets]
+        return table, targets, [table.prepared(item.expression) for item in targets]

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE of a view: refused, in PostgreSQL's words where it refuses them too (rewriteHandler.c)."""
+"""Refuse INSERT, UPDATE and DELETE of a view, with PostgreSQL's error if it refuses them too (rewriteHandler.c)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DOING = {
 
 
 def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str, *, current: bool = False) -> PostgresError:
-    """The error of a write to a view: PostgreSQL's where it refuses that too (`current`: WHERE CURRENT OF), else 0A000."""
+    """Return the error of a write to a view: PostgreSQL's if it refuses the write (`current`: WHERE CURRENT OF), otherwise 0A000."""
     if relation.oid < registry.FIRST_USER_OID:
         return PostgresError("55000", f'cannot {doing} view "{relation.name}"')
     [statement] = parse(views.query(cursor, relation.database, relation.oid))
@@ -38,8 +38,8 @@ def not_writable(cursor: Cursor, relation: Relation, doing: str, right: str, *, 
 
 
 def _why_not_updatable(select: pb.SelectStmt) -> str | None:
-    """view_query_is_auto_updatable's reason."""
-    for found, what in (
+    """Return the reason why a view is not updatable, or None (view_query_is_auto_updatable)."""
+    for is_present, what in (
         (select.distinct_clause, "containing DISTINCT"),
         (select.group_clause, "containing GROUP BY"),
         (select.HasField("having_clause"), "containing HAVING"),
@@ -47,13 +47,15 @@ def _why_not_updatable(select: pb.SelectStmt) -> str | None:
         (select.HasField("with_clause"), "containing WITH"),
         (select.HasField("limit_count") or select.HasField("limit_offset"), "containing LIMIT or OFFSET"),
     ):
-        if found:
+        if is_present:
             return f"Views {what} are not automatically updatable."
-    calls = [each for each in walk(select) if kind_of(each) == "FuncCall"]
-    if any(each.HasField("over") for each in calls):
+    calls = [node for node in walk(select) if kind_of(node) == "FuncCall"]
+    if any(call.HasField("over") for call in calls):
         return "Views that return window functions are not automatically updatable."
     functions = builtin.builtins().functions_named
-    if any(each.agg_star or any(one.kind == "a" for one in functions.get(names.strings(each.funcname)[-1], ())) for each in calls):
+    if any(
+        call.agg_star or any(function.kind == "a" for function in functions.get(names.strings(call.funcname)[-1], ())) for call in calls
+    ):
         return "Views that return aggregate functions are not automatically updatable."
     if len(select.from_clause) != 1 or unwrap(select.from_clause[0]).DESCRIPTOR.name != "RangeVar":
         return "Views that do not select from a single table or view are not automatically updatable."

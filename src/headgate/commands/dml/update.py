@@ -38,12 +38,12 @@ from headgate.types.resultset import ResultSet
 
 
 def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None) -> ResultSet | CommandResult:
-    """Runs an UPDATE (`planner`: that of a statement inside WITH). The replica identity is asked for before any row is looked at."""
+    """Execute an UPDATE. `planner` is that of a statement inside WITH. The replica identity is checked before any row is examined."""
     transaction = session.begin_statement()
     relation = target(node.relation, session, "update", "UPDATE", current=current_row.is_asked(node))
     planner = planner or Planner(session, transaction)
-    event = (triggers.UPDATE, {unwrap(each).name for each in node.target_list})
-    with rendering.running(session, transaction), ExitStack() as kept, firing.statement(planner, relation, event):
+    event = (triggers.UPDATE, {unwrap(target_node).name for target_node in node.target_list})
+    with rendering.running(session, transaction), ExitStack() as stack, firing.statement(planner, relation, event):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)
@@ -56,12 +56,12 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         source = planner.where(node, source, scope)
         set_columns = _set_columns(planner, relation, node)
         new = assignment.new_row(node.target_list, planner, relation, table.star, scope)
-        for each in touched(planner, relation, node, node.from_clause):
-            replica_identity.check(transaction.cursor, each, "update")
+        for changed_table in touched(planner, relation, node, node.from_clause):
+            replica_identity.check(transaction.cursor, changed_table, "update")
         returns = node.HasField("returning_clause")
         others = returning.joined(table, source) if returns else None
         proposed = source.frame.select(
-            F.struct(*[col(each.key).alias(_name(relation, each.attnum)) for each in table.star]).alias("old"),
+            F.struct(*[col(plan_column.key).alias(_name(relation, plan_column.attnum)) for plan_column in table.star]).alias("old"),
             new.row.alias("new"),
             F.col(FILE).alias("file"),
             F.col(ROW).alias("row"),
@@ -69,9 +69,9 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         )
         with storage_error.sought(relation.name, lambda: proposed.select("new.*")):
             changed = proposed.dropDuplicates(["file", "row"]) if node.from_clause else proposed
-            changed = assignment.numbered(planner, relation, changed, new, kept)
+            changed = assignment.numbered(planner, relation, changed, new, stack)
             violations = security.violations(Rows.UPDATED)
-            count, rows = assignment.rewrite(planner, relation, changed, set_columns, violations, kept if returns else None)
+            count, rows = assignment.rewrite(planner, relation, changed, set_columns, violations, stack if returns else None)
         if rows is None:
             return CommandResult(f"UPDATE {count}")
         alias = node.relation.alias.aliasname
@@ -79,8 +79,8 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
 
 
 def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> set[str]:
-    """The columns that an UPDATE sets; 42501 without the right to."""
-    names = {unwrap(each).name for each in node.target_list}
+    """Return the columns that an UPDATE sets. Raise 42501 without the privilege on them."""
+    names = {unwrap(target_node).name for target_node in node.target_list}
     chosen = [column.attnum for column in relation.columns if column.name in names]
     privilege.check_columns(planner.transaction.cursor, planner.session.context.user, relation, "UPDATE", chosen)
     planner.writes(relation, chosen)
@@ -88,7 +88,7 @@ def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> s
 
 
 def _few(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> pa.Table | None:
-    """The changed rows where the driver can tell them."""
+    """Return the changed rows if the driver can determine them, otherwise None."""
     keeps_keys = keeps_keys_of(planner, relation, node)
     return driver_change.updated(planner, relation, node, named(relation, node), keeps_keys=keeps_keys)
 
@@ -107,38 +107,38 @@ def _name(relation: Relation, attnum: int) -> str:
 
 
 def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt) -> bool:
-    """Whether an UPDATE or DELETE gives no row another unique key. A BEFORE trigger could."""
+    """Return whether an UPDATE or DELETE gives no row another unique key. A BEFORE trigger could do that."""
     if node.DESCRIPTOR.name != "UpdateStmt":
         return True
-    fired = firing.firing_of(planner.session, relation)
-    if fired is not None and fired.has_rows(triggers.UPDATE):
+    row_firing = firing.firing_of(planner.session, relation)
+    if row_firing is not None and row_firing.has_rows(triggers.UPDATE):
         return False
-    return not assignment.touched_keys(relation, {unwrap(each).name for each in node.target_list})
+    return not assignment.touched_keys(relation, {unwrap(target_node).name for target_node in node.target_list})
 
 
 def touched(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Sequence[Relation]:
-    """The tables that an UPDATE or DELETE can change: the table, or leaves of it."""
+    """Return the tables that an UPDATE or DELETE can change: the table, or leaves of it."""
     return partition_pruning.leaves(planner, relation, node, items) if relation.is_partitioned else [relation]
 
 
 def _positions(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> DataFrame:
-    """The rows of a table, or those that WHERE can mean, and where each is; the table's write lock is taken."""
+    """Return the rows of a table with their positions, at least those that match WHERE. Acquire the table's write lock."""
     keeps_keys = keeps_keys_of(planner, relation, node)
     if current_row.is_asked(node):
-        found = current_row.positions(planner, relation, node, keeps_keys=keeps_keys)
-        return in_one_piece(planner.session_spark, found, StructType([*spark_columns(relation).fields, *PLACE.fields]))
+        current = current_row.positions(planner, relation, node, keeps_keys=keeps_keys)
+        return in_one_piece(planner.session_spark, current, StructType([*spark_columns(relation).fields, *PLACE.fields]))
     if items or not node.HasField("where_clause"):
         return planner.transaction.positions(relation, keeps_keys=keeps_keys)
     table, _ = from_clause.named_table(planner, relation, *named(relation, node))
     keys = key_lookup.of_where(planner, relation, node.where_clause, Scope((table,)))
     if keys is None:
         return planner.transaction.positions(relation, keeps_keys=keeps_keys)
-    found = key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)
-    return in_one_piece(planner.session_spark, found, StructType([*spark_columns(relation).fields, *PLACE.fields]))
+    looked_up = key_lookup.positions(planner, relation, keys, keeps_keys=keeps_keys)
+    return in_one_piece(planner.session_spark, looked_up, StructType([*spark_columns(relation).fields, *PLACE.fields]))
 
 
 def named(relation: Relation, node: pb.DeleteStmt | pb.InsertStmt | pb.UpdateStmt) -> tuple[str, str | None]:
-    """The name and the schema by which an UPDATE or DELETE refers to its table."""
+    """Return the name and the schema by which an UPDATE or DELETE refers to its table."""
     alias = node.relation.alias.aliasname
     return alias or relation.name, None if alias else relation.schema
 
@@ -152,7 +152,7 @@ def security_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.U
 def changed_source(
     planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node], security: RowSecurity | None = None
 ) -> tuple[Source, Source]:
-    """(the table with its rows' positions, the same joined with FROM or USING). `security` is None if the statement is only described."""
+    """Return (the table with its rows' positions, the same joined with FROM or USING). `security` is None if it is only described."""
     if planner.describing:
         frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
     elif relation.is_partitioned and not current_row.is_asked(node):
@@ -171,7 +171,7 @@ def changed_source(
     planner.multiplies = not planner.describing and from_clause.multiplies(items, node.where_clause, beside=1)
     table, others = from_clause.noticing(planner, table), from_clause.plan_from(planner, items, None)
     planner.multiplies = False
-    if any(each.name == table.tables[0].name for each in others.tables):
+    if any(joined_table.name == table.tables[0].name for joined_table in others.tables):
         raise PostgresError("42712", f'table name "{table.tables[0].name}" specified more than once')
     whole = replace(
         table,

@@ -1,7 +1,7 @@
-"""ALTER TABLE of partitioned tables and partitions: what goes down to the partitions, and what only the table above may do.
+"""ALTER TABLE of partitioned tables and partitions: propagate changes to partitions, and refuse those that only the parent may make.
 
-Called by `alter_table` (tablecmds.c: ATPrepCmd and the checks of the single subcommands). A change of a partitioned table is done
-to each partition below it as well; there it may not be undone or done otherwise, and with ONLY it is refused where partitions exist.
+Called by `alter_table` (tablecmds.c: ATPrepCmd and the checks of the single subcommands). A change of a partitioned table is applied to
+each partition below it. A partition cannot undo it or make a different change. With ONLY, the change is refused if partitions exist.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_ONLY = "Do not specify the ONLY keyword."
 
 
 def attach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ATTACH PARTITION."""
+    """Execute ATTACH PARTITION."""
     if alteration.relation.kind in INDEX_KINDS:
         _attach_index(alteration, command)
     else:
@@ -43,12 +43,12 @@ def attach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def detach(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """DETACH PARTITION."""
+    """Execute DETACH PARTITION."""
     partitions.detach(command, alteration.relation, alteration.session, alteration.transaction)
 
 
 def _attach_index(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER INDEX … ATTACH PARTITION: an index of a partition becomes part of the index made with ON ONLY."""
+    """Execute ALTER INDEX … ATTACH PARTITION: attach a partition's index to the index that was created with ON ONLY."""
     cursor, parent = alteration.cursor, alteration.relation
     child = lookup.target(cursor, alteration.session.context, unwrap(getattr(command, "def")).name)
     if parent.kind != RelationKind.PARTITIONED_INDEX:
@@ -60,11 +60,11 @@ def _attach_index(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         partition_index.validate(cursor, parent.database, parent.oid)
 
 
-# ---- what may not be done -------------------------------------------------------------------------------------------
+# ---- checks ---------------------------------------------------------------------------------------------------------
 
 
 def check(alteration: Alteration, command: pb.AlterTableCmd, *, only: bool) -> None:
-    """The refusals of a subcommand on a partitioned table or a partition; nothing for other tables."""
+    """Raise the errors of a subcommand on a partitioned table or a partition. Other tables are not checked."""
     relation, cursor = alteration.relation, alteration.cursor
     if relation.parent:
         _check_partition(cursor, relation, command)
@@ -88,8 +88,8 @@ def _check_partition(cursor: Cursor, relation: Relation, command: pb.AlterTableC
         case pb.AT_AlterColumnType if inherited:
             raise PostgresError(INVALID_TABLE, f'cannot alter inherited column "{name}"')
         case pb.AT_DropNotNull if inherited:
-            above = relations.get(cursor, relation.database, relation.parent).column(name)
-            if above is not None and above.not_null:
+            parent_column = relations.get(cursor, relation.database, relation.parent).column(name)
+            if parent_column is not None and parent_column.not_null:
                 raise PostgresError(INVALID_TABLE, f'column "{name}" is marked NOT NULL in parent table')
         case pb.AT_DropConstraint if name in partition.inherited_constraints(cursor, relation):
             raise PostgresError(INVALID_TABLE, f'cannot drop inherited constraint "{name}" of relation "{relation.name}"')
@@ -98,7 +98,7 @@ def _check_partition(cursor: Cursor, relation: Relation, command: pb.AlterTableC
 
 
 def _check_only(command: pb.AlterTableCmd, children: Sequence[Relation]) -> None:
-    """What may not be done to a partitioned table alone."""
+    """Refuse changes of a partitioned table alone."""
     match command.subtype:
         case pb.AT_AddColumn:
             raise PostgresError(INVALID_TABLE, "column must be added to child tables too")
@@ -108,9 +108,11 @@ def _check_only(command: pb.AlterTableCmd, children: Sequence[Relation]) -> None
         case pb.AT_AlterColumnType:
             raise PostgresError(INVALID_TABLE, f'type of inherited column "{command.name}" must be changed in child tables too')
         case pb.AT_SetNotNull:
-            lacking = next((each for each in children if (own := each.column(command.name)) is not None and not own.not_null), None)
-            if lacking is not None:
-                detail = f'Column "{command.name}" of relation "{lacking.name}" is not already NOT NULL.'
+            nullable_child = next(
+                (child for child in children if (own := child.column(command.name)) is not None and not own.not_null), None
+            )
+            if nullable_child is not None:
+                detail = f'Column "{command.name}" of relation "{nullable_child.name}" is not already NOT NULL.'
                 raise PostgresError(INVALID_TABLE, "constraint must be added to child tables too", detail=detail, hint=NO_ONLY)
         case pb.AT_DropNotNull | pb.AT_DropConstraint:
             message = "cannot remove constraint from only the partitioned table when partitions exist"
@@ -122,7 +124,7 @@ def _check_only(command: pb.AlterTableCmd, children: Sequence[Relation]) -> None
 
 
 def _check_key(relation: Relation, command: pb.AlterTableCmd) -> None:
-    """A column of the partition key can neither be dropped nor get another type."""
+    """Refuse to drop a column of the partition key or to change its type."""
     verb = {pb.AT_DropColumn: "drop", pb.AT_AlterColumnType: "alter"}.get(command.subtype)
     column = relation.column(command.name) if verb else None
     assert relation.partition_key is not None
@@ -132,18 +134,18 @@ def _check_key(relation: Relation, command: pb.AlterTableCmd) -> None:
 
 
 def check_rename(cursor: Cursor, relation: Relation, column: Column, *, only: bool) -> None:
-    """42P16 for a column that a partition has from above, or that partitions have."""
+    """Raise 42P16 for a column that a partition inherits, or, with ONLY, that partitions inherit."""
     if relation.parent and column.attnum in partition.inherited_columns(cursor, relation):
         raise PostgresError(INVALID_TABLE, f'cannot rename inherited column "{column.name}"')
     if only and relation.is_partitioned and partition_index.children(cursor, relation):
         raise PostgresError(INVALID_TABLE, f'inherited column "{column.name}" must be renamed in child tables too')
 
 
-# ---- what goes down ---------------------------------------------------------------------------------------------------
+# ---- propagation to partitions ----------------------------------------------------------------------------------------
 
 
 def add_column(alteration: Alteration, column: Column) -> None:
-    """Gives the partitions a column that the table above has got; it is at its end in each."""
+    """Add a column that was added to the parent to the partitions, as the last column of each."""
     for child in alteration.children():
         before = child.relation
         existing = before.column(column.name)
@@ -159,18 +161,18 @@ def add_column(alteration: Alteration, column: Column) -> None:
 
 
 def add_check(alteration: Alteration, check: Check) -> None:
-    """Gives the partitions a CHECK constraint that the table above has got; one of the same name must be the same."""
+    """Add a CHECK constraint that was added to the parent to the partitions. An existing one with the same name must be equal."""
     for child in alteration.children():
-        own = next((each for each in child.relation.checks if each.name == check.name), None)
+        own = next((candidate for candidate in child.relation.checks if candidate.name == check.name), None)
         if own is None:
             used = stored_expression.columns_of(check.expression, child.relation)
-            attnums = tuple(sorted(each.attnum for each in child.relation.columns if each.name in used))
-            wanted = NewCheck(check.expression, check.name, attnums, check.validated)
-            oid = constraints.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, wanted)
+            attnums = tuple(sorted(column.attnum for column in child.relation.columns if column.name in used))
+            new_check = NewCheck(check.expression, check.name, attnums, check.validated)
+            oid = constraints.add_check(child.cursor, child.transaction.engine.catalog.next_oid, child.relation, new_check)
             child.refresh()
-            made = next(each for each in child.relation.checks if each.oid == oid)
+            child_check = next(candidate for candidate in child.relation.checks if candidate.oid == oid)
             if check.validated:
-                rewrite_table.check_rows(child.transaction, child.relation, made)
+                rewrite_table.check_rows(child.transaction, child.relation, child_check)
         elif own.expression != check.expression:
             message = f'constraint "{check.name}" for relation "{child.relation.name}" already exists'
             raise PostgresError("42710", message)
@@ -179,13 +181,13 @@ def add_check(alteration: Alteration, check: Check) -> None:
             raise PostgresError("42P17", message)
         else:
             alteration.session.notices.notice(f'merging constraint "{check.name}" with inherited definition')
-            made = own
-        partition.set_inherited(child.cursor, child.relation.database, made.oid, 1, local=False)
-        add_check(child, made)
+            child_check = own
+        partition.set_inherited(child.cursor, child.relation.database, child_check.oid, 1, local=False)
+        add_check(child, child_check)
 
 
 def check_no_nulls(alteration: Alteration, name: str) -> None:
-    """23502 if a row of a table or of its partitions has NULL in a column that becomes part of a primary key."""
+    """Raise 23502 if a row of a table or of its partitions has NULL in a column that becomes part of a primary key."""
     column = alteration.relation.column(name)
     if column is not None:
         rewrite_table.check_no_nulls(alteration.transaction, alteration.relation, column)
@@ -194,22 +196,22 @@ def check_no_nulls(alteration: Alteration, name: str) -> None:
 
 
 def drop_constraint(alteration: Alteration, name: str, *, missing_ok: bool) -> bool:
-    """DROP CONSTRAINT, in the partitions as well; whether there was one."""
+    """Drop a constraint, in the partitions as well. Return whether it existed."""
     relation, cursor = alteration.relation, alteration.cursor
-    index = next((each for each in relation.indexes if each.constraint and each.name == name), None)
+    index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == name), None)
     if index is not None:
         partition_index.drop(cursor, relation, index.oid)
         return True
-    check = next((each for each in relation.checks if each.name == name), None)
+    check = next((candidate for candidate in relation.checks if candidate.name == name), None)
     if check is not None:
         for child in alteration.children():
-            if any(each.name == name for each in child.relation.checks):
+            if any(child_check.name == name for child_check in child.relation.checks):
                 drop_constraint(child, name, missing_ok=True)
     return removal.drop_constraint(cursor, relation, name, missing_ok=missing_ok)
 
 
 def renamed(transaction: Transaction, relation: Relation) -> None:
-    """Writes what names the columns of a partition key anew after a column was renamed."""
+    """Rewrite the texts of partition keys and constraints after a column was renamed."""
     cursor = transaction.cursor
     tree = partition.load(cursor, relation.database, partition.root_of(cursor, relation))
     for branch in tree.walk():

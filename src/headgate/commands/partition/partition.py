@@ -1,8 +1,8 @@
 """Partitioned tables: PARTITION BY, PARTITION OF, ATTACH and DETACH PARTITION.
 
 Called by CREATE TABLE and ALTER TABLE (tablecmds.c: transformPartitionSpec, ComputePartitionAttrs, ATExecAttachPartition,
-ATExecDetachPartition). What a bound says is `partition_bound`'s, indexes are `partition_index`'s, the texts of the constraints
-`partition_constraint`'s. DETACH … CONCURRENTLY is done at once: a statement of a node never waits for readers, which keep their version.
+ATExecDetachPartition). `partition_bound` reads bounds, `partition_index` handles indexes, `partition_constraint` writes the texts of
+constraints. DETACH … CONCURRENTLY completes at once, because a statement never waits for readers, which keep their version.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _STRATEGIES = {
 
 
 def key(spec: pb.PartitionSpec, columns: Sequence[Column], cursor: Cursor) -> PartitionKey:
-    """The partition key of a table with these columns."""
+    """Return the partition key of a table with these columns."""
     strategy = _STRATEGIES[spec.strategy]
     if strategy is Strategy.LIST and len(spec.part_params) != 1:
         raise PostgresError("42P17", 'cannot use "list" partition strategy with more than one column')
     if len(spec.part_params) > MAX_KEYS:
         raise PostgresError("54011", f"cannot partition using more than {MAX_KEYS} columns")
-    chosen = [_key_column(unwrap(each), columns) for each in spec.part_params]
+    chosen = [_key_column(unwrap(element), columns) for element in spec.part_params]
     method = indexes.HASH if strategy is Strategy.HASH else indexes.BTREE
     classes = tuple(_operator_class(cursor, column, strategy, method) for column in chosen)
     collations = tuple(column.collation for column in chosen)
@@ -62,7 +62,7 @@ def key(spec: pb.PartitionSpec, columns: Sequence[Column], cursor: Cursor) -> Pa
 
 
 def key_text(strategy: Strategy, columns: Sequence[Column]) -> str:
-    """The key as pg_get_partkeydef prints it."""
+    """Return the key as pg_get_partkeydef prints it."""
     return f"{WORDS[strategy].upper()} ({', '.join(quote_ident(column.name) for column in columns)})"
 
 
@@ -72,39 +72,39 @@ def _key_column(element: pb.PartitionElem, columns: Sequence[Column]) -> Column:
         raise not_supported("partition keys that are expressions are not supported", position=where)
     if element.opclass:
         raise not_supported("operator classes of partition keys are not supported", position=where)
-    found = next((each for each in columns if each.name == element.name), None)
-    if found is None:
+    column = next((candidate for candidate in columns if candidate.name == element.name), None)
+    if column is None:
         if element.name in SYSTEM_COLUMNS:
             raise PostgresError("42P17", f'cannot use system column "{element.name}" in partition key', position=where)
         raise PostgresError("42703", f'column "{element.name}" named in partition key does not exist', position=where)
-    if found.generated is not None:
-        detail = f'Column "{found.name}" is a generated column.'
+    if column.generated is not None:
+        detail = f'Column "{column.name}" is a generated column.'
         raise PostgresError("42P17", "cannot use generated column in partition key", detail=detail, position=where)
-    return found
+    return column
 
 
 def _operator_class(cursor: Cursor, column: Column, strategy: Strategy, method: int) -> int:
-    """The operator class; 42704 if the type has none, 0A000 if a node cannot place rows by the type."""
-    found = indexes.operator_class(cursor, column.type_oid, method)
-    shown = registry.format_type(column.type_oid)
-    if not found:
+    """Return the operator class. Raise 42704 if the type has none, 0A000 if a node cannot route rows by the type."""
+    operator_class = indexes.operator_class(cursor, column.type_oid, method)
+    type_text = registry.format_type(column.type_oid)
+    if not operator_class:
         word, article = ("hash", "a") if strategy is Strategy.HASH else ("btree", "a")
         raise PostgresError(
-            "42704", f'data type {shown} has no default operator class for access method "{word}"',
+            "42704", f'data type {type_text} has no default operator class for access method "{word}"',
             hint=f"You must specify {article} {word} operator class or define a default {word} operator class for the data type.",
         )  # fmt: skip
     if strategy is Strategy.HASH and column.type_oid not in HASHED:
-        raise not_supported(f"partitioning by hash of type {shown} is not supported")
+        raise not_supported(f"partitioning by hash of type {type_text} is not supported")
     if strategy is not Strategy.HASH and stored_as_text(column.type_oid, column.typmod):
-        order.key_of(column.type_oid)  # 0A000 if its order is not known here
-    return found
+        order.key_of(column.type_oid)  # raises 0A000 if its order is not implemented
+    return operator_class
 
 
 # ---- PARTITION OF ---------------------------------------------------------------------------------------------------
 
 
 def parent_of(node: pb.CreateStmt, session: Session, transaction: Transaction) -> Relation:
-    """The table that CREATE TABLE … PARTITION OF names."""
+    """Return the table that CREATE TABLE … PARTITION OF names."""
     cursor, context = transaction.cursor, session.context
     target = unwrap(node.inh_relations[0])
     parent = lookup.target(cursor, context, target)
@@ -118,7 +118,7 @@ def parent_of(node: pb.CreateStmt, session: Session, transaction: Transaction) -
 
 
 def new_bound(node: pb.PartitionBoundSpec, name: str, parent: Relation, session: Session, transaction: Transaction) -> Bound:
-    """The bound of a new partition, which fits beside the others."""
+    """Return the bound of a new partition, checked against the others."""
     if not parent.is_partitioned:
         raise PostgresError("42P17", f'"{parent.name}" is not partitioned')
     table = partition.load(transaction.cursor, parent.database, parent.oid)
@@ -128,7 +128,7 @@ def new_bound(node: pb.PartitionBoundSpec, name: str, parent: Relation, session:
 
 
 def join(transaction: Transaction, parent: Relation, child: Relation, bound: Bound) -> None:
-    """Makes a table that fits a partition: catalog, indexes, constraints; 23514 if rows of the default partition belong into it."""
+    """Make a matching table a partition: catalog, indexes, constraints. Raise 23514 if the default partition has rows that belong to it."""
     cursor = transaction.cursor
     table = partition.load(cursor, parent.database, parent.oid)
     types = [column.type_oid for column in table.key]
@@ -143,11 +143,11 @@ def join(transaction: Transaction, parent: Relation, child: Relation, bound: Bou
 
 
 def _check_rows(transaction: Transaction, branch: Branch, message: str) -> None:
-    """23514 if a row of a table lies outside of its partition."""
+    """Raise 23514 if a row of a table lies outside its partition."""
     for leaf in branch.leaves():
-        now = relations.get(transaction.cursor, leaf.database, leaf.oid)
-        transaction.lock(now)
-        if transaction.state(now).files and Fence(transaction.cursor, now).crossed(transaction.frame(now)):
+        current = relations.get(transaction.cursor, leaf.database, leaf.oid)
+        transaction.lock(current)
+        if transaction.state(current).files and Fence(transaction.cursor, current).crossed(transaction.frame(current)):
             raise PostgresError("23514", message.format(leaf.name), schema=leaf.schema, table=leaf.name)
 
 
@@ -155,14 +155,14 @@ def _check_rows(transaction: Transaction, branch: Branch, message: str) -> None:
 
 
 def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transaction: Transaction) -> None:
-    """ALTER TABLE … ATTACH PARTITION."""
+    """Execute ALTER TABLE … ATTACH PARTITION."""
     cursor, context = transaction.cursor, session.context
-    wanted = unwrap(getattr(command, "def"))
+    partition_command = unwrap(getattr(command, "def"))
     if not parent.is_partitioned:
         raise PostgresError("42P17", f'table "{parent.name}" is not partitioned')
     table = partition.load(cursor, parent.database, parent.oid)
-    bound, places = partition_bound.read(wanted.bound, table, Planner(session, transaction))
-    child = lookup.target(cursor, context, wanted.name)
+    bound, places = partition_bound.read(partition_command.bound, table, Planner(session, transaction))
+    child = lookup.target(cursor, context, partition_command.name)
     if child.kind not in TABLE_KINDS:
         raise PostgresError(
             "42809", f'ALTER action ATTACH PARTITION cannot be performed on relation "{child.name}"',
@@ -185,7 +185,7 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
 
 
 def _check_columns(parent: Relation, child: Relation) -> None:
-    """42804 unless the tables have the same columns, in any order."""
+    """Raise 42804 unless the tables have the same columns, in any order."""
     for column in child.columns:
         if parent.column(column.name) is None:
             raise PostgresError(
@@ -207,9 +207,9 @@ def _check_columns(parent: Relation, child: Relation) -> None:
 
 
 def _check_constraints(parent: Relation, child: Relation) -> None:
-    """42804 unless the child has the parent's CHECK constraints."""
+    """Raise 42804 unless the child has the parent's CHECK constraints."""
     for check in parent.checks:
-        own = next((each for each in child.checks if each.name == check.name), None)
+        own = next((candidate for candidate in child.checks if candidate.name == check.name), None)
         if own is None:
             raise PostgresError("42804", f'child table is missing constraint "{check.name}"')
         if own.expression != check.expression:
@@ -217,18 +217,18 @@ def _check_constraints(parent: Relation, child: Relation) -> None:
 
 
 def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transaction: Transaction) -> None:
-    """ALTER TABLE … DETACH PARTITION [CONCURRENTLY | FINALIZE]."""
+    """Execute ALTER TABLE … DETACH PARTITION [CONCURRENTLY | FINALIZE]."""
     cursor, context = transaction.cursor, session.context
-    wanted = unwrap(getattr(command, "def"))
+    partition_command = unwrap(getattr(command, "def"))
     finalize = command.subtype == pb.AT_DetachPartitionFinalize
     if not parent.is_partitioned:
         raise PostgresError("42P17", f'table "{parent.name}" is not partitioned')
     table = partition.load(cursor, parent.database, parent.oid)
-    if wanted.concurrent:
+    if partition_command.concurrent:
         session.prevent_in_block("ALTER TABLE ... DETACH CONCURRENTLY")
         if table.default is not None:
             raise PostgresError("55000", "cannot detach partitions concurrently when a default partition exists")
-    child = lookup.target(cursor, context, wanted.name)
+    child = lookup.target(cursor, context, partition_command.name)
     if child.parent != parent.oid:
         raise PostgresError("42P01", f'relation "{child.name}" is not a partition of relation "{parent.name}"')
     if finalize:
@@ -239,8 +239,8 @@ def detach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     partition.detach(cursor, child, parent)
     partition_constraint.rewrite(cursor, parent)
     partition_constraint.rewrite(cursor, relations.get(cursor, child.database, child.oid))
-    if wanted.concurrent and constraint is not None and constraint[0] and table.strategy is not Strategy.HASH:
-        # what held of the rows by the bound becomes a constraint of the table's own, as PostgreSQL leaves it
+    if partition_command.concurrent and constraint is not None and constraint[0] and table.strategy is not Strategy.HASH:
+        # As in PostgreSQL, the partition constraint becomes a CHECK constraint of the detached table.
         attnums = tuple(each.attnum for column in table.key if (each := child.column(column.name)) is not None)
         alone = relations.get(cursor, child.database, child.oid)
         constraints.add_check(cursor, transaction.engine.catalog.next_oid, alone, NewCheck(str(constraint[0]), None, attnums))

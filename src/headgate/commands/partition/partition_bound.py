@@ -1,7 +1,8 @@
-"""FOR VALUES … and DEFAULT of a new partition: from the parse tree to a `Bound`, with PostgreSQL's checks.
+"""FOR VALUES … and DEFAULT of a new partition: convert the parse tree to a `Bound`, with PostgreSQL's checks.
 
 `read` is transformPartitionBound (parse_utilcmd.c): values are coerced to the types of the partition key. `check` is
-check_new_partition_bound (partbounds.c): against the partitions that are there. Called by CREATE TABLE … PARTITION OF and ATTACH.
+check_new_partition_bound (partbounds.c): the bound is compared with those of existing partitions. Called by CREATE TABLE … PARTITION OF
+and ATTACH.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ INVALID_TABLE, INVALID_OBJECT = "42P16", "42P17"
 
 @dataclass(frozen=True)
 class Places:
-    """Where the parts of a bound stand in the statement: for the error that points at one. `values` of a list, or of a range's ends."""
+    """The positions of a bound's parts in the statement, for errors: `values` of a list, `lower` and `upper` of a range."""
 
     whole: int
     values: tuple[int, ...] = ()
@@ -43,7 +44,7 @@ class Places:
 
 
 def read(node: pb.PartitionBoundSpec, table: Branch, planner: Planner) -> tuple[Bound, Places]:
-    """A PartitionBoundSpec for a new partition of `table`."""
+    """Return the bound of a PartitionBoundSpec for a new partition of `table`, with the positions of its parts."""
     strategy = table.strategy
     if node.is_default:
         if strategy is Strategy.HASH:
@@ -72,57 +73,57 @@ def _hash(node: pb.PartitionBoundSpec) -> tuple[Bound, Places]:
 
 
 def _list(node: pb.PartitionBoundSpec, column: Column, planner: Planner) -> tuple[Bound, Places]:
-    found: dict[str | None, int] = {}
+    values: dict[str | None, int] = {}
     for item in node.listdatums:
-        found.setdefault(_value(item, column, planner), _location(item))
-    return Bound(Strategy.LIST, values=tuple(found)), Places(node.location, tuple(found.values()))
+        values.setdefault(_value(item, column, planner), _location(item))
+    return Bound(Strategy.LIST, values=tuple(values)), Places(node.location, tuple(values.values()))
 
 
 def _range(node: pb.PartitionBoundSpec, columns: Sequence[Column], planner: Planner) -> tuple[Bound, Places]:
-    for word, given in (("FROM", node.lowerdatums), ("TO", node.upperdatums)):
-        if len(given) != len(columns):
+    for word, datums in (("FROM", node.lowerdatums), ("TO", node.upperdatums)):
+        if len(datums) != len(columns):
             raise PostgresError(INVALID_TABLE, f"{word} must specify exactly one value per partitioning column")
     lower, upper = _edges(node.lowerdatums, columns, planner), _edges(node.upperdatums, columns, planner)
-    places = [tuple(_location(each) for each in given) for given in (node.lowerdatums, node.upperdatums)]
-    return Bound(Strategy.RANGE, lower=lower, upper=upper), Places(node.location, (), places[0], places[1])
+    locations = [tuple(_location(datum) for datum in datums) for datums in (node.lowerdatums, node.upperdatums)]
+    return Bound(Strategy.RANGE, lower=lower, upper=upper), Places(node.location, (), locations[0], locations[1])
 
 
 def _edges(nodes: Sequence[pb.Node], columns: Sequence[Column], planner: Planner) -> tuple[Edge, ...]:
-    found: list[Edge] = []
+    edges_read: list[Edge] = []
     for item, column in zip(nodes, columns, strict=True):
         if end := infinite(item):
-            found.append(Edge(infinite=end))
+            edges_read.append(Edge(infinite=end))
             continue
         value = _value(item, column, planner)
         if value is None:
             raise PostgresError(INVALID_OBJECT, "cannot specify NULL in range bound")
-        found.append(Edge(value))
-    for place, (before, edge) in enumerate(itertools.pairwise(found), 1):
+        edges_read.append(Edge(value))
+    for index, (before, edge) in enumerate(itertools.pairwise(edges_read), 1):
         if before.infinite and edge.infinite != before.infinite:
             word = "MINVALUE" if before.infinite < 0 else "MAXVALUE"
-            raise PostgresError("42804", f"every bound following {word} must also be {word}", position=position(_location(nodes[place])))
-    return tuple(found)
+            raise PostgresError("42804", f"every bound following {word} must also be {word}", position=position(_location(nodes[index])))
+    return tuple(edges_read)
 
 
 def _value(item: ParseNode, column: Column, planner: Planner) -> str | None:
-    """transformPartitionBoundValue: the text of a constant in the column's type."""
-    for each in walk(item):
-        if each.DESCRIPTOR.name == "ColumnRef":
+    """Return the text of a constant in the column's type (transformPartitionBoundValue)."""
+    for part in walk(item):
+        if part.DESCRIPTOR.name == "ColumnRef":
             message = "cannot use column reference in partition bound expression"
-            raise PostgresError("0A000", message, position=position(each.location))
+            raise PostgresError("0A000", message, position=position(part.location))
     context = planner.context.within(
         construct="partition bound", refuse_subquery="cannot use subquery in partition bound", subquery=None, aggregates=False
     )
     bound = binder.bind_raw(item, EMPTY, context)
     target = stored_expression.type_of(column)
     constant = values_list.folded(bound, target)
-    wanted = constant if constant is not None else coerce(bound, target, Reach.ASSIGNMENT, context)
-    if wanted is None:
-        shown = context.types.format_type(column.type_oid, column.typmod)
-        message = f'specified value cannot be cast to type {shown} for column "{column.name}"'
+    value_expression = constant if constant is not None else coerce(bound, target, Reach.ASSIGNMENT, context)
+    if value_expression is None:
+        type_text = context.types.format_type(column.type_oid, column.typmod)
+        message = f'specified value cannot be cast to type {type_text} for column "{column.name}"'
         raise PostgresError("42804", message, position=position(_location(item)))
     try:
-        return _text(wanted, column, planner)
+        return _text(value_expression, column, planner)
     except PostgresError as error:
         if error.position is None:
             error.position = position(_location(item))
@@ -140,23 +141,23 @@ def _text(wanted: Expression, column: Column, planner: Planner) -> str | None:
 
 
 def _location(node: ParseNode) -> int:
-    """Where an expression begins (exprLocation)."""
-    found = [int(each.location) for each in walk(node) if "location" in each.DESCRIPTOR.fields_by_name and each.location >= 0]
-    return min(found, default=-1)
+    """Return where an expression begins (exprLocation)."""
+    locations = [int(part.location) for part in walk(node) if "location" in part.DESCRIPTOR.fields_by_name and part.location >= 0]
+    return min(locations, default=-1)
 
 
-# ---- against the other partitions -------------------------------------------------------------------------------------
+# ---- comparison with the other partitions -----------------------------------------------------------------------------
 
 
 def check(name: str, table: Branch, bound: Bound, places: Places) -> None:
-    """42P17 unless the bound fits beside the partitions of `table`."""
+    """Raise 42P17 if the bound conflicts with the partitions of `table`."""
     if bound.default:
         if table.default is not None:
             other = table.default.relation.name
             message = f'partition "{name}" conflicts with existing default partition "{other}"'
             raise PostgresError(INVALID_OBJECT, message, position=position(places.whole))
         return
-    others = [(each.relation.name, each.bound) for each in table.children if each.bound is not None and not each.bound.default]
+    others = [(child.relation.name, child.bound) for child in table.children if child.bound is not None and not child.bound.default]
     match table.strategy:
         case Strategy.HASH:
             overlap = _check_hash(bound, others, places)
@@ -174,8 +175,8 @@ Overlap = tuple[str, int] | None
 
 def _check_hash(bound: Bound, others: Others, places: Places) -> Overlap:
     mine = (bound.modulus, bound.remainder)
-    smaller = [((each.modulus, each.remainder), name) for name, each in others if (each.modulus, each.remainder) <= mine]
-    larger = [(each.modulus, name) for name, each in others if each.modulus > bound.modulus]
+    smaller = [((other.modulus, other.remainder), name) for name, other in others if (other.modulus, other.remainder) <= mine]
+    larger = [(other.modulus, name) for name, other in others if other.modulus > bound.modulus]
     message = "every hash partition modulus must be a factor of the next larger modulus"
     if smaller:
         (modulus, _), name = max(smaller)
@@ -183,46 +184,48 @@ def _check_hash(bound: Bound, others: Others, places: Places) -> Overlap:
             detail = f'The new modulus {bound.modulus} is not divisible by {modulus}, the modulus of existing partition "{name}".'
             raise PostgresError(INVALID_OBJECT, message, detail=detail)
     if larger:
-        modulus, name = min(larger, key=lambda each: each[0])
+        modulus, name = min(larger, key=lambda candidate: candidate[0])
         if modulus % bound.modulus:
             detail = f'The new modulus {bound.modulus} is not a factor of {modulus}, the modulus of existing partition "{name}".'
             raise PostgresError(INVALID_OBJECT, message, detail=detail)
-    for name, each in others:
-        if (each.remainder - bound.remainder) % min(each.modulus, bound.modulus) == 0:
+    for name, other in others:
+        if (other.remainder - bound.remainder) % min(other.modulus, bound.modulus) == 0:
             return name, places.whole
     return None
 
 
 def _check_list(column: Column, bound: Bound, others: Others, places: Places) -> Overlap:
-    taken: dict[str | int | None, str] = {}
-    known = [value for _, each in others for value in each.values if value is not None]
-    mine = [value for value in bound.values if value is not None]
-    codes = order_codes([column], [(Edge(value),) for value in [*known, *mine]], []).tolist() if known or mine else []
-    numbers = dict(zip([*known, *mine], codes, strict=True))
-    for name, each in others:
-        taken |= {None if value is None else numbers[value]: name for value in each.values}
+    owners: dict[str | int | None, str] = {}
+    other_values = [value for _, other in others for value in other.values if value is not None]
+    new_values = [value for value in bound.values if value is not None]
+    codes = (
+        order_codes([column], [(Edge(value),) for value in [*other_values, *new_values]], []).tolist() if other_values or new_values else []
+    )
+    numbers = dict(zip([*other_values, *new_values], codes, strict=True))
+    for name, other in others:
+        owners |= {None if value is None else numbers[value]: name for value in other.values}
     for value, place in zip(bound.values, places.values, strict=True):
         number = None if value is None else numbers[value]
-        if number in taken:
-            return taken[number], place
+        if number in owners:
+            return owners[number], place
     return None
 
 
 def _compare(columns: Sequence[Column], one: Sequence[Edge], other: Sequence[Edge]) -> tuple[int, int]:
-    """(-1, 0 or 1; the first column in which they differ)."""
-    for place, column in enumerate(columns):
-        first, second = order_codes([column], [(one[place],), (other[place],)], []).tolist()
+    """Return (-1, 0 or 1, the first column in which they differ)."""
+    for index, column in enumerate(columns):
+        first, second = order_codes([column], [(one[index],), (other[index],)], []).tolist()
         if first != second:
-            return (-1 if first < second else 1), place
-        if one[place].infinite:
-            return 0, place
+            return (-1 if first < second else 1), index
+        if one[index].infinite:
+            return 0, index
     return 0, len(columns) - 1
 
 
 def _check_range(name: str, columns: Sequence[Column], bound: Bound, others: Others, places: Places) -> Overlap:
     order, column = _compare(columns, bound.lower, bound.upper)
     if order >= 0:
-        lower, upper = (edges(each, [one.type_oid for one in columns]) for each in (bound.lower, bound.upper))
+        lower, upper = (edges(edge_list, [column_of_key.type_oid for column_of_key in columns]) for edge_list in (bound.lower, bound.upper))
         detail = f"Specified lower bound {lower} is greater than or equal to upper bound {upper}."
         message = f'empty range bound specified for partition "{name}"'
         raise PostgresError(INVALID_OBJECT, message, detail=detail, position=position(places.lower[column]))
@@ -230,11 +233,15 @@ def _check_range(name: str, columns: Sequence[Column], bound: Bound, others: Oth
 
 
 def _overlap(columns: Sequence[Column], bound: Bound, others: Others, places: Places) -> Overlap:
-    """partition_range_bsearch and what follows: the position in the message is that of the last comparison."""
-    ends: list[tuple[tuple[Edge, ...], str | None]] = [(each.upper, name) for name, each in others]
-    ends += [(each.lower, None) for _, each in others if all(_compare(columns, each.lower, other.upper)[0] for _, other in others)]
-    codes = order_codes(columns, [each for each, _ in ends], []).tolist() if ends else []
-    ends = [ends[place] for place in sorted(range(len(ends)), key=codes.__getitem__)]
+    """Return the overlapping partition, if any (partition_range_bsearch). The position in the message is that of the last comparison."""
+    ends: list[tuple[tuple[Edge, ...], str | None]] = [(other_bound.upper, name) for name, other_bound in others]
+    ends += [
+        (other_bound.lower, None)
+        for _, other_bound in others
+        if all(_compare(columns, other_bound.lower, other.upper)[0] for _, other in others)
+    ]
+    codes = order_codes(columns, [end_edges for end_edges, _ in ends], []).tolist() if ends else []
+    ends = [ends[index] for index in sorted(range(len(ends)), key=codes.__getitem__)]
     low, high, order, column = -1, len(ends) - 1, -1, 0
     while low < high:
         middle = (low + high + 1) // 2
@@ -256,5 +263,5 @@ def _overlap(columns: Sequence[Column], bound: Bound, others: Others, places: Pl
     before, column = _compare(columns, following, bound.upper)
     if before >= 0:
         return None
-    owner = next(name for name, each in others if _compare(columns, each.lower, following)[0] == 0)
+    owner = next(name for name, other_bound in others if _compare(columns, other_bound.lower, following)[0] == 0)
     return owner, places.upper[column]

@@ -1,7 +1,7 @@
-"""Indexes and keys of partitioned tables: made for the table, and for each partition below it as a part of that index.
+"""Indexes and keys of partitioned tables: created for the table, and for each partition below it as a part of that index.
 
-Called by CREATE TABLE, CREATE INDEX, ALTER TABLE ADD … and by all that makes a table a partition (tablecmds.c:
-AttachPartitionEnsureIndexes; indexcmds.c: DefineIndex). An index that a partition has already and that nothing owns yet is taken.
+Called by CREATE TABLE, CREATE INDEX, ALTER TABLE ADD … and by all commands that make a table a partition (tablecmds.c:
+AttachPartitionEnsureIndexes; indexcmds.c: DefineIndex). A partition's existing index is used if it matches and has no parent yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headgate.storage.transaction.transaction import Transaction
 
 
 def require_partition_columns(relation: Relation, key: IndexKey) -> None:
-    """0A000 for a unique key of a partitioned table without one of its partition columns: no leaf could tell that it is unique."""
+    """Raise 0A000 for a unique key of a partitioned table that lacks a partition column, because no leaf could enforce it."""
     if not relation.is_partitioned or not key.unique or relation.partition_key is None:
         return
     word = "PRIMARY KEY" if key.primary else "UNIQUE"
@@ -35,7 +35,7 @@ def require_partition_columns(relation: Relation, key: IndexKey) -> None:
 
 
 def add(transaction: Transaction, relation: Relation, key: IndexKey, *, only: bool = False) -> int:
-    """Makes an index or key, with those of the partitions unless `only`; the index's oid. Rows are looked through where it is unique."""
+    """Create an index or key, also for the partitions unless `only`. A unique one checks the rows. Return the index's oid."""
     require_partition_columns(relation, key)
     if key.unique:
         uniqueness.check_table(transaction, relation, key.index(key.name or _chosen(transaction.cursor, relation, key)))
@@ -50,14 +50,14 @@ def add(transaction: Transaction, relation: Relation, key: IndexKey, *, only: bo
 
 
 def inherit(transaction: Transaction, parent: Relation, child: Relation) -> None:
-    """Gives a new partition the indexes of its parent."""
+    """Create the indexes of the parent for a new partition."""
     for index in parent.indexes:
-        now = relations.get(transaction.cursor, child.database, child.oid)
-        _follow(transaction, parent, now, _key_of(transaction.cursor, parent, index), index.oid)
+        current = relations.get(transaction.cursor, child.database, child.oid)
+        _follow(transaction, parent, current, _key_of(transaction.cursor, parent, index), index.oid)
 
 
 def _key_of(cursor: Cursor, relation: Relation, index: Index) -> IndexKey:
-    """What an index was made of."""
+    """Return the definition of an index."""
     scope = [relation.database, index.oid]
     sql = (
         "SELECT i.indoption, i.indclass, c.relam, k.condeferred FROM hg.pg_index i JOIN hg.pg_class c ON c.oid = i.indexrelid"
@@ -76,33 +76,33 @@ def _key_of(cursor: Cursor, relation: Relation, index: Index) -> IndexKey:
 
 
 def _follow(transaction: Transaction, parent: Relation, child: Relation, key: IndexKey, above: int) -> None:
-    """The index of a partition that goes with one of its parent."""
+    """Create or attach the index of a partition that corresponds to one of its parent."""
     cursor = transaction.cursor
     own = replace(key, attnums=_numbers(parent, child, key.attnums), included=_numbers(parent, child, key.included), name=None)
-    found = _free(cursor, child, own)
-    if found is None:
+    existing = _free(cursor, child, own)
+    if existing is None:
         oid = add(transaction, child, own)
     else:
-        oid = found.oid
+        oid = existing.oid
         for below in children(cursor, child) if child.is_partitioned else ():
             _follow(transaction, child, below, own, oid)
     partition.attach_index(cursor, child.database, oid, above)
 
 
 def _free(cursor: Cursor, child: Relation, key: IndexKey) -> Index | None:
-    """An index of the partition like the wanted one, that is no part of another."""
-    taken = partition.index_parents(cursor, child.database)
-    wanted = key.index("")
+    """Return an index of the partition that matches and is not part of another index, or None."""
+    attached = partition.index_parents(cursor, child.database)
+    template = key.index("")
     for index in child.indexes:
-        same = replace(wanted, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
-                       immediate=index.immediate, deferrable=key.deferrable, deferred=key.deferred) == index  # fmt: skip
-        if same and index.oid not in taken and (not key.constraint or index.constraint):
+        alike = replace(template, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
+                        immediate=index.immediate, deferrable=key.deferrable, deferred=key.deferred) == index  # fmt: skip
+        if alike and index.oid not in attached and (not key.constraint or index.constraint):
             return index
     return None
 
 
 def _numbers(parent: Relation, child: Relation, attnums: tuple[int, ...]) -> tuple[int, ...]:
-    """The numbers that a partition gives to columns of its parent; 0 stays (an expression)."""
+    """Return a partition's numbers of its parent's columns. 0 (an expression) stays 0."""
     names = [column.name if (column := parent.numbered(attnum)) else "" for attnum in attnums]
     return tuple(column.attnum if (column := child.column(name)) else 0 for name in names)
 

@@ -1,6 +1,6 @@
-"""GRANT and REVOKE of rights on tables, columns, sequences, schemas and databases; ALTER DEFAULT PRIVILEGES (aclchk.c).
+"""GRANT and REVOKE of privileges on tables, columns, sequences, schemas and databases, and ALTER DEFAULT PRIVILEGES (aclchk.c).
 
-The grantor is the owner where the user has the owner's rights, else the user, who must have been given the right WITH GRANT OPTION.
+The grantor is the owner if the user has the owner's privileges. Otherwise it is the user, who must have the grant option.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _WORDS = {"r": "relation", "s": "sequence", "n": "schema", "d": "database", "c":
 
 @dataclass(frozen=True)
 class GrantObject:
-    """An object whose ACL changes: the row and column of the catalog that hold it."""
+    """An object whose ACL is changed: the row and column of the catalog that contain the ACL."""
 
     kind: str
     name: str
     word: str
     holder: tuple[str, int]
-    """The catalog and oid of the object that is held while its ACL changes, a column's table."""
+    """The catalog and oid of the object that is held while its ACL is changed. For a column it is the table."""
     owner: int
     items: Sequence[str] | None
     catalog: str
@@ -45,11 +45,11 @@ class GrantObject:
     where: str
     parameters: tuple[int | str, ...]
     above: Sequence[acl.Item] = ()
-    """The ACL of a column's table: a right on all columns, and a grant option for them, count for each."""
+    """The ACL of a column's table. A privilege on the whole table, and its grant option, apply to each column."""
 
 
 def grant(node: pb.GrantStmt, session: Session) -> CommandResult:
-    """GRANT … ON … TO, REVOKE … ON … FROM."""
+    """Execute GRANT … ON … TO, or REVOKE … ON … FROM."""
     tag = "GRANT" if node.is_grant else "REVOKE"
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
@@ -71,7 +71,7 @@ def grant(node: pb.GrantStmt, session: Session) -> CommandResult:
 
 
 def _grantees(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[str]:
-    found = []
+    grantees = []
     for item in node.grantees:
         spec = unwrap(item)
         public = spec.roletype == pb.ROLESPEC_PUBLIC
@@ -80,12 +80,12 @@ def _grantees(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[str]
             privilege.used_role(cursor, name)
         elif name:
             privilege.role_oid(cursor, name)
-        found.append(name)
-    return found
+        grantees.append(name)
+    return grantees
 
 
 def _refuse_option_for_public(node: pb.GrantStmt, grantees: Sequence[str]) -> None:
-    """0LP01 for WITH GRANT OPTION to PUBLIC; asked after whether the user may grant at all."""
+    """Raise 0LP01 for WITH GRANT OPTION to PUBLIC. Called after the check whether the user may grant at all."""
     if node.is_grant and node.grant_option and "" in grantees:
         raise PostgresError("0LP01", "grant options can only be granted to roles")
 
@@ -94,11 +94,15 @@ def _change(node: pb.GrantStmt, target: GrantObject, letters: str, grantees: Seq
     owner = acl.role_name(cursor, target.owner)
     who = acl.role(cursor, session.context.user)
     items = acl.read(target.items, target.kind, owner)
-    owning = who.superuser or target.owner in who.roles
-    grantor = owner if owning else who.name
-    ground = [*items, *target.above]
-    allowed = letters if owning else "".join(each for each in letters if who.may(each, target.owner, ground, option=True))
-    if not allowed and not owning and not any(who.may(each, target.owner, ground) for each in acl.EVERY[target.kind]):
+    is_owner = who.superuser or target.owner in who.roles
+    grantor = owner if is_owner else who.name
+    applicable_items = [*items, *target.above]
+    allowed = letters if is_owner else "".join(letter for letter in letters if who.may(letter, target.owner, applicable_items, option=True))
+    if (
+        not allowed
+        and not is_owner
+        and not any(who.may(privilege_letter, target.owner, applicable_items) for privilege_letter in acl.EVERY[target.kind])
+    ):
         raise PostgresError("42501", f"permission denied for {target.word} {target.name}")
     _refuse_option_for_public(node, grantees)
     if allowed != letters:
@@ -126,7 +130,7 @@ def _change(node: pb.GrantStmt, target: GrantObject, letters: str, grantees: Seq
 
 
 def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) -> Iterator[tuple[GrantObject, str]]:
-    """The objects, each with the rights (letters) that are given on it or taken; columns after their table."""
+    """Yield the objects, each with the privileges (letters) that are granted or revoked. Columns follow their table."""
     database = session.context.database
     if kind in "rs":
         for relation in _relations(node, session, cursor):
@@ -141,8 +145,8 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
                 yield _relation_target(cursor, relation, own), whole
             of_columns = dict(columns)
             if whole and not node.is_grant:
-                taken = "".join(letter for letter in whole if letter in acl.EVERY["c"])
-                of_columns |= {name: columns.get(name, "") + taken for name in _granted_columns(cursor, relation)}
+                column_letters = "".join(letter for letter in whole if letter in acl.EVERY["c"])
+                of_columns |= {name: columns.get(name, "") + column_letters for name in _granted_columns(cursor, relation)}
             for name, letters in of_columns.items():
                 yield _column_target(cursor, relation, name), letters
         return
@@ -163,28 +167,28 @@ def _targets(node: pb.GrantStmt, kind: str, session: Session, cursor: Cursor) ->
     for item in node.objects:
         name = unwrap(item).sval
         where, parameters = (f"{name_column} = ?", (name,)) if kind == "d" else (f"{name_column} = ? AND dbid IN (0, ?)", (name, database))
-        found = one(cursor, f"SELECT {owner_column}, {acl_column}, oid FROM hg.{catalog} WHERE {where}", list(parameters))
-        if found is None:
+        row = one(cursor, f"SELECT {owner_column}, {acl_column}, oid FROM hg.{catalog} WHERE {where}", list(parameters))
+        if row is None:
             raise PostgresError("3D000" if kind == "d" else "3F000", f'{word} "{name}" does not exist')
-        yield GrantObject(kind, name, word, (catalog, found[2]), found[0], found[1], catalog, acl_column, where, parameters), letters
+        yield GrantObject(kind, name, word, (catalog, row[2]), row[0], row[1], catalog, acl_column, where, parameters), letters
 
 
 def _function_target(cursor: Cursor, database: int, function: UserFunction) -> GrantObject:
-    found = one(cursor, "SELECT proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
+    row = one(cursor, "SELECT proacl FROM hg.pg_proc WHERE dbid = ? AND oid = ?", [database, function.oid])
     return GrantObject(
-        "f", function.name, "function", ("pg_proc", function.oid), function.owner, found[0] if found else None, "pg_proc", "proacl",
+        "f", function.name, "function", ("pg_proc", function.oid), function.owner, row[0] if row else None, "pg_proc", "proacl",
         "dbid = ? AND oid = ?", (database, function.oid),
     )  # fmt: skip
 
 
 def _functions(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[UserFunction]:
-    """The functions of users that GRANT names."""
+    """Return the user-defined functions that GRANT names."""
     word = definition.ROUTINES[node.objtype]
     if node.targtype == pb.ACL_TARGET_ALL_IN_SCHEMA:
         schemas = [lookup.namespace(cursor, session.context.database, unwrap(item).sval) for item in node.objects]
-        return [each for schema in schemas for each in functions.in_schema(cursor, session.context.database, schema)]
-    found = [definition.named(unwrap(item), session, cursor, word) for item in node.objects]
-    return [each for each in found if each is not None]
+        return [function for schema in schemas for function in functions.in_schema(cursor, session.context.database, schema)]
+    named_functions = [definition.named(unwrap(item), session, cursor, word) for item in node.objects]
+    return [function for function in named_functions if function is not None]
 
 
 def _granted_columns(cursor: Cursor, relation: Relation) -> list[str]:
@@ -195,10 +199,10 @@ def _granted_columns(cursor: Cursor, relation: Relation) -> list[str]:
 
 
 def _relation_target(cursor: Cursor, relation: Relation, kind: str) -> GrantObject:
-    found = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
+    row = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
     word = {"v": "view", "S": "sequence"}.get(relation.kind, "table")
     return GrantObject(
-        kind, relation.name, word, ("pg_class", relation.oid), relation.owner, found[0] if found else None, "pg_class", "relacl",
+        kind, relation.name, word, ("pg_class", relation.oid), relation.owner, row[0] if row else None, "pg_class", "relacl",
         "dbid IN (0, ?) AND oid = ?", (relation.database, relation.oid),
     )  # fmt: skip
 
@@ -209,8 +213,8 @@ def _column_target(cursor: Cursor, relation: Relation, name: str) -> GrantObject
         raise PostgresError("42703", f'column "{name}" of relation "{relation.name}" does not exist')
     parameters = (relation.database, relation.oid, column.attnum)
     where = "dbid IN (0, ?) AND attrelid = ? AND attnum = ?"
-    found = one(cursor, f"SELECT attacl FROM hg.pg_attribute WHERE {where}", list(parameters))
-    items = found[0] if found else None
+    row = one(cursor, f"SELECT attacl FROM hg.pg_attribute WHERE {where}", list(parameters))
+    items = row[0] if row else None
     table = one(cursor, "SELECT relacl FROM hg.pg_class WHERE dbid IN (0, ?) AND oid = ?", [relation.database, relation.oid])
     above = acl.read(table[0] if table else None, "r", acl.role_name(cursor, relation.owner))
     return GrantObject(
@@ -219,28 +223,28 @@ def _column_target(cursor: Cursor, relation: Relation, name: str) -> GrantObject
 
 
 def _letters(node: pb.GrantStmt, kind: str) -> tuple[str, dict[str, str]]:
-    """(rights on the whole, rights by column)."""
-    every = acl.EVERY[kind]
+    """Return (privileges on the whole object, privileges by column)."""
+    all_letters = acl.EVERY[kind]
     if not node.privileges:
-        return every, {}
+        return all_letters, {}
     whole, columns = "", {}  # type: tuple[str, dict[str, str]]
     for item in node.privileges:
-        each = unwrap(item)
-        for column in names.strings(each.cols):
+        access_privilege = unwrap(item)
+        for column in names.strings(access_privilege.cols):
             if kind != "r":
                 raise PostgresError("0LP01", "column privileges are only valid for relations")
-            columns[column] = columns.get(column, "") + (_letter(each, "c") if each.priv_name else acl.EVERY["c"])
-        if not each.cols:
-            whole += _letter(each, kind)
+            columns[column] = columns.get(column, "") + (_letter(access_privilege, "c") if access_privilege.priv_name else acl.EVERY["c"])
+        if not access_privilege.cols:
+            whole += _letter(access_privilege, kind)
     return whole, columns
 
 
 def _letter(item: pb.AccessPriv, kind: str) -> str:
-    found = acl.letter(item.priv_name)
-    if found not in acl.EVERY[kind]:
-        word = "table" if kind == "r" and found in acl.EVERY["s"] else _WORDS[kind]
+    right = acl.letter(item.priv_name)
+    if right not in acl.EVERY[kind]:
+        word = "table" if kind == "r" and right in acl.EVERY["s"] else _WORDS[kind]
         raise PostgresError("0LP01", f"invalid privilege type {item.priv_name.upper()} for {word}")
-    return found
+    return right
 
 
 def _relations(node: pb.GrantStmt, session: Session, cursor: Cursor) -> list[Relation]:

@@ -1,6 +1,7 @@
-"""What a role owns and has rights on: DROP ROLE's refusal, DROP OWNED BY and REASSIGN OWNED BY (pg_shdepend.c).
+"""The objects that a role owns or has privileges on, for DROP ROLE, DROP OWNED BY and REASSIGN OWNED BY (pg_shdepend.c).
 
-A node keeps no pg_shdepend: the catalogs' owners and ACLs are looked through, in the session's database by object, in the others counted.
+A node has no pg_shdepend. The owners and ACLs in the catalogs are searched instead. Objects in the session's database are listed, those in
+other databases are counted.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _ACLS = (("pg_class", "relacl"), ("pg_namespace", "nspacl"), ("pg_attribute", "a
 
 @dataclass(frozen=True)
 class Tie:
-    """Something that ties a role to an object: `oid` is the object's; `owner`: it owns it, else it has rights on it."""
+    """A dependency of an object on a role: the role owns it (`owner`), or has privileges on it. `oid` is the object's."""
 
     database: int
     catalog: str
@@ -56,10 +57,10 @@ class Tie:
 
 
 def ties(session: Session, role: int) -> list[Tie]:
-    """All that a role owns and has rights on, in the order of the objects' oids."""
+    """Return all dependencies on a role, ordered by the objects' oids."""
     cursor = session.begin_statement().cursor
-    found = [*_owned(session, cursor, role), *_granted(session, cursor, privilege.role_name(cursor, role))]
-    found += [
+    dependencies = [*_owned(session, cursor, role), *_granted(session, cursor, privilege.role_name(cursor, role))]
+    dependencies += [
         Tie(database, "pg_policy", oid, f"target of policy {names.quote_ident(name)} on table {table_name}", owner=False)
         for database, oid, name, table_name, roles in rows(
             cursor,
@@ -68,7 +69,7 @@ def ties(session: Session, role: int) -> list[Tie]:
         )
         if role in roles
     ]
-    return sorted(set(found), key=lambda each: (each.oid, not each.owner))
+    return sorted(set(dependencies), key=lambda dependency: (dependency.oid, not dependency.owner))
 
 
 def _owned(session: Session, cursor: Cursor, role: int) -> Iterator[Tie]:
@@ -94,31 +95,31 @@ def _granted(session: Session, cursor: Cursor, name: str) -> Iterator[Tie]:
             "pg_namespace": ("oid", "nspname"),
             "pg_class": ("oid", "relname"),
         }.get(catalog, ("oid", "''"))
-        for database, oid, shown, items in rows(
+        for database, oid, object_name, items in rows(
             cursor, f"SELECT dbid, {oid_column}, {label}, {column} FROM hg.{catalog} WHERE {column} IS NOT NULL"
         ):
             if _named(items, name) and not _is_owner(cursor, catalog, database, oid, name):
-                text = _shown(session, cursor, database, catalog, oid, shown)
+                text = _shown(session, cursor, database, catalog, oid, object_name)
                 yield Tie(database, catalog, oid, f"privileges for {text}", owner=False)
 
 
 def _named(items: list[str], name: str) -> bool:
-    return any(name in (each.grantee, each.grantor) for each in acl.read(items, "r", ""))
+    return any(name in (item.grantee, item.grantor) for item in acl.read(items, "r", ""))
 
 
 def _is_owner(cursor: Cursor, catalog: str, database: int, oid: int, name: str) -> bool:
     column = {"pg_class": "relowner", "pg_namespace": "nspowner", "pg_default_acl": "defaclrole"}.get(catalog)
     if column is None:
         return False
-    found = one(cursor, f"SELECT {column} FROM hg.{catalog} WHERE dbid = ? AND oid = ?", [database, oid])
-    return found is not None and privilege.role_name(cursor, found[0]) == name
+    row = one(cursor, f"SELECT {column} FROM hg.{catalog} WHERE dbid = ? AND oid = ?", [database, oid])
+    return row is not None and privilege.role_name(cursor, row[0]) == name
 
 
 def _shown(session: Session, cursor: Cursor, database: int, catalog: str, oid: int, name: str) -> str:
     if catalog in ("pg_class", "pg_attribute"):
         relation = relations.find(cursor, database, oid) if database == session.context.database else None
-        shown = f"table {name}" if relation is None else dependency.shown(cursor, session.context, relation)
-        return f"column {name} of {shown}" if catalog == "pg_attribute" else shown
+        table_text = f"table {name}" if relation is None else dependency.shown(cursor, session.context, relation)
+        return f"column {name} of {table_text}" if catalog == "pg_attribute" else table_text
     if catalog == "pg_default_acl":
         return _default_privileges(cursor, database, oid)
     word = {"pg_namespace": "schema ", "pg_publication": "publication ", "pg_type": "type "}.get(catalog, "")
@@ -137,24 +138,24 @@ def _default_privileges(cursor: Cursor, database: int, oid: int) -> str:
 
 
 def refuse_tied(session: Session, name: str, role: int) -> None:
-    """2BP01 `role "x" cannot be dropped because some objects depend on it`."""
-    found = ties(session, role)
-    if not found:
+    """Raise 2BP01 `role "x" cannot be dropped because some objects depend on it` if there are any."""
+    tied = ties(session, role)
+    if not tied:
         return
     cursor = session.begin_statement().cursor
-    here = [each.shown for each in found if each.database in (0, session.context.database)]
+    listed = [tie.shown for tie in tied if tie.database in (0, session.context.database)]
     elsewhere: dict[int, int] = {}
-    for each in found:
-        if each.database not in (0, session.context.database):
-            elsewhere[each.database] = elsewhere.get(each.database, 0) + 1
+    for tie in tied:
+        if tie.database not in (0, session.context.database):
+            elsewhere[tie.database] = elsewhere.get(tie.database, 0) + 1
     for database, count in elsewhere.items():
         row = one(cursor, "SELECT datname FROM hg.pg_database WHERE oid = ?", [database])
-        here.append(f"{count} object{'s' if count > 1 else ''} in database {row[0] if row else database}")
-    raise PostgresError("2BP01", f'role "{name}" cannot be dropped because some objects depend on it', detail="\n".join(here))
+        listed.append(f"{count} object{'s' if count > 1 else ''} in database {row[0] if row else database}")
+    raise PostgresError("2BP01", f'role "{name}" cannot be dropped because some objects depend on it', detail="\n".join(listed))
 
 
 def _roles(node: pb.DropOwnedStmt | pb.ReassignOwnedStmt, session: Session, cursor: Cursor, deed: str) -> list[tuple[str, int]]:
-    found = []
+    roles = []
     for item in node.roles:
         name = names.role_name(unwrap(item), session.context.user, session.context.session_user)
         oid = privilege.role_oid(cursor, name)
@@ -164,16 +165,16 @@ def _roles(node: pb.DropOwnedStmt | pb.ReassignOwnedStmt, session: Session, curs
             what = "drop objects" if deed == "drop" else "reassign ownership of objects"
             message = f"cannot {what} owned by role {names.quote_ident(name)} because they are required by the database system"
             raise PostgresError("2BP01", message)
-        found.append((name, oid))
-    return found
+        roles.append((name, oid))
+    return roles
 
 
 def drop_owned(node: pb.DropOwnedStmt, session: Session) -> CommandResult:
-    """DROP OWNED BY: the rights of the roles in this database go, and what they own in it."""
+    """Execute DROP OWNED BY: drop the objects of the roles in this database, and revoke their privileges there."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     for name, role in _roles(node, session, cursor, "drop"):
-        owned = [each for each in ties(session, role) if each.owner and each.database == context.database]
+        owned = [tie for tie in ties(session, role) if tie.owner and tie.database == context.database]
         _drop(session, owned, cascade=node.behavior == pb.DROP_CASCADE)
         _revoke_all(cursor, context.database, name, role)
     transaction.catalog_changed()
@@ -183,54 +184,58 @@ def drop_owned(node: pb.DropOwnedStmt, session: Session) -> CommandResult:
 def _drop(session: Session, owned: list[Tie], *, cascade: bool) -> None:
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found = [
+    dropped_relations = [
         relation
-        for each in owned
-        if each.catalog == "pg_class" and (relation := relations.find(cursor, context.database, each.oid)) is not None
+        for tie in owned
+        if tie.catalog == "pg_class" and (relation := relations.find(cursor, context.database, tie.oid)) is not None
     ]
-    going = [(1259, each.oid) for each in found] + [(2606, key.oid) for each in found for key in each.foreign_keys]
-    dependants = [other for each in found for other in dependency.of_relation(cursor, context, each)]
-    schemas = [each for each in owned if each.catalog == "pg_namespace"]
+    going = [(1259, dropped.oid) for dropped in dropped_relations] + [
+        (2606, key.oid) for dropped in dropped_relations for key in dropped.foreign_keys
+    ]
+    dependants = [dependant for dropped in dropped_relations for dependant in dependency.of_relation(cursor, context, dropped)]
+    schemas = [tie for tie in owned if tie.catalog == "pg_namespace"]
     for schema in schemas:
         label = lookup.namespace_name(cursor, context.database, schema.oid)
         for relation in relations.in_schema(cursor, context.database, schema.oid, NAMED_KINDS):
             on = f"schema {names.quote_ident(label)}"
             dependants.append(_inside(session, relation, on))
-    for relation in found:
+    for relation in dropped_relations:
         transaction.own(relation)
-    for each in owned:
-        if each.catalog in ("pg_namespace", "pg_publication"):
-            transaction.lock_object(each.catalog, each.oid)
+    for tie in owned:
+        if tie.catalog in ("pg_namespace", "pg_publication"):
+            transaction.lock_object(tie.catalog, tie.oid)
     dependency.settle(transaction, dependants, ["desired object(s)", ""], session.notices, cascade=cascade, going=going)
-    for relation in found:
+    for relation in dropped_relations:
         _gone(transaction, relation)
     _drop_types(session, owned, schemas, cascade=cascade)
     for schema in schemas:
         namespace.drop(cursor, context.database, schema.oid)
-    for each in owned:
-        if each.catalog == "pg_publication":
-            publications.drop(cursor, context.database, each.oid)
-        elif each.catalog == "pg_default_acl":
-            run(cursor, "DELETE FROM hg.pg_default_acl WHERE dbid = ? AND oid = ?", [context.database, each.oid])
+    for tie in owned:
+        if tie.catalog == "pg_publication":
+            publications.drop(cursor, context.database, tie.oid)
+        elif tie.catalog == "pg_default_acl":
+            run(cursor, "DELETE FROM hg.pg_default_acl WHERE dbid = ? AND oid = ?", [context.database, tie.oid])
 
 
 def _drop_types(session: Session, owned: list[Tie], schemas: list[Tie], *, cascade: bool) -> None:
-    """The enums and domains among what goes, and those that others have in its schemas."""
+    """Drop the enums and domains among the owned objects, and those of others in the dropped schemas."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    mine = {each.oid for each in owned if each.catalog == "pg_type"}
-    places = {oid for (oid,) in rows(cursor, "SELECT DISTINCT typnamespace FROM hg.pg_type WHERE dbid = ?", [context.database])}
-    there = [found for place in sorted(places) for found in usertypes.of_schema(cursor, context.database, place)]
-    gone = {each.oid for each in schemas}
-    going = [each for each in there if each.oid in mine or each.namespace in gone]
-    inside = [each for each in going if each.oid not in mine]
-    if inside and not cascade:
+    owned_types = {tie.oid for tie in owned if tie.catalog == "pg_type"}
+    namespace_oids = {oid for (oid,) in rows(cursor, "SELECT DISTINCT typnamespace FROM hg.pg_type WHERE dbid = ?", [context.database])}
+    all_types = [
+        type_row for namespace_oid in sorted(namespace_oids) for type_row in usertypes.of_schema(cursor, context.database, namespace_oid)
+    ]
+    dropped_schemas = {schema.oid for schema in schemas}
+    going = [type_row for type_row in all_types if type_row.oid in owned_types or type_row.namespace in dropped_schemas]
+    unowned_types = [type_row for type_row in going if type_row.oid not in owned_types]
+    if unowned_types and not cascade:
         raise PostgresError(
             "2BP01",
             "cannot drop desired object(s) because other objects depend on them",
             detail="\n".join(
-                f"type {registry.format_type(each.oid)} depends on schema {lookup.namespace_name(cursor, context.database, each.namespace)}"
-                for each in inside
+                f"type {registry.format_type(row.oid)} depends on schema {lookup.namespace_name(cursor, context.database, row.namespace)}"
+                for row in unowned_types
             ),
             hint=dependency.HINT,
         )
@@ -241,8 +246,8 @@ def _drop_types(session: Session, owned: list[Tie], schemas: list[Tie], *, casca
 
 def _inside(session: Session, relation: relations.Relation, on: str) -> dependency.Dependant:
     transaction = session.begin_statement()
-    shown = dependency.shown(transaction.cursor, session.context, relation)
-    return dependency.Dependant((1259, relation.oid), shown, on, lambda: _gone(transaction, relation), relation)
+    description = dependency.shown(transaction.cursor, session.context, relation)
+    return dependency.Dependant((1259, relation.oid), description, on, lambda: _gone(transaction, relation), relation)
 
 
 def _gone(transaction: Transaction, relation: relations.Relation) -> None:
@@ -258,21 +263,21 @@ def _revoke_all(cursor: Cursor, database: int, name: str, role: int) -> None:
     for catalog, column in (*_ACLS, ("pg_database", "datacl")):
         scope = f"oid = {int(database)}" if catalog == "pg_database" else f"dbid = {int(database)}"
         for (items,) in rows(cursor, f"SELECT DISTINCT {column} FROM hg.{catalog} WHERE {column} IS NOT NULL AND {scope}"):
-            kept = [each for each in acl.read(items, "r", "") if name not in (each.grantee, each.grantor)]
-            if len(kept) != len(items):
-                value = acl.write(kept) if kept or catalog != "pg_attribute" else None
+            remaining = [item for item in acl.read(items, "r", "") if name not in (item.grantee, item.grantor)]
+            if len(remaining) != len(items):
+                value = acl.write(remaining) if remaining or catalog != "pg_attribute" else None
                 run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE {column} = ? AND {scope}", [value, items])
     for oid, roles in rows(cursor, "SELECT oid, polroles FROM hg.pg_policy WHERE dbid = ?", [database]):
         if role in roles:
-            left = [each for each in roles if each != role]
-            if left:
-                run(cursor, "UPDATE hg.pg_policy SET polroles = ? WHERE dbid = ? AND oid = ?", [left, database, oid])
+            remaining_roles = [role_oid for role_oid in roles if role_oid != role]
+            if remaining_roles:
+                run(cursor, "UPDATE hg.pg_policy SET polroles = ? WHERE dbid = ? AND oid = ?", [remaining_roles, database, oid])
             else:
                 run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [database, oid])
 
 
 def reassign_owned(node: pb.ReassignOwnedStmt, session: Session) -> CommandResult:
-    """REASSIGN OWNED BY roles TO another."""
+    """Execute REASSIGN OWNED BY roles TO another."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     new = names.role_name(node.newrole, context.user, context.session_user)
@@ -284,8 +289,10 @@ def reassign_owned(node: pb.ReassignOwnedStmt, session: Session) -> CommandResul
         _check_reassigned(cursor, context, role, new, oid)
         for catalog, column, _, _ in _OWNED:
             if catalog in acl.OWNED:
-                for (owned,) in rows(cursor, f"SELECT oid FROM hg.{catalog} WHERE dbid = ? AND {column} = ?", [context.database, role]):
-                    acl.give(cursor, catalog, owned, oid, context.database)
+                for (object_oid,) in rows(
+                    cursor, f"SELECT oid FROM hg.{catalog} WHERE dbid = ? AND {column} = ?", [context.database, role]
+                ):
+                    acl.give(cursor, catalog, object_oid, oid, context.database)
             else:
                 run(cursor, f"UPDATE hg.{catalog} SET {column} = ? WHERE dbid = ? AND {column} = ?", [oid, context.database, role])
         for (owned,) in rows(cursor, "SELECT oid FROM hg.pg_database WHERE datdba = ?", [role]):

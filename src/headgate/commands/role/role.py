@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP ROLE (USER, GROUP), GRANT and REVOKE of roles and of privileges on tables, schemas and databases."""
+"""CREATE, ALTER and DROP ROLE (USER, GROUP), and GRANT and REVOKE of roles."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _FLAGS: dict[str, Callable[[Role, bool], Role]] = {
     "bypassrls": lambda role, flag: replace(role, bypass_rls=flag),
 }
 _MEMBERS = ("addroleto", "rolemembers", "adminmembers")
-"""The options of CREATE ROLE that name other roles: IN ROLE, ROLE, ADMIN."""
+"""The options of CREATE ROLE with lists of other roles: IN ROLE, ROLE, ADMIN."""
 
 
 def _verifier(given: str | None, name: str, session: Session) -> str | None:
-    """What is kept of a new password; of none, and of the empty one however it is given, nothing."""
+    """Return the stored form of a new password. Return None for no password or an empty one, in any form."""
     if given is None:
         return None
     if not given or (password.kind(given) is not password.PasswordKind.PLAIN and password.matches("", given, name)):
@@ -66,7 +66,7 @@ def _apply(role: Role, options: dict[str, Option], session: Session) -> Role:
 
 
 def _instant(text: str, forms: Forms) -> datetime | None:
-    """What VALID UNTIL says, in UTC; None for ever."""
+    """Return the timestamp of VALID UNTIL in UTC, or None for infinity."""
     micros: int = read_scalar(text, registry.TIMESTAMPTZ, session=forms).cast(pa.int64()).as_py()
     if abs(micros) == calendar.INFINITE_MICROS:
         return None
@@ -83,7 +83,7 @@ def _require_createrole(cursor: Cursor, session: Session, message: str) -> None:
 
 
 def _check_creation(cursor: Cursor, session: Session, options: dict[str, Option]) -> None:
-    """42501 unless the user may create a role with these attributes (CreateRole)."""
+    """Raise 42501 unless the user may create a role with these attributes (CreateRole)."""
     if privilege.is_superuser(cursor, session.context.user):
         return
     for name, users in (("superuser", "superusers"), ("isreplication", "replication users"), ("bypassrls", "bypassrls users")):
@@ -93,7 +93,7 @@ def _check_creation(cursor: Cursor, session: Session, options: dict[str, Option]
 
 
 def _check_alteration(cursor: Cursor, session: Session, role: Role, options: dict[str, Option]) -> None:
-    """42501 unless the user may change these attributes of the role (AlterRole); anybody may change the own password."""
+    """Raise 42501 unless the user may change these attributes of the role (AlterRole). Users may change their own password."""
     if privilege.is_superuser(cursor, session.context.user):
         return
     if role.superuser or "superuser" in options:
@@ -107,34 +107,36 @@ def _check_alteration(cursor: Cursor, session: Session, role: Role, options: dic
 
 
 def _check_membership(cursor: Cursor, session: Session, name: str, grantor: str | None = None) -> None:
-    """42501 unless the user may give or take memberships of this role, by whatever command (AddRoleMems, DelRoleMems)."""
+    """Raise 42501 unless the user may grant or revoke memberships of this role, by any command (AddRoleMems, DelRoleMems)."""
     context, role = session.context, roles.get(cursor, name)
-    asked = context.user if grantor is None else grantor
+    acting_role = context.user if grantor is None else grantor
     if privilege.is_superuser(cursor, context.user):
         pass
     elif role.superuser:
         raise PostgresError("42501", "must be superuser to alter superusers")
-    elif not roles.get(cursor, context.user).create_role and not (privilege.is_superuser(cursor, asked) or _is_admin(cursor, asked, role)):
+    elif not roles.get(cursor, context.user).create_role and not (
+        privilege.is_superuser(cursor, acting_role) or _is_admin(cursor, acting_role, role)
+    ):
         raise PostgresError("42501", f'must have admin option on role "{name}"')
     if role.oid == namespace.DATABASE_OWNER:
         raise PostgresError("XX000", f'role "{name}" cannot have explicit members')
-    if asked != context.user and not privilege.is_superuser(cursor, context.user):
+    if acting_role != context.user and not privilege.is_superuser(cursor, context.user):
         raise PostgresError("42501", "must be superuser to set grantor")
 
 
 def _is_admin(cursor: Cursor, user: str, role: Role) -> bool:
-    """Whether a user, or a role that it is a member of, has the admin option; none has it on itself."""
+    """Return whether a user, or a role that it is a member of, has the admin option. No role has it on itself."""
     return role.name != user and bool(roles.admins(cursor, role.oid) & privilege.roles_of(cursor, user))
 
 
 def _listed(options: Mapping[str, Option], name: str) -> Sequence[pb.Node]:
-    """The roles that an option names; none where it is not given."""
+    """Return the roles that an option lists, or an empty sequence if the option is missing."""
     option = options.get(name)
     return () if option is None or option.node is None else option.node.items
 
 
 def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
-    """CREATE ROLE, CREATE USER (with LOGIN), CREATE GROUP."""
+    """Execute CREATE ROLE, CREATE USER (with LOGIN) or CREATE GROUP."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     options = unique(node.options)
@@ -144,24 +146,24 @@ def create(node: pb.CreateRoleStmt, session: Session) -> CommandResult:
     if node.role in ("public", "none"):
         raise PostgresError("42939", f'role name "{node.role}" is reserved')
     for item in [item for name in _MEMBERS for item in _listed(options, name)]:
-        other = roles.lookup(cursor, _named(unwrap(item), session))
-        if other is not None:
-            transaction.use_object("pg_authid", other.oid)
+        listed_role = roles.lookup(cursor, _named(unwrap(item), session))
+        if listed_role is not None:
+            transaction.use_object("pg_authid", listed_role.oid)
     role = Role(transaction.engine.catalog.next_oid(), node.role, can_login=node.stmt_type == pb.ROLESTMT_USER)
-    made = roles.create(cursor, _apply(role, options, session))
+    created = roles.create(cursor, _apply(role, options, session))
     grantor = privilege.role_oid(cursor, session.context.user)
     for name in _MEMBERS:
         for item in _listed(options, name):
-            other_oid = privilege.role_oid(cursor, _named(unwrap(item), session))
+            listed_oid = privilege.role_oid(cursor, _named(unwrap(item), session))
             if name == "addroleto":
-                roles.grant(cursor, other_oid, made.oid, grantor)
+                roles.grant(cursor, listed_oid, created.oid, grantor)
             else:
-                roles.grant(cursor, made.oid, other_oid, grantor, admin=name == "adminmembers")
+                roles.grant(cursor, created.oid, listed_oid, grantor, admin=name == "adminmembers")
     return CommandResult("CREATE ROLE")
 
 
 def alter(node: pb.AlterRoleStmt, session: Session) -> CommandResult:
-    """ALTER ROLE … WITH options."""
+    """Execute ALTER ROLE … WITH options."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     if node.role.roletype == pb.ROLESPEC_CSTRING:
@@ -184,11 +186,11 @@ def alter(node: pb.AlterRoleStmt, session: Session) -> CommandResult:
 
 
 def drop(node: pb.DropRoleStmt, session: Session) -> CommandResult:
-    """DROP ROLE [IF EXISTS] a, b."""
+    """Execute DROP ROLE [IF EXISTS] a, b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     _require_createrole(cursor, session, "permission denied to drop role")
-    going: dict[str, int] = {}
+    dropped: dict[str, int] = {}
     for item in node.roles:
         if unwrap(item).roletype != pb.ROLESPEC_CSTRING:
             raise PostgresError("22023", "cannot use special role specifier in DROP ROLE")
@@ -206,8 +208,8 @@ def drop(node: pb.DropRoleStmt, session: Session) -> CommandResult:
         if role.superuser and not privilege.is_superuser(cursor, context.user):
             raise PostgresError("42501", "must be superuser to drop superusers")
         transaction.lock_object("pg_authid", role.oid)
-        going[name] = role.oid
-    for name, oid in going.items():
+        dropped[name] = role.oid
+    for name, oid in dropped.items():
         if privilege.is_pinned(oid):
             raise PostgresError("2BP01", f"cannot drop role {names.quote_ident(name)} because it is required by the database system")
         ownership.refuse_tied(session, name, oid)
@@ -216,7 +218,7 @@ def drop(node: pb.DropRoleStmt, session: Session) -> CommandResult:
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER ROLE … RENAME TO."""
+    """Execute ALTER ROLE … RENAME TO."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     role = roles.get(cursor, node.subname)
@@ -224,8 +226,8 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
         raise PostgresError("0A000", "session user cannot be renamed")
     if role.name == session.context.user:
         raise PostgresError("0A000", "current user cannot be renamed")
-    for each in (role.name, node.newname):
-        roles.refuse_reserved(each)
+    for checked_name in (role.name, node.newname):
+        roles.refuse_reserved(checked_name)
     transaction.lock_object("pg_authid", role.oid)
     if roles.lookup(cursor, node.newname) is not None:
         raise PostgresError("42710", f'role "{node.newname}" already exists')
@@ -233,7 +235,7 @@ def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
         raise PostgresError("42501", "must be superuser to rename superusers")
     _require_createrole(cursor, session, "permission denied to rename role")
     if role.verifier is not None and password.kind(role.verifier) is password.PasswordKind.MD5:
-        session.notices.notice("MD5 password cleared because of role rename")  # the name is in the hash
+        session.notices.notice("MD5 password cleared because of role rename")  # the hash depends on the name
         role = replace(role, verifier=None)
     roles.change(cursor, replace(role, name=node.newname))
     grant.rename_role(cursor, role.name, node.newname)
@@ -245,15 +247,15 @@ def _named(spec: pb.RoleSpec, session: Session) -> str:
 
 
 def grant_role(node: pb.GrantRoleStmt, session: Session) -> CommandResult:
-    """GRANT a TO b, REVOKE a FROM b."""
+    """Execute GRANT a TO b, or REVOKE a FROM b."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    admin = any(unwrap(each).defname == "admin" for each in node.opt)
+    admin = any(unwrap(option).defname == "admin" for option in node.opt)
     grantor_name = _named(node.grantor, session) if node.HasField("grantor") else context.user
     grantor = privilege.used_role(cursor, grantor_name)
     role_oid = privilege.used_role if node.is_grant else privilege.role_oid
-    members = {name: role_oid(cursor, name) for each in node.grantee_roles if (name := _named(unwrap(each), session))}
-    for granted, oid in {name: role_oid(cursor, name) for each in node.granted_roles if (name := unwrap(each).priv_name)}.items():
+    members = {name: role_oid(cursor, name) for role_spec in node.grantee_roles if (name := _named(unwrap(role_spec), session))}
+    for granted, oid in {name: role_oid(cursor, name) for role_spec in node.granted_roles if (name := unwrap(role_spec).priv_name)}.items():
         _check_membership(cursor, session, granted, grantor_name if node.is_grant else None)
         for member, member_oid in members.items():
             if node.is_grant:

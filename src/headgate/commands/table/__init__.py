@@ -1,5 +1,5 @@
 """CREATE, ALTER and DROP TABLE, and CREATE INDEX: columns, keys, parameters, and the rows that an alteration rewrites.
 
-Called by `execute`. How constraints are checked is `constraint`'s, partitions are `partition`'s. What must hold: the catalog and the
-storage are changed in one transaction, the session's.
+Called by `execute`. `constraint` checks constraints, `partition` handles partitions. What must hold: the catalog and the storage are
+changed in one transaction, the session's.
 """

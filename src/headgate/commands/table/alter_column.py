@@ -1,6 +1,6 @@
-"""ALTER TABLE … ADD, DROP and ALTER COLUMN, with what depends on a column.
+"""ALTER TABLE … ADD, DROP and ALTER COLUMN, with the objects that depend on a column.
 
-Called by `alter_table`; a change of the stored columns goes to the storage with the old and the new relation.
+Called by `alter_table`. A change of the stored columns is passed to the storage with the old and the new relation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headgate.sql.parser import unwrap
 
 
 def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ADD COLUMN [IF NOT EXISTS]."""
+    """Execute ADD COLUMN [IF NOT EXISTS]."""
     relation, cursor = alteration.relation, alteration.cursor
     element = unwrap(getattr(command, "def"))
     if relation.column(element.colname) is not None:
@@ -68,7 +68,7 @@ def add_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """DROP COLUMN [IF EXISTS] [CASCADE]."""
+    """Execute DROP COLUMN [IF EXISTS] [CASCADE]."""
     relation, cursor = alteration.relation, alteration.cursor
     column = relation.column(command.name)
     if column is None:
@@ -77,7 +77,7 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             return
         column = alteration.column(command.name, "drop")
     _settle_column(alteration, column, cascade=command.behavior == pb.DROP_CASCADE)
-    generated = [each for each in relation.columns if column.name in _used(each.generated, relation)]
+    generated = [candidate for candidate in relation.columns if column.name in _used(candidate.generated, relation)]
     for index in relation.indexes:
         if not index.plain and column.attnum in uniqueness.used_columns(relation, index):
             removal.drop_index(cursor, alteration.relation, index.oid)
@@ -94,19 +94,19 @@ def drop_column(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def _settle_column(alteration: Alteration, column: Column, *, cascade: bool) -> None:
-    """What depends on a column that is to go: refused, or with `cascade` told of and taken away."""
+    """Check the objects that depend on a column to be dropped. Raise an error, or with `cascade` report and remove them."""
     relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
     table = dependency.shown(cursor, context, relation)
     on = f"column {column.name} of {table}"
-    found = [
-        dependency.Dependant((1259, -each.attnum), f"column {each.name} of {table}", on, lambda: None)
-        for each in relation.columns
-        if column.name in _used(each.generated, relation)
+    dependants = [
+        dependency.Dependant((1259, -generated_column.attnum), f"column {generated_column.name} of {table}", on, lambda: None)
+        for generated_column in relation.columns
+        if column.name in _used(generated_column.generated, relation)
     ]
-    found += dependency.of_column(cursor, context, relation, column.attnum)
-    found += policy.dependants(cursor, relation, table, on, column.name)
-    found += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
-    dependency.settle(alteration.transaction, found, [on], alteration.session.notices, cascade=cascade)
+    dependants += dependency.of_column(cursor, context, relation, column.attnum)
+    dependants += policy.dependants(cursor, relation, table, on, column.name)
+    dependants += [_member(alteration, table, on, member) for member in membership.depending(cursor, relation, column.attnum)]
+    dependency.settle(alteration.transaction, dependants, [on], alteration.session.notices, cascade=cascade)
     alteration.refresh()
 
 
@@ -120,7 +120,7 @@ def _used(expression: str | None, relation: Relation) -> set[str]:
 
 
 def set_default(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER COLUMN … SET or DROP DEFAULT."""
+    """Execute ALTER COLUMN … SET or DROP DEFAULT."""
     column = alteration.column(command.name)
     relation = alteration.relation
     if column.identity:
@@ -139,7 +139,7 @@ def set_default(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def set_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER COLUMN … SET NOT NULL; 23502 if the table has NULLs there."""
+    """Execute ALTER COLUMN … SET NOT NULL. Raise 23502 if the column has NULLs."""
     column = alteration.column(command.name)
     for child in alteration.children():
         set_not_null(child, command)
@@ -149,7 +149,7 @@ def set_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def drop_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER COLUMN … DROP NOT NULL."""
+    """Execute ALTER COLUMN … DROP NOT NULL."""
     column = alteration.column(command.name)
     relation = alteration.relation
     if column.attnum in relation.primary_key:
@@ -164,7 +164,7 @@ def drop_not_null(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER COLUMN … TYPE … [USING …]."""
+    """Execute ALTER COLUMN … TYPE … [USING …]."""
     element = unwrap(getattr(command, "def"))
     column = alteration.column(command.name)
     relation = alteration.relation
@@ -187,7 +187,7 @@ def alter_type(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def drop_expression(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER COLUMN … DROP EXPRESSION [IF EXISTS]: the values stay."""
+    """Execute ALTER COLUMN … DROP EXPRESSION [IF EXISTS]. The values stay."""
     column, relation, cursor = alteration.column(command.name), alteration.relation, alteration.cursor
     if column.generated is None:
         message = f'column "{column.name}" of relation "{relation.name}" is not a stored generated column'

@@ -27,7 +27,7 @@ _NO_CONSTRAINT = "Cannot create a primary key or unique constraint using such an
 
 
 def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ADD [CONSTRAINT …] PRIMARY KEY, UNIQUE or CHECK."""
+    """Execute ADD [CONSTRAINT …] PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY."""
     node = unwrap(getattr(command, "def"))
     relation = alteration.relation
     if node.contype == pb.CONSTR_CHECK:
@@ -44,13 +44,19 @@ def add_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
-    """A primary or unique key."""
+    """Add a primary or unique key."""
     relation = alteration.relation
     if key.primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
     label = "pkey" if key.primary else "key"
-    named = None if key.primary else "_".join(each.name for number in (*key.attnums, *key.included) if (each := relation.numbered(number)))
-    name = key.name or object_name.choose_name(alteration.cursor, relation.database, relation.namespace_oid, relation.name, named, label)
+    column_names = (
+        None
+        if key.primary
+        else "_".join(key_column.name for number in (*key.attnums, *key.included) if (key_column := relation.numbered(number)))
+    )
+    name = key.name or object_name.choose_name(
+        alteration.cursor, relation.database, relation.namespace_oid, relation.name, column_names, label
+    )
     if key.primary:
         for number in key.attnums:
             column = relation.numbered(number)
@@ -61,42 +67,46 @@ def add_key(alteration: Alteration, key: indexes.IndexKey) -> None:
 
 
 def add_check(alteration: Alteration, check: constraints.NewCheck) -> None:
-    """A CHECK, which the rows that are there must meet unless it is NOT VALID."""
+    """Add a CHECK constraint. Existing rows must meet it unless it is NOT VALID."""
     oid = constraints.add_check(alteration.cursor, alteration.transaction.engine.catalog.next_oid, alteration.relation, check)
     alteration.refresh()
-    made = next(each for each in alteration.relation.checks if each.oid == oid)
-    if made.validated:
-        rewrite_table.check_rows(alteration.transaction, alteration.relation, made)
-    alter_partition.add_check(alteration, made)
+    created = next(candidate for candidate in alteration.relation.checks if candidate.oid == oid)
+    if created.validated:
+        rewrite_table.check_rows(alteration.transaction, alteration.relation, created)
+    alter_partition.add_check(alteration, created)
 
 
 def drop_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """DROP CONSTRAINT [IF EXISTS] [CASCADE]."""
+    """Execute DROP CONSTRAINT [IF EXISTS] [CASCADE]."""
     relation, cursor, context = alteration.relation, alteration.cursor, alteration.session.context
-    index = next((each for each in relation.indexes if each.constraint and each.name == command.name), None)
+    index = next((candidate for candidate in relation.indexes if candidate.constraint and candidate.name == command.name), None)
     if index is not None:
         subject = f"constraint {index.name} on {dependency.shown(cursor, context, relation)}"
-        found = dependency.of_index(cursor, context, relation, index)
-        dependency.settle(alteration.transaction, found, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE)
+        dependants = dependency.of_index(cursor, context, relation, index)
+        dependency.settle(
+            alteration.transaction, dependants, [subject], alteration.session.notices, cascade=command.behavior == pb.DROP_CASCADE
+        )
         alteration.refresh()
-    done = alter_partition.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
-    if not done:
+    is_dropped = alter_partition.drop_constraint(alteration, command.name, missing_ok=command.missing_ok)
+    if not is_dropped:
         alteration.session.notices.notice(f'constraint "{command.name}" of relation "{relation.name}" does not exist, skipping')
 
 
 def _foreign_key(alteration: Alteration, name: str) -> ForeignKey:
     relation = alteration.relation
-    found = next((each for each in relation.foreign_keys if each.name == name), None)
-    if found is None:
-        others = [each.name for each in relation.checks] + [each.name for each in relation.indexes if each.constraint]
-        if name in others:
+    key = next((candidate for candidate in relation.foreign_keys if candidate.name == name), None)
+    if key is None:
+        other_names = [constraint.name for constraint in relation.checks] + [
+            constraint.name for constraint in relation.indexes if constraint.constraint
+        ]
+        if name in other_names:
             raise PostgresError("42809", f'constraint "{name}" of relation "{relation.name}" is not a foreign key constraint')
         raise PostgresError("42704", f'constraint "{name}" of relation "{relation.name}" does not exist')
-    return found
+    return key
 
 
 def alter_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER CONSTRAINT … [NOT] DEFERRABLE, INITIALLY DEFERRED or IMMEDIATE."""
+    """Execute ALTER CONSTRAINT … [NOT] DEFERRABLE, INITIALLY DEFERRED or IMMEDIATE."""
     node = unwrap(getattr(command, "def"))
     key = _foreign_key(alteration, node.conname)
     foreign_keys.set_deferrable(
@@ -105,9 +115,9 @@ def alter_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """VALIDATE CONSTRAINT, of the partitions too."""
+    """Execute VALIDATE CONSTRAINT, also for the partitions."""
     relation = alteration.relation
-    check = next((each for each in relation.checks if each.name == command.name), None)
+    check = next((candidate for candidate in relation.checks if candidate.name == command.name), None)
     if check is not None:
         if check.validated:
             return
@@ -116,7 +126,7 @@ def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> No
         for child in alteration.children():
             validate_constraint(child, command)
         return
-    if any(each.constraint and each.name == command.name for each in relation.indexes):
+    if any(index.constraint and index.name == command.name for index in relation.indexes):
         raise PostgresError("42809", f'constraint "{command.name}" of relation "{relation.name}" is not a foreign key or check constraint')
     key = _foreign_key(alteration, command.name)
     if not key.validated:
@@ -124,10 +134,10 @@ def validate_constraint(alteration: Alteration, command: pb.AlterTableCmd) -> No
 
 
 def using_index(alteration: Alteration, node: ParseNode) -> None:
-    """ADD CONSTRAINT … PRIMARY KEY | UNIQUE USING INDEX i (transformIndexConstraint)."""
+    """Execute ADD CONSTRAINT … PRIMARY KEY | UNIQUE USING INDEX i (transformIndexConstraint)."""
     relation, cursor = alteration.relation, alteration.cursor
     primary, name = node.contype == pb.CONSTR_PRIMARY, node.indexname
-    index = next((each for each in relation.indexes if each.name == name), None)
+    index = next((candidate for candidate in relation.indexes if candidate.name == name), None)
     if index is None:
         if relations.find_oid(cursor, relation.database, relation.schema, name) is None:
             raise PostgresError("42704", f'index "{name}" does not exist')
@@ -136,19 +146,22 @@ def using_index(alteration: Alteration, node: ParseNode) -> None:
         raise PostgresError("55000", f'index "{name}" is already associated with a constraint')
     if not index.unique:
         raise PostgresError("42809", f'"{name}" is not a unique index', detail=_NO_CONSTRAINT)
-    for found, shown in ((index.expressions, f'index "{name}" contains expressions'), (index.predicate, f'"{name}" is a partial index')):
-        if found:
-            raise PostgresError("42809", shown, detail=_NO_CONSTRAINT)
+    for is_present, message in (
+        (index.expressions, f'index "{name}" contains expressions'),
+        (index.predicate, f'"{name}" is a partial index'),
+    ):
+        if is_present:
+            raise PostgresError("42809", message, detail=_NO_CONSTRAINT)
     if primary and relation.primary_key:
         raise PostgresError("42P16", f'multiple primary keys for table "{relation.name}" are not allowed')
-    wanted = node.conname or name
-    if wanted != name:
-        alteration.session.notices.notice(f'ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index "{name}" to "{wanted}"')
-        pg_class.rename(cursor, relations.get(cursor, relation.database, index.oid), wanted)
+    constraint_name = node.conname or name
+    if constraint_name != name:
+        alteration.session.notices.notice(f'ALTER TABLE / ADD CONSTRAINT USING INDEX will rename index "{name}" to "{constraint_name}"')
+        pg_class.rename(cursor, relations.get(cursor, relation.database, index.oid), constraint_name)
     deferrable = node.deferrable or node.initdeferred
     oid = alteration.transaction.engine.catalog.next_oid()
     insert(
-        cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=wanted, connamespace=relation.namespace_oid,
+        cursor, "pg_constraint", dbid=relation.database, oid=oid, conname=constraint_name, connamespace=relation.namespace_oid,
         contype="p" if primary else "u", condeferrable=deferrable, condeferred=node.initdeferred, convalidated=True,
         conrelid=relation.oid, conindid=index.oid, confupdtype=" ", confdeltype=" ", confmatchtype=" ", conislocal=True, connoinherit=True,
         conkey=list(index.attnums),

@@ -1,7 +1,7 @@
-"""ALTER TABLE: the subcommands a node has, each with PostgreSQL's checks.
+"""ALTER TABLE: the subcommands that a node supports, each with PostgreSQL's checks.
 
-Called by `execute` for AlterTableStmt. Subcommands run one after the other, each on the relation as the one before left it. Those of
-columns and of constraints have modules of their own (`alter_column`, `alter_constraint`).
+Called by `execute` for AlterTableStmt. Subcommands run in sequence, each on the relation as its predecessor left it. Those of columns and
+of constraints have their own modules (`alter_column`, `alter_constraint`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headgate.sql.parser import unwrap
 
 
 def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
-    """ALTER TABLE."""
+    """Execute ALTER TABLE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = lookup.find(cursor, context, node.relation)
@@ -49,7 +49,7 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
     kinds, shown = KINDS.get(word, (frozenset(RelationKind), ""))
     if relation.kind not in kinds:
         raise PostgresError("42809", f'"{relation.name}" is not {shown}')
-    commands = [unwrap(each) for each in node.cmds]
+    commands = [unwrap(command_node) for command_node in node.cmds]
     privilege.check_owner(
         cursor, context.user, relation.owner, "table" if relation.kind in TABLE_KINDS else lookup.KINDS[relation.kind], relation.name
     )
@@ -77,18 +77,18 @@ def alter(node: pb.AlterTableStmt, session: Session) -> CommandResult:
 
 
 def _beside_uses(command: pb.AlterTableCmd) -> bool:
-    """Whether a subcommand changes nothing that views, publications or foreign keys of the table rely on (AlterTableGetLockLevel)."""
+    """Return whether a subcommand changes nothing that views, publications or foreign keys rely on (AlterTableGetLockLevel)."""
     if command.subtype == pb.AT_AddConstraint:
         return bool(unwrap(getattr(command, "def")).contype == pb.CONSTR_FOREIGN)
     return command.subtype in _BESIDE_USES
 
 
 def _spelled(command: pb.AlterTableCmd) -> str:
-    """The subcommand as messages name it (alter_table_type_to_string)."""
+    """Return the subcommand as messages name it (alter_table_type_to_string)."""
     if command.subtype in _SPELLED:
         return _SPELLED[command.subtype]
     name = pb.AlterTableType.Name(command.subtype).removeprefix("AT_")
-    return "".join(f" {letter}" if letter.isupper() and place else letter for place, letter in enumerate(name)).upper()
+    return "".join(f" {letter}" if letter.isupper() and index else letter for index, letter in enumerate(name)).upper()
 
 
 _SPELLED = {
@@ -127,7 +127,7 @@ _SPELLED = {
     pb.AT_ForceRowSecurity: "FORCE ROW SECURITY",
     pb.AT_NoForceRowSecurity: "NO FORCE ROW SECURITY",
 }
-"""Where the words are not those of the node's name."""
+"""Subcommands whose spelling differs from the node's name."""
 
 
 def _check_kind(command: pb.AlterTableCmd, relation: Relation) -> None:
@@ -153,36 +153,36 @@ def _check_kind(command: pb.AlterTableCmd, relation: Relation) -> None:
 
 
 def replica_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """REPLICA IDENTITY { DEFAULT | FULL | NOTHING | USING INDEX i }."""
+    """Execute REPLICA IDENTITY { DEFAULT | FULL | NOTHING | USING INDEX i }."""
     relation = alteration.relation
-    wanted = unwrap(getattr(command, "def"))
-    if wanted.identity_type != "i":
-        pg_class.set_replica_identity(alteration.cursor, relation, ReplicaIdentity(wanted.identity_type))
+    identity = unwrap(getattr(command, "def"))
+    if identity.identity_type != "i":
+        pg_class.set_replica_identity(alteration.cursor, relation, ReplicaIdentity(identity.identity_type))
         return
-    oid = relations.find_oid(alteration.cursor, relation.database, relation.schema, wanted.name)
+    oid = relations.find_oid(alteration.cursor, relation.database, relation.schema, identity.name)
     if oid is None:
-        raise PostgresError("42704", f'index "{wanted.name}" for table "{relation.name}" does not exist')
-    index = next((each for each in relation.indexes if each.oid == oid), None)
+        raise PostgresError("42704", f'index "{identity.name}" for table "{relation.name}" does not exist')
+    index = next((candidate for candidate in relation.indexes if candidate.oid == oid), None)
     if index is None:
-        raise PostgresError("42809", f'"{wanted.name}" is not an index for table "{relation.name}"')
+        raise PostgresError("42809", f'"{identity.name}" is not an index for table "{relation.name}"')
     if not index.unique:
-        raise PostgresError("42809", f'cannot use non-unique index "{wanted.name}" as replica identity')
+        raise PostgresError("42809", f'cannot use non-unique index "{identity.name}" as replica identity')
     if not index.immediate:
-        raise PostgresError("0A000", f'cannot use non-immediate index "{wanted.name}" as replica identity')
+        raise PostgresError("0A000", f'cannot use non-immediate index "{identity.name}" as replica identity')
     if index.expressions:
-        raise PostgresError("0A000", f'cannot use expression index "{wanted.name}" as replica identity')
+        raise PostgresError("0A000", f'cannot use expression index "{identity.name}" as replica identity')
     if index.predicate is not None:
-        raise PostgresError("0A000", f'cannot use partial index "{wanted.name}" as replica identity')
+        raise PostgresError("0A000", f'cannot use partial index "{identity.name}" as replica identity')
     for attnum in index.attnums:
         column = relation.numbered(attnum)
         if column is not None and not column.not_null:
-            message = f'index "{wanted.name}" cannot be used as replica identity because column "{column.name}" is nullable'
+            message = f'index "{identity.name}" cannot be used as replica identity because column "{column.name}" is nullable'
             raise PostgresError("42809", message)
     pg_class.set_replica_identity(alteration.cursor, relation, ReplicaIdentity.INDEX, index.oid)
 
 
 def change_owner(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """OWNER TO."""
+    """Execute OWNER TO."""
     context, cursor = alteration.session.context, alteration.cursor
     new_owner, oid = privilege.new_owner(cursor, context, command.newowner)
     relation = alteration.relation
@@ -202,7 +202,7 @@ def change_owner(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def _refuse_linked(cursor: Cursor, relation: Relation) -> None:
-    """0A000 for the sequence of a column: its owner is the table's."""
+    """Raise 0A000 for the sequence of a column, because its owner is the table's."""
     table = sequences.table_of(cursor, relation.database, relation.oid)
     if table is not None:
         detail = f'Sequence "{relation.name}" is linked to table "{table}".'
@@ -210,7 +210,7 @@ def _refuse_linked(cursor: Cursor, relation: Relation) -> None:
 
 
 def row_security(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ENABLE, DISABLE, FORCE, NO FORCE ROW LEVEL SECURITY."""
+    """Execute ENABLE, DISABLE, FORCE or NO FORCE ROW LEVEL SECURITY."""
     column, value = {
         pb.AT_EnableRowSecurity: ("relrowsecurity", True),
         pb.AT_DisableRowSecurity: ("relrowsecurity", False),
@@ -221,35 +221,35 @@ def row_security(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def set_logged(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """SET LOGGED and SET UNLOGGED: which rows a publication may have (ATPrepChangePersistence)."""
+    """Execute SET LOGGED or SET UNLOGGED, which determines whether a publication may have the table (ATPrepChangePersistence)."""
     relation, cursor = alteration.relation, alteration.cursor
-    wanted = "p" if command.subtype == pb.AT_SetLogged else "u"
+    persistence = "p" if command.subtype == pb.AT_SetLogged else "u"
     if relation.persistence == "t":
         raise PostgresError("42P16", f'cannot change logged status of table "{relation.name}" because it is temporary')
-    if relation.persistence == wanted:
+    if relation.persistence == persistence:
         return
-    if wanted == "u" and publications.of_relation(cursor, relation.database, relation.oid):
+    if persistence == "u" and publications.of_relation(cursor, relation.database, relation.oid):
         raise PostgresError(
             "55000",
             f'cannot change table "{relation.name}" to unlogged because it is part of a publication',
             detail="Unlogged relations cannot be replicated.",
         )
-    for key in relation.foreign_keys if wanted == "p" else relation.referenced:
-        other = relations.get(cursor, relation.database, key.target if wanted == "p" else key.relation)
-        if other.oid != relation.oid and (other.persistence != "p") == (wanted == "p"):
-            word = "logged" if wanted == "p" else "unlogged"
-            state = "unlogged" if wanted == "p" else "logged"
+    for key in relation.foreign_keys if persistence == "p" else relation.referenced:
+        related = relations.get(cursor, relation.database, key.target if persistence == "p" else key.relation)
+        if related.oid != relation.oid and (related.persistence != "p") == (persistence == "p"):
+            word = "logged" if persistence == "p" else "unlogged"
+            state = "unlogged" if persistence == "p" else "logged"
             raise PostgresError(
-                "42P16", f'could not change table "{relation.name}" to {word} because it references {state} table "{other.name}"'
+                "42P16", f'could not change table "{relation.name}" to {word} because it references {state} table "{related.name}"'
             )
     if relation.is_partitioned:  # PostgreSQL changes it with the rewrite, and there is nothing to rewrite
         return
-    for oid in (relation.oid, *[each.oid for each in relation.indexes]):
-        pg_class.set_class(cursor, replace(relation, oid=oid), "relpersistence", wanted)
+    for oid in (relation.oid, *[index.oid for index in relation.indexes]):
+        pg_class.set_class(cursor, replace(relation, oid=oid), "relpersistence", persistence)
 
 
 def triggers(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ENABLE and DISABLE TRIGGER; those of foreign keys a node always has."""
+    """Execute ENABLE or DISABLE TRIGGER. Triggers of foreign keys cannot be disabled."""
     trigger.enable(alteration.cursor, alteration.relation, command.name, trigger.ENABLED[command.subtype], only=alteration.only)
     if command.subtype == pb.AT_DisableTrigAll and (alteration.relation.foreign_keys or alteration.relation.referenced):
         raise not_supported(
@@ -258,7 +258,7 @@ def triggers(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def set_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """SET (…) and RESET (…); those of an index are about PostgreSQL's storage."""
+    """Execute SET (…) or RESET (…). Those of an index concern PostgreSQL's storage."""
     if alteration.relation.kind == RelationKind.VIEW:
         view_option.alter(alteration, command)
     elif alteration.relation.kind in TABLE_KINDS:
@@ -271,7 +271,7 @@ def set_options(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def accept(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """A subcommand about PostgreSQL's storage or planner, which has no counterpart here: only the column is checked."""
+    """Accept a subcommand about PostgreSQL's storage or planner, which has no effect here. Only the column is checked."""
     if command.subtype == pb.AT_SetOptions:
         storage_parameter.check_column(unwrap(getattr(command, "def")).items)
     if command.name and command.subtype in (pb.AT_SetStorage, pb.AT_SetCompression, pb.AT_SetStatistics):

@@ -1,6 +1,6 @@
-"""One ALTER TABLE statement on one relation: what its subcommands are given.
+"""The state of one ALTER TABLE statement on one relation, which its subcommands share.
 
-Made by `alter_table`, for a partition by the subcommand itself, and by `user_type` for the columns that go with a type.
+Created by `alter_table`, by the subcommand itself for a partition, and by `user_type` for columns that are dropped with a type.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Alteration:
     """One ALTER TABLE statement on one relation."""
 
     def __init__(self, session: Session, transaction: Transaction, relation: Relation, *, inherited: bool = False) -> None:
-        """`inherited`: it comes from the table above, so what a partition may not do by itself is not refused."""
+        """Begin an alteration. `inherited` means that it comes from the parent table, so that checks for partitions do not apply."""
         self.session = session
         self.transaction = transaction
         self.relation = relation
@@ -30,15 +30,15 @@ class Alteration:
 
     @property
     def cursor(self) -> Any:
-        """The catalog cursor of the transaction, typed as there."""
+        """The catalog cursor of the transaction, with the transaction's type."""
         return self.transaction.cursor
 
     def refresh(self) -> None:
-        """Reads the relation anew after a change of the catalog."""
+        """Read the relation again after a change of the catalog."""
         self.relation = relations.get(self.cursor, self.relation.database, self.relation.oid)
 
     def column(self, name: str, verb: str = "alter") -> Column:
-        """The live column of this name; 42703, and 0A000 `cannot drop system column "ctid"`."""
+        """Return the live column with this name. Raise 42703, or 0A000 `cannot drop system column "ctid"`."""
         found = self.relation.column(name)
         if found is None:
             if name in SYSTEM_COLUMNS:
@@ -47,14 +47,18 @@ class Alteration:
         return found
 
     def child(self, relation: Relation) -> Alteration:
-        """The same statement on a partition."""
+        """Return the same statement on a partition."""
         return Alteration(self.session, self.transaction, relation, inherited=True)
 
     def children(self) -> list[Alteration]:
-        """The same statement on each partition directly below."""
-        return [self.child(each) for each in partition_index.children(self.cursor, self.relation)] if self.relation.is_partitioned else []
+        """Return the same statement on each direct partition."""
+        return (
+            [self.child(partition) for partition in partition_index.children(self.cursor, self.relation)]
+            if self.relation.is_partitioned
+            else []
+        )
 
     def stored_columns_changed(self, old: Relation) -> None:
-        """Tells the storage of added, dropped or renamed columns."""
+        """Pass added, dropped or renamed columns to the storage."""
         if self.relation.kind == RelationKind.TABLE:
             self.transaction.alter_table(old, self.relation)

@@ -1,7 +1,7 @@
-"""CREATE TABLE AS and SELECT INTO: a table with the columns of a query, filled with its rows.
+"""CREATE TABLE AS and SELECT INTO: create a table with the columns of a query and fill it with its rows.
 
-Called by `execute`. The table is made by CREATE TABLE and filled by INSERT … SELECT, so that it is checked, stored and published as any
-other. The tag is ``SELECT n``, as PostgreSQL's; ``CREATE TABLE AS`` without data.
+Called by `execute`. The table is created by CREATE TABLE and filled by INSERT … SELECT, so that it is checked, stored and published like
+any other. The tag is ``SELECT n``, as in PostgreSQL, or ``CREATE TABLE AS`` without data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PSEUDO = frozenset({registry.RECORD, registry.UNKNOWN, registry.VOID})
 
 
 def create(node: pb.CreateTableAsStmt, session: Session) -> CommandResult:
-    """CREATE TABLE … AS."""
+    """Execute CREATE TABLE … AS."""
     if node.objtype != pb.OBJECT_TABLE:
         raise not_supported("CREATE MATERIALIZED VIEW is not supported")
     query = unwrap(node.query)
@@ -35,7 +35,7 @@ def create(node: pb.CreateTableAsStmt, session: Session) -> CommandResult:
 
 
 def select_into(node: ParseNode, session: Session) -> CommandResult:
-    """SELECT … INTO."""
+    """Execute SELECT … INTO."""
     query = type(node)()
     query.CopyFrom(node)
     query.ClearField("into_clause")
@@ -57,9 +57,9 @@ def _make(into: pb.IntoClause, query: pb.SelectStmt, session: Session, *, if_not
         return CommandResult("CREATE TABLE AS")
     filling = pb.InsertStmt(relation=into.rel)
     filling.select_stmt.select_stmt.CopyFrom(query)
-    done = insert.insert(filling, session)
-    assert isinstance(done, CommandResult)
-    return CommandResult(f"SELECT {done.tag.rpartition(' ')[2]}")
+    result = insert.insert(filling, session)
+    assert isinstance(result, CommandResult)
+    return CommandResult(f"SELECT {result.tag.rpartition(' ')[2]}")
 
 
 def _exists(rel: pb.RangeVar, session: Session) -> bool:
@@ -68,13 +68,13 @@ def _exists(rel: pb.RangeVar, session: Session) -> bool:
 
 
 def _definition(into: pb.IntoClause, columns: tuple[PlanColumn, ...]) -> pb.CreateStmt:
-    """The CREATE TABLE of a query's columns under the names that INTO gives."""
-    given = names.strings(into.col_names)
-    if len(given) > len(columns):
+    """Return the CREATE TABLE of a query's columns, with the names in INTO."""
+    column_names = names.strings(into.col_names)
+    if len(column_names) > len(columns):
         raise PostgresError("42601", "too many column names were specified")
-    shown = [*given, *(each.name for each in columns[len(given) :])]
+    all_names = [*column_names, *(column.name for column in columns[len(column_names) :])]
     parts = []
-    for name, each in zip(shown, columns, strict=True):
+    for name, each in zip(all_names, columns, strict=True):
         if each.type.oid in _PSEUDO:
             raise PostgresError("42P16", f'column "{name}" has pseudo-type {registry.format_type(each.type.oid)}')
         parts.append(f"{names.quote_ident(name)} {registry.known().format_type(each.type.oid, each.type.typmod)}")

@@ -1,6 +1,6 @@
-"""FOREIGN KEY constraints as they are declared: from the parse tree to the catalog, with the checks of PostgreSQL's tablecmds.c.
+"""Declare FOREIGN KEY constraints: from the parse tree to the catalog, with the checks of PostgreSQL's tablecmds.c.
 
-Called by CREATE TABLE and ALTER TABLE once the tables exist. That the rows obey is the business of `referential_action`.
+Called by CREATE TABLE and ALTER TABLE after the tables have been created. `referential_action` enforces the constraints.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ FAMILIES = (
     {registry.DATE, registry.TIMESTAMP, registry.TIMESTAMPTZ},
     {registry.TEXT, registry.VARCHAR, registry.NAME},
 )
-"""The operator families of btree whose types compare with each other."""
+"""The btree operator families, as sets of types that are comparable with each other."""
 
 
 def use_target(declared: ForeignKeyNeed, session: Session, transaction: Transaction) -> None:
-    """Nobody drops or changes the referenced table, if it is there, until the transaction ends."""
+    """Prevent other transactions from dropping or changing the referenced table, if it exists, until the transaction ends."""
     target = lookup.find(transaction.cursor, session.context, declared.node.pktable)
     if target is not None:
         transaction.use_object("pg_class", target.oid)
 
 
 def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transaction: Transaction, *, check: bool) -> None:
-    """Makes the constraint; with `check` the rows that are there must obey, unless it is NOT VALID."""
+    """Create the constraint. With `check`, existing rows are checked, unless it is NOT VALID."""
     cursor, context, node = transaction.cursor, session.context, declared.node
     target = lookup.target(cursor, context, node.pktable)
     transaction.use_object("pg_class", target.oid)
@@ -56,32 +56,32 @@ def add(declared: ForeignKeyNeed, relation: Relation, session: Session, transact
     _check_persistence(relation, target)
     columns = _columns(relation, declared.own or tuple(names.strings(node.fk_attrs)))
     if node.pk_attrs:
-        wanted = _columns(target, tuple(names.strings(node.pk_attrs)))
-        index = _index(target, wanted)
+        target_columns = _columns(target, tuple(names.strings(node.pk_attrs)))
+        index = _index(target, target_columns)
     else:
         index = _primary_key(target)
-        wanted = [column for attnum in index.attnums if (column := target.numbered(attnum))]
+        target_columns = [column for attnum in index.attnums if (column := target.numbered(attnum))]
     _check_actions(node, columns)
-    if len(columns) != len(wanted):
+    if len(columns) != len(target_columns):
         raise PostgresError("42830", "number of referencing and referenced columns for foreign key disagree")
-    privilege.check_columns(cursor, context.user, target, "REFERENCES", [each.attnum for each in wanted])
+    privilege.check_columns(cursor, context.user, target, "REFERENCES", [target_column.attnum for target_column in target_columns])
     if node.fk_matchtype == "p":
         raise PostgresError("0A000", "MATCH PARTIAL not yet implemented", position=position(node.location))
     key = ForeignKey(
-        node.conname, 0, relation.oid, tuple(each.attnum for each in columns), target.oid, tuple(each.attnum for each in wanted),
+        node.conname, 0, relation.oid, tuple(own.attnum for own in columns), target.oid, tuple(named.attnum for named in target_columns),
         node.fk_upd_action or "a", node.fk_del_action or "a", node.fk_matchtype or "s", _set_columns(node, relation, columns), index.oid,
         node.deferrable or declared.deferrable or node.initdeferred or declared.deferred, node.initdeferred or declared.deferred,
         not node.skip_validation,
     )  # fmt: skip
-    _check_types(key, relation, columns, wanted)
+    _check_types(key, relation, columns, target_columns)
     oid = foreign_key.create(cursor, transaction.engine.catalog.next_oid, relation, key)
-    made = next(each for each in relations.get(cursor, relation.database, relation.oid).foreign_keys if each.oid == oid)
-    if check and made.validated:
-        referential_action.check_table(session, transaction, relation, made)
+    created = next(candidate for candidate in relations.get(cursor, relation.database, relation.oid).foreign_keys if candidate.oid == oid)
+    if check and created.validated:
+        referential_action.check_table(session, transaction, relation, created)
 
 
 def validate(key: ForeignKey, relation: Relation, session: Session, transaction: Transaction) -> None:
-    """VALIDATE CONSTRAINT: looks at the rows that are there."""
+    """Execute VALIDATE CONSTRAINT: check the existing rows."""
     referential_action.check_table(session, transaction, relation, key)
     foreign_key.validate(transaction.cursor, relation.database, key.oid)
 
@@ -95,69 +95,69 @@ def _check_persistence(relation: Relation, target: Relation) -> None:
         raise PostgresError("42P16", "constraints on temporary tables may reference only temporary tables")
 
 
-def _columns(relation: Relation, wanted: Sequence[str]) -> list[Column]:
-    found = []
-    for name in wanted:
+def _columns(relation: Relation, column_names: Sequence[str]) -> list[Column]:
+    columns = []
+    for name in column_names:
         column = relation.column(name)
         if column is None:
             if name in SYSTEM_COLUMNS:
                 raise PostgresError("0A000", "system columns cannot be used in foreign keys")
             raise PostgresError("42703", f'column "{name}" referenced in foreign key constraint does not exist')
-        found.append(column)
-    return found
+        columns.append(column)
+    return columns
 
 
-def _index(target: Relation, wanted: Sequence[Column]) -> Index:
-    """The unique index over exactly these columns, in any order."""
-    attnums = [each.attnum for each in wanted]
+def _index(target: Relation, columns: Sequence[Column]) -> Index:
+    """Return the unique index over exactly these columns, in any order."""
+    attnums = [column.attnum for column in columns]
     if len(set(attnums)) != len(attnums):
         raise PostgresError("42830", "foreign key referenced-columns list must not contain duplicates")
-    fitting = [each for each in target.indexes if each.unique and each.plain and sorted(each.attnums) == sorted(attnums)]
-    immediate = next((each for each in fitting if each.immediate), None)
+    candidates = [index for index in target.indexes if index.unique and index.plain and sorted(index.attnums) == sorted(attnums)]
+    immediate = next((index for index in candidates if index.immediate), None)
     if immediate is not None:
         return immediate
-    if fitting:
+    if candidates:
         raise PostgresError("55000", f'cannot use a deferrable unique constraint for referenced table "{target.name}"')
     raise PostgresError("42830", f'there is no unique constraint matching given keys for referenced table "{target.name}"')
 
 
 def _primary_key(target: Relation) -> Index:
-    found = next((each for each in target.indexes if each.primary), None)
-    if found is None:
+    primary_key = next((index for index in target.indexes if index.primary), None)
+    if primary_key is None:
         raise PostgresError("42704", f'there is no primary key for referenced table "{target.name}"')
-    if not found.immediate:
+    if not primary_key.immediate:
         raise PostgresError("55000", f'cannot use a deferrable primary key for referenced table "{target.name}"')
-    return found
+    return primary_key
 
 
 def _check_actions(node: pb.Constraint, columns: Sequence[Column]) -> None:
-    if any(each.generated is not None for each in columns):
+    if any(column.generated is not None for column in columns):
         for event, action, refused in (("ON UPDATE", node.fk_upd_action, "cnd"), ("ON DELETE", node.fk_del_action, "nd")):
             if action and action in refused:
                 raise PostgresError("42601", f"invalid {event} action for foreign key constraint containing generated column")
 
 
 def _set_columns(node: pb.Constraint, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
-    found = []
+    attnums = []
     for column in _columns(relation, names.strings(node.fk_del_set_cols)):
         if column not in columns:
             raise PostgresError("42P10", f'column "{column.name}" referenced in ON DELETE SET action must be part of foreign key')
-        found.append(column.attnum)
-    return tuple(found)
+        attnums.append(column.attnum)
+    return tuple(attnums)
 
 
-def _check_types(key: ForeignKey, relation: Relation, columns: Sequence[Column], wanted: Sequence[Column]) -> None:
+def _check_types(key: ForeignKey, relation: Relation, columns: Sequence[Column], target_columns: Sequence[Column]) -> None:
     context = BindContext()
-    for one, other in zip(columns, wanted, strict=True):
-        left, right = context.base_type(one.type_oid), context.base_type(other.type_oid)
+    for column, target_column in zip(columns, target_columns, strict=True):
+        left, right = context.base_type(column.type_oid), context.base_type(target_column.type_oid)
         if left == right or any({left, right} <= family for family in FAMILIES):
             continue
         if can_coerce([left], [right], Reach.IMPLICIT, context):
             continue
-        name = key.name or "_".join([relation.name, *[each.name for each in columns], "fkey"])
-        shown = f"{registry.format_type(one.type_oid)} and {registry.format_type(other.type_oid)}"
+        name = key.name or "_".join([relation.name, *[key_column.name for key_column in columns], "fkey"])
+        type_names = f"{registry.format_type(column.type_oid)} and {registry.format_type(target_column.type_oid)}"
         raise PostgresError(
             "42804",
             f'foreign key constraint "{name}" cannot be implemented',
-            detail=f'Key columns "{one.name}" and "{other.name}" are of incompatible types: {shown}.',
+            detail=f'Key columns "{column.name}" and "{target_column.name}" are of incompatible types: {type_names}.',
         )

@@ -1,6 +1,6 @@
-"""Identity columns of tables that exist: ADD GENERATED … AS IDENTITY, SET GENERATED, SET sequence options, DROP IDENTITY.
+"""Identity columns of existing tables: ADD GENERATED … AS IDENTITY, SET GENERATED, SET sequence options, DROP IDENTITY.
 
-Called by `alter_table`. The column owns a sequence (pg_depend), which has the numbers.
+Called by `alter_table`. The column owns a sequence (pg_depend), which provides the numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.sql.parser import unwrap
 
 
 def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER COLUMN … ADD GENERATED { ALWAYS | BY DEFAULT } AS IDENTITY."""
+    """Execute ALTER COLUMN … ADD GENERATED { ALWAYS | BY DEFAULT } AS IDENTITY."""
     column, relation = alteration.column(command.name), alteration.relation
     node = unwrap(getattr(command, "def"))
     shown = f'column "{column.name}" of relation "{relation.name}"'
@@ -32,13 +32,13 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     if column.type_oid not in sequence.LARGEST:
         raise PostgresError("22023", "identity column type must be smallint, integer, or bigint")
     cursor, next_oid = alteration.cursor, alteration.transaction.engine.catalog.next_oid
-    named = next((each.def_elem for each in node.options if each.def_elem.defname == "sequence_name"), None)
+    named = next((option.def_elem for option in node.options if option.def_elem.defname == "sequence_name"), None)
     name = (
         names.strings(named.arg.list.items)[-1]
         if named is not None
         else sequence.owned_name(cursor, relation.database, relation.namespace_oid, relation.name, column.name)
     )
-    options = [each for each in node.options if each.def_elem.defname not in ("sequence_name", "as")]
+    options = [option for option in node.options if option.def_elem.defname not in ("sequence_name", "as")]
     oid = sequence.create(cursor, next_oid, relation.database, relation.namespace_oid, name, relation.owner, column.type_oid, options)
     attribute.set_identity(cursor, relation, column.attnum, node.generated_when)
     sequence.own(cursor, relation.database, oid, relation.oid, column.attnum, identity=True)
@@ -46,13 +46,13 @@ def add_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 def _identity_sequence(alteration: Alteration, attnum: int) -> Relation:
     relation = alteration.relation
-    found = sequences.of_column(alteration.cursor, relation.database, relation.oid, attnum)
-    assert found is not None
-    return relations.get(alteration.cursor, relation.database, found)
+    sequence_oid = sequences.of_column(alteration.cursor, relation.database, relation.oid, attnum)
+    assert sequence_oid is not None
+    return relations.get(alteration.cursor, relation.database, sequence_oid)
 
 
 def set_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER COLUMN … SET GENERATED, SET sequence option, RESTART."""
+    """Execute ALTER COLUMN … SET GENERATED, SET sequence option, RESTART."""
     column = alteration.column(command.name)
     if not column.identity:
         raise PostgresError("55000", f'column "{column.name}" of relation "{alteration.relation.name}" is not an identity column')
@@ -60,15 +60,15 @@ def set_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
     for item in options:
         if item.def_elem.defname == "generated":
             attribute.set_identity(alteration.cursor, alteration.relation, column.attnum, chr(item.def_elem.arg.integer.ival))
-    rest = [each for each in options if each.def_elem.defname != "generated"]
+    rest = [option for option in options if option.def_elem.defname != "generated"]
     if rest:
-        found = _identity_sequence(alteration, column.attnum)
-        alteration.transaction.lock_object("pg_class", found.oid)
-        alter_sequence.change(alteration.cursor, found, rest)
+        sequence = _identity_sequence(alteration, column.attnum)
+        alteration.transaction.lock_object("pg_class", sequence.oid)
+        alter_sequence.change(alteration.cursor, sequence, rest)
 
 
 def drop_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER COLUMN … DROP IDENTITY [IF EXISTS]."""
+    """Execute ALTER COLUMN … DROP IDENTITY [IF EXISTS]."""
     column, relation = alteration.column(command.name), alteration.relation
     if not column.identity:
         message = f'column "{column.name}" of relation "{relation.name}" is not an identity column'
@@ -76,6 +76,6 @@ def drop_identity(alteration: Alteration, command: pb.AlterTableCmd) -> None:
             raise PostgresError("55000", message)
         alteration.session.notices.notice(f"{message}, skipping")
         return
-    found = _identity_sequence(alteration, column.attnum)
+    sequence = _identity_sequence(alteration, column.attnum)
     attribute.set_identity(alteration.cursor, relation, column.attnum, "")
-    removal.drop(alteration.cursor, relation.database, found.oid)
+    removal.drop(alteration.cursor, relation.database, sequence.oid)

@@ -1,7 +1,7 @@
 """CREATE INDEX and DROP INDEX.
 
-An index of a node holds no data: it is kept because a unique one is a constraint and can be a replica identity, and because clients
-and dumps show it. Whether the rows are unique is checked when it is made, and by every write, by `uniqueness`.
+An index of a node holds no data. It exists because a unique one is a constraint and can be a replica identity, and because clients
+and dumps show it. `uniqueness` checks the rows when the index is created, and at every write.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_KEYS = 32
 
 
 def create(node: pb.IndexStmt, session: Session) -> CommandResult:
-    """CREATE [UNIQUE] INDEX."""
+    """Execute CREATE [UNIQUE] INDEX."""
     if node.concurrent:
         session.prevent_in_block("CREATE INDEX CONCURRENTLY")
     transaction = session.begin_statement()
@@ -71,7 +71,7 @@ def create(node: pb.IndexStmt, session: Session) -> CommandResult:
 
 @dataclass
 class _Parts:
-    """What the parameters of an index say."""
+    """The parameters of an index, as they are read."""
 
     attnums: list[int] = field(default_factory=list)
     columns: list[Column] = field(default_factory=list)
@@ -104,39 +104,39 @@ def _key(node: pb.IndexStmt, relation: Relation, cursor: Cursor, forms: Forms) -
         if element.nulls_ordering != pb.SORTBY_NULLS_DEFAULT:
             raise PostgresError("42P17", "including column does not support NULLS FIRST/LAST options")
         included.append(_column(relation, element.name))
-    middle = "_".join(_distinct([each.name for each in parts.columns + included]))
+    middle = "_".join(_distinct([index_column.name for index_column in parts.columns + included]))
     name = node.idxname or object_name.choose_name(cursor, relation.database, relation.namespace_oid, relation.name, middle, "idx")
     return IndexKey(
-        tuple(parts.attnums), unique=node.unique, name=name, constraint=False, included=tuple(each.attnum for each in included),
+        tuple(parts.attnums), unique=node.unique, name=name, constraint=False, included=tuple(column.attnum for column in included),
         expressions=tuple(parts.expressions), expression_columns=tuple(parts.expression_columns), predicate=predicate,
         nulls_not_distinct=node.nulls_not_distinct, options=tuple(parts.options), classes=tuple(parts.classes), method=method,
     )  # fmt: skip
 
 
 def _distinct(given: list[str]) -> list[str]:
-    """The names of an index's columns: a number behind one that is there already (ChooseIndexColumnNames)."""
-    found: list[str] = []
+    """Return the names of an index's columns, with a number appended to repeated ones (ChooseIndexColumnNames)."""
+    distinct: list[str] = []
     for name in given:
         chosen, count = name, 0
-        while chosen in found:
+        while chosen in distinct:
             count += 1
             chosen = f"{name}{count}"
-        found.append(chosen)
-    return found
+        distinct.append(chosen)
+    return distinct
 
 
 def _method(node: pb.IndexStmt, cursor: Cursor) -> tuple[int, str]:
     name = node.access_method or "btree"
-    found = one(cursor, "SELECT oid FROM hg.pg_am WHERE amname = ? AND amtype = 'i'", [name])
-    if found is None:
+    row = one(cursor, "SELECT oid FROM hg.pg_am WHERE amname = ? AND amtype = 'i'", [name])
+    if row is None:
         raise PostgresError("42704", f'access method "{name}" does not exist')
     if node.unique and name != "btree":
         raise PostgresError("0A000", f'access method "{name}" does not support unique indexes')
-    return int(found[0]), name
+    return int(row[0]), name
 
 
 def _take(element: pb.IndexElem, relation: Relation, parts: _Parts, method: int, method_name: str, cursor: Cursor, forms: Forms) -> None:
-    """One parameter of an index: a column, a call, or an expression in parentheses."""
+    """Read one parameter of an index: a column, a call, or an expression in parentheses."""
     if element.HasField("expr"):
         bound = _bound(element.expr, relation, forms)
         if isinstance(bound, ColumnRef):
@@ -144,8 +144,8 @@ def _take(element: pb.IndexElem, relation: Relation, parts: _Parts, method: int,
             assert column is not None
             parts.attnums.append(column.attnum)
         else:
-            shown = column_name.title(element.expr)
-            name = "expr" if shown == "?column?" else shown
+            title = column_name.title(element.expr)
+            name = "expr" if title == "?column?" else title
             column = Column(0, name, bound.type.oid, bound.type.typmod, collation=bound.type.collation)
             parts.attnums.append(0)
             parts.expressions.append(deparse(bound))
@@ -171,13 +171,13 @@ def _option(element: pb.IndexElem, method: str) -> int:
 
 
 def _class(element: pb.IndexElem, column: Column, method: int, method_name: str, cursor: Cursor) -> int:
-    """The operator class that is named, or the type's own."""
+    """Return the named operator class, or the type's default one."""
     if element.opclass:
         _, name = names.split_name(element.opclass)
-        found = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcname = ?", [method, name])
-        if found is None:
+        row = one(cursor, "SELECT oid FROM hg.pg_opclass WHERE opcmethod = ? AND opcname = ?", [method, name])
+        if row is None:
             raise PostgresError("42704", f'operator class "{name}" does not exist for access method "{method_name}"')
-        return int(found[0])
+        return int(row[0])
     own = indexes.operator_class(cursor, column.type_oid, method)
     if not own:
         shown = registry.format_type(column.type_oid)
@@ -220,27 +220,27 @@ def _required(cursor: Cursor, context: SessionContext, index: Relation, keeper: 
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP INDEX [IF EXISTS]."""
+    """Execute DROP INDEX [IF EXISTS]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     for item in node.objects:
-        found = lookup.dropped(cursor, session, unwrap(item).items, "index", missing_ok=node.missing_ok)
-        if found is None:
+        index = lookup.dropped(cursor, session, unwrap(item).items, "index", missing_ok=node.missing_ok)
+        if index is None:
             continue
-        transaction.own(found)
-        owner = one(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [context.database, found.oid])
+        transaction.own(index)
+        owner = one(cursor, "SELECT indrelid FROM hg.pg_index WHERE dbid = ? AND indexrelid = ?", [context.database, index.oid])
         assert owner is not None
         relation = relations.get(cursor, context.database, int(owner[0]))
-        privilege.check_owner(cursor, context.user, relation.owner, "index", found.name)
-        above = partition.index_parents(cursor, context.database).get(found.oid)
+        privilege.check_owner(cursor, context.user, relation.owner, "index", index.name)
+        above = partition.index_parents(cursor, context.database).get(index.oid)
         if above is not None:
-            raise _required(cursor, context, found, dependency.shown(cursor, context, relations.get(cursor, context.database, above)))
-        constraint = next((each for each in relation.indexes if each.oid == found.oid and each.constraint), None)
+            raise _required(cursor, context, index, dependency.shown(cursor, context, relations.get(cursor, context.database, above)))
+        constraint = next((each for each in relation.indexes if each.oid == index.oid and each.constraint), None)
         if constraint is not None:
-            keeper = f"constraint {names.quote_ident(found.name)} on {dependency.shown(cursor, context, relation)}"
-            raise _required(cursor, context, found, keeper)
+            keeper = f"constraint {names.quote_ident(index.name)} on {dependency.shown(cursor, context, relation)}"
+            raise _required(cursor, context, index, keeper)
         transaction.own(relation)
-        partition_index.drop(cursor, relation, found.oid)
-        run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ?", [context.database, found.oid])
+        partition_index.drop(cursor, relation, index.oid)
+        run(cursor, "DELETE FROM hg.pg_description WHERE dbid = ? AND objoid = ?", [context.database, index.oid])
     transaction.catalog_changed()
     return CommandResult("DROP INDEX")

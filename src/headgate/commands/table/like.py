@@ -1,7 +1,7 @@
-"""CREATE TABLE … (LIKE t INCLUDING …): the clause becomes the column definitions and constraints that it stands for.
+"""CREATE TABLE … (LIKE t INCLUDING …): replace the clause by the column definitions and constraints that it stands for.
 
-Called by CREATE TABLE before the elements are read (expandTableLikeClause in parse_utilcmd.c). Indexes and comments come as statements
-that are executed once the table is there.
+Called by CREATE TABLE before the elements are read (expandTableLikeClause in parse_utilcmd.c). Indexes and comments become statements
+that are executed after the table has been created.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from headgate.sql.parser import ParseNode, parse, position, unwrap
 from headgate.types import registry
 
 _SOURCES = TABLE_KINDS | {RelationKind.VIEW, RelationKind.MATERIALIZED_VIEW, RelationKind.FOREIGN_TABLE, RelationKind.COMPOSITE_TYPE}
-"""What has columns that LIKE can take."""
+"""Kinds of relations that LIKE accepts as a source."""
 COMMENTS, CONSTRAINTS, DEFAULTS, GENERATED, IDENTITY, INDEXES = 1 << 0, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
 """Bits of TableLikeClause.options (CREATE_TABLE_LIKE_*)."""
 
 
 def expand(node: pb.CreateStmt, session: Session) -> tuple[pb.CreateStmt, list[str]]:
-    """(the statement without LIKE, what is to be executed after it). A statement that has none comes back as it is."""
-    if not any(unwrap(each).DESCRIPTOR.name == "TableLikeClause" for each in node.table_elts):
+    """Return (the statement without LIKE, the statements to execute after it). A statement without LIKE is returned unchanged."""
+    if not any(unwrap(element_node).DESCRIPTOR.name == "TableLikeClause" for element_node in node.table_elts):
         return node, []
-    whole = pb.CreateStmt()
-    whole.CopyFrom(node)
-    del whole.table_elts[:]
+    expanded = pb.CreateStmt()
+    expanded.CopyFrom(node)
+    del expanded.table_elts[:]
     later: list[str] = []
     for item in node.table_elts:
         element = unwrap(item)
         if element.DESCRIPTOR.name != "TableLikeClause":
-            whole.table_elts.add().CopyFrom(item)
+            expanded.table_elts.add().CopyFrom(item)
             continue
-        [made] = parse(f"CREATE TABLE x ({', '.join(_elements(element, session, node.relation, later))})")
-        for each in made.node.table_elts:
-            whole.table_elts.add().CopyFrom(each)
-    return whole, later
+        [parsed] = parse(f"CREATE TABLE x ({', '.join(_elements(element, session, node.relation, later))})")
+        for element_node in parsed.node.table_elts:
+            expanded.table_elts.add().CopyFrom(element_node)
+    return expanded, later
 
 
 def _elements(clause: pb.TableLikeClause, session: Session, target: ParseNode, later: list[str]) -> list[str]:
@@ -55,17 +55,17 @@ def _elements(clause: pb.TableLikeClause, session: Session, target: ParseNode, l
             detail=f"This operation is not supported for {lookup.PLURALS[source.kind]}.",
             position=position(clause.relation.location),
         )
-    privilege.check_columns(cursor, context.user, source, "SELECT", [each.attnum for each in source.columns])
+    privilege.check_columns(cursor, context.user, source, "SELECT", [column.attnum for column in source.columns])
     options = clause.options
-    found = [_column(session, source, each, options) for each in source.columns]
+    elements = [_column(session, source, column, options) for column in source.columns]
     if options & CONSTRAINTS:
-        found += [f"CONSTRAINT {names.quote_ident(each.name)} CHECK ({each.expression})" for each in source.checks]
+        elements += [f"CONSTRAINT {names.quote_ident(check.name)} CHECK ({check.expression})" for check in source.checks]
     if options & INDEXES:
-        found += _keys(source)
+        elements += _keys(source)
         later += _indexes(session, source, target)
     if options & COMMENTS:
         later += _comments(session, source, target)
-    return found
+    return elements
 
 
 def _column(session: Session, source: Relation, column: Column, options: int) -> str:
@@ -79,7 +79,7 @@ def _column(session: Session, source: Relation, column: Column, options: int) ->
     elif column.default is not None and options & DEFAULTS:
         text += f" DEFAULT {column.default}"
     if column.identity and options & IDENTITY:
-        found = one(
+        sequence_row = one(
             cursor,
             "SELECT s.seqstart, s.seqincrement, s.seqmin, s.seqmax FROM hg.pg_depend d JOIN hg.pg_sequence s ON s.seqrelid = d.objid"
             " AND s.dbid = d.dbid WHERE d.dbid = ? AND d.refobjid = ? AND d.refobjsubid = ? AND d.deptype = 'i'",
@@ -87,22 +87,22 @@ def _column(session: Session, source: Relation, column: Column, options: int) ->
         )
         word = "ALWAYS" if column.identity == "a" else "BY DEFAULT"
         text += f" GENERATED {word} AS IDENTITY"
-        if found is not None:
-            start, increment, minimum, maximum = found
+        if sequence_row is not None:
+            start, increment, minimum, maximum = sequence_row
             text += f" (START WITH {start} INCREMENT BY {increment} MINVALUE {minimum} MAXVALUE {maximum})"
     return text
 
 
 def _keys(source: Relation) -> list[str]:
-    found = []
+    keys = []
     for index in source.indexes:
         if not index.constraint:
             continue
         word = "PRIMARY KEY" if index.primary else "UNIQUE NULLS NOT DISTINCT" if index.nulls_not_distinct else "UNIQUE"
         text = f"{word} ({_listed(source, index.attnums)})"
         text += f" INCLUDE ({_listed(source, index.included)})" if index.included else ""
-        found.append(text + (" DEFERRABLE" if index.deferrable else ""))
-    return found
+        keys.append(text + (" DEFERRABLE" if index.deferrable else ""))
+    return keys
 
 
 def _listed(source: Relation, attnums: tuple[int, ...]) -> str:
@@ -111,7 +111,7 @@ def _listed(source: Relation, attnums: tuple[int, ...]) -> str:
 
 def _indexes(session: Session, source: Relation, target: pb.RangeVar) -> list[str]:
     cursor = session.begin_statement().cursor
-    found = []
+    statements = []
     for index in source.indexes:
         if index.constraint:
             continue
@@ -127,13 +127,13 @@ def _indexes(session: Session, source: Relation, target: pb.RangeVar) -> list[st
         text = f"CREATE {'UNIQUE ' if index.unique else ''}INDEX ON {table} USING {method or 'btree'} ({key})"
         text += f" INCLUDE ({included})" if included else ""
         text += " NULLS NOT DISTINCT" if nulls else ""
-        found.append(text + (f" WHERE {predicate}" if predicate else ""))
-    return found
+        statements.append(text + (f" WHERE {predicate}" if predicate else ""))
+    return statements
 
 
 def _comments(session: Session, source: Relation, target: pb.RangeVar) -> list[str]:
     cursor = session.begin_statement().cursor
-    found = []
+    statements = []
     for attnum, text in rows(
         cursor,
         "SELECT objsubid, description FROM hg.pg_description WHERE dbid = ? AND objoid = ? AND classoid = 1259 AND objsubid > 0",
@@ -142,5 +142,5 @@ def _comments(session: Session, source: Relation, target: pb.RangeVar) -> list[s
         column = source.numbered(attnum)
         if column is not None:
             name = f"{names.qualified(target.schemaname or None, target.relname)}.{names.quote_ident(column.name)}"
-            found.append(f"COMMENT ON COLUMN {name} IS {names.quote_literal(text)}")
-    return found
+            statements.append(f"COMMENT ON COLUMN {name} IS {names.quote_literal(text)}")
+    return statements

@@ -26,7 +26,7 @@ _COMMANDS = {"select": SELECT, "insert": INSERT, "update": UPDATE, "delete": DEL
 
 
 def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
-    """CREATE POLICY."""
+    """Execute CREATE POLICY."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     relation = _table(node.table, session, cursor)
@@ -47,7 +47,7 @@ def create(node: pb.CreatePolicyStmt, session: Session) -> CommandResult:
 
 
 def alter(node: ParseNode, session: Session) -> CommandResult:
-    """ALTER POLICY … TO, USING, WITH CHECK."""
+    """Execute ALTER POLICY … TO, USING, WITH CHECK."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _table(node.table, session, cursor)
@@ -70,7 +70,7 @@ def alter(node: ParseNode, session: Session) -> CommandResult:
 
 
 def rename(node: ParseNode, session: Session) -> CommandResult:
-    """ALTER POLICY … RENAME TO."""
+    """Execute ALTER POLICY … RENAME TO."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     relation = _table(node.relation, session, cursor)
@@ -82,7 +82,7 @@ def rename(node: ParseNode, session: Session) -> CommandResult:
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP POLICY [IF EXISTS] p ON t."""
+    """Execute DROP POLICY [IF EXISTS] p ON t."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
 
@@ -97,16 +97,16 @@ def drop(node: pb.DropStmt, session: Session) -> CommandResult:
 
 
 def _check_new(cursor: Cursor, relation: Relation, name: str) -> None:
-    """Raise 42710 if the relation has a policy of this name."""
+    """Raise 42710 if the relation has a policy with this name."""
     if any(policy.name == name for policy in of_relation(cursor, relation.database, relation.oid)):
         raise PostgresError("42710", f'policy "{name}" for table "{relation.name}" already exists')
 
 
 def _get(cursor: Cursor, relation: Relation, name: str) -> Policy:
-    found = next((each for each in of_relation(cursor, relation.database, relation.oid) if each.name == name), None)
-    if found is None:
+    policy = next((candidate for candidate in of_relation(cursor, relation.database, relation.oid) if candidate.name == name), None)
+    if policy is None:
         raise PostgresError("42704", f'policy "{name}" for table "{relation.name}" does not exist')
-    return found
+    return policy
 
 
 def _table(node: ParseNode, session: Session, cursor: Cursor) -> Relation:
@@ -117,7 +117,7 @@ def _table(node: ParseNode, session: Session, cursor: Cursor) -> Relation:
 
 
 def _roles(nodes: Sequence[pb.Node], session: Session, cursor: Cursor) -> list[int]:
-    found = []
+    role_oids = []
     for item in nodes:
         spec = unwrap(item)
         if spec.roletype == pb.ROLESPEC_PUBLIC:
@@ -126,8 +126,8 @@ def _roles(nodes: Sequence[pb.Node], session: Session, cursor: Cursor) -> list[i
                     "ignoring specified roles other than PUBLIC", hint="All roles are members of the PUBLIC role.", sqlstate="22000"
                 )
             return [0]
-        found.append(privilege.used_role(cursor, names.role_name(spec, session.context.user, session.context.session_user)))
-    return found or [0]
+        role_oids.append(privilege.used_role(cursor, names.role_name(spec, session.context.user, session.context.session_user)))
+    return role_oids or [0]
 
 
 def _text(node: ParseNode, relation: Relation, session: Session) -> str:
@@ -136,19 +136,21 @@ def _text(node: ParseNode, relation: Relation, session: Session) -> str:
     try:
         return deparse(binder.bind_condition(node, scope, "POLICY", context=context), types=registry.known())
     except PostgresError as error:
-        error.position = None  # as PostgreSQL, which has lost the text by then
+        error.position = None  # as in PostgreSQL, which no longer has the text then
         raise
 
 
 def dependants(cursor: Cursor, relation: Relation, table: str, on: str, column: str) -> list[dependency.Dependant]:
-    """The policies of a table that use a column which is to go."""
-    found = []
-    for each in of_relation(cursor, relation.database, relation.oid):
-        texts = [text for text in (each.using, each.check) if text is not None]
+    """Return the policies of a table that use a column to be dropped, as dependent objects."""
+    policies = []
+    for policy in of_relation(cursor, relation.database, relation.oid):
+        texts = [text for text in (policy.using, policy.check) if text is not None]
         if any(column in stored_expression.columns_of(text, relation) for text in texts):
 
-            def drop_policy(oid: int = each.oid) -> None:
+            def drop_policy(oid: int = policy.oid) -> None:
                 run(cursor, "DELETE FROM hg.pg_policy WHERE dbid = ? AND oid = ?", [relation.database, oid])
 
-            found.append(dependency.Dependant((3256, each.oid), f"policy {names.quote_ident(each.name)} on {table}", on, drop_policy))
-    return found
+            policies.append(
+                dependency.Dependant((3256, policy.oid), f"policy {names.quote_ident(policy.name)} on {table}", on, drop_policy)
+            )
+    return policies

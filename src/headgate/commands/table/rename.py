@@ -34,11 +34,11 @@ KINDS: dict[str, tuple[AbstractSet[RelationKind], str]] = {
     "VIEW": (frozenset({RelationKind.VIEW}), "a view"),
     "SEQUENCE": (frozenset({RelationKind.SEQUENCE}), "a sequence"),
 }
-"""What ALTER INDEX, VIEW and SEQUENCE take; ALTER TABLE takes all."""
+"""The kinds of relations for ALTER INDEX, VIEW and SEQUENCE. ALTER TABLE accepts all."""
 
 
 def _named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: Session, transaction: Transaction) -> Relation | None:
-    """The relation of ALTER INDEX, VIEW, … if it is of that kind; ALTER TABLE takes all. None, and a NOTICE, for IF EXISTS."""
+    """Return the relation of ALTER INDEX, VIEW, … if it is of that kind (any kind for ALTER TABLE). For IF EXISTS: None and a NOTICE."""
     cursor, context = transaction.cursor, session.context
     relation = lookup.find(cursor, context, node.relation)
     if relation is None:
@@ -63,7 +63,7 @@ def _named(node: pb.AlterObjectSchemaStmt | pb.RenameStmt, word: str, session: S
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER TABLE … RENAME [COLUMN | CONSTRAINT], ALTER INDEX, VIEW, SEQUENCE … RENAME."""
+    """Execute ALTER TABLE … RENAME [COLUMN | CONSTRAINT], or ALTER INDEX, VIEW, SEQUENCE … RENAME."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
     word = WORDS.get(node.relation_type if node.rename_type == pb.OBJECT_COLUMN else node.rename_type, "TABLE")
@@ -107,7 +107,7 @@ def _rename_column(transaction: Transaction, relation: Relation, name: str, new_
 
 
 def set_schema(node: pb.AlterObjectSchemaStmt, session: Session) -> CommandResult:
-    """ALTER TABLE, VIEW, SEQUENCE … SET SCHEMA."""
+    """Execute ALTER TABLE, VIEW, SEQUENCE … SET SCHEMA."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     word = WORDS.get(node.object_type, "TABLE")

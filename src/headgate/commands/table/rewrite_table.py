@@ -1,4 +1,4 @@
-"""ALTER TABLE that reads or rewrites the rows: filling an added column, looking for NULLs, checking a new CHECK, changing a type."""
+"""Read or rewrite the rows for ALTER TABLE: fill an added column, look for NULLs, check a new CHECK, change a type."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def check_no_nulls(transaction: Transaction, relation: Relation, column: Column) -> None:
-    """23502 `column "a" of relation "t" contains null values`."""
+    """Raise 23502 `column "a" of relation "t" contains null values` if it does."""
     if relation.kind != RelationKind.TABLE:
         return
     transaction.lock(relation)
@@ -52,7 +52,7 @@ def check_no_nulls(transaction: Transaction, relation: Relation, column: Column)
 
 
 def check_rows(transaction: Transaction, relation: Relation, check: Check) -> None:
-    """23514 `check constraint "c" of relation "t" is violated by some row`."""
+    """Raise 23514 `check constraint "c" of relation "t" is violated by some row` if one violates it."""
     if relation.kind != RelationKind.TABLE:
         return
 
@@ -68,7 +68,7 @@ def check_rows(transaction: Transaction, relation: Relation, check: Check) -> No
 
 
 def fill_added_column(session: Session, transaction: Transaction, relation: Relation, column: Column) -> None:
-    """Gives the rows of a table the value of a column that was added: its default or what it is generated from."""
+    """Set an added column in the rows of a table to its default or generated value."""
     if relation.kind != RelationKind.TABLE:
         return
     if column.default is None and column.generated is None and not column.identity:
@@ -81,10 +81,14 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
     text = column.generated if column.generated is not None else column.default
     bound = None if text is None else stored_expression.stored(text, relation, column)
     if bound is None or next_value.called(bound):  # an identity column has no default
-        with persisted(positions) as kept:
-            place, rows = places(kept)
-            value, numbers = NewRows(Planner(session, transaction), relation, violations=()).numbered_column(column, bound, place, rows, 0)
-            _replace(transaction, relation, column, value.cast(spark_type(column.type_oid, column.typmod)), kept.select("*", *numbers))
+        with persisted(positions) as persisted_rows:
+            position, rows = places(persisted_rows)
+            value, numbers = NewRows(Planner(session, transaction), relation, violations=()).numbered_column(
+                column, bound, position, rows, 0
+            )
+            _replace(
+                transaction, relation, column, value.cast(spark_type(column.type_oid, column.typmod)), persisted_rows.select("*", *numbers)
+            )
     else:
         _replace(transaction, relation, column, Evaluation(session).column(bound), positions)
     if column.not_null:
@@ -92,31 +96,36 @@ def fill_added_column(session: Session, transaction: Transaction, relation: Rela
 
 
 def replace_column(transaction: Transaction, relation: Relation, column: Column, value: SparkColumn) -> None:
-    """Writes all rows again with another value in one column. Streams do not see it: the catalog changes."""
+    """Rewrite all rows with another value in one column. Streams do not see it, because it belongs to a change of the catalog."""
     _replace(transaction, relation, column, value, _newest(transaction, relation))
 
 
 def _newest(transaction: Transaction, relation: Relation) -> DataFrame:
-    """All rows with their places: what is done to a column holds for those as well that the transaction does not see."""
+    """Return all rows with their positions, including rows that the transaction does not see, because they change too."""
     with transaction.seeing_newest():
         return transaction.positions(relation)
 
 
 def _replace(transaction: Transaction, relation: Relation, column: Column, value: SparkColumn, positions: DataFrame) -> None:
-    old = F.struct(*[F.col(quoted(each.name)) for each in relation.columns])
-    new = F.struct(*[value.alias(each.name) if each.name == column.name else F.col(quoted(each.name)) for each in relation.columns])
+    old = F.struct(*[F.col(quoted(table_column.name)) for table_column in relation.columns])
+    new = F.struct(
+        *[
+            value.alias(table_column.name) if table_column.name == column.name else F.col(quoted(table_column.name))
+            for table_column in relation.columns
+        ]
+    )
     changed = positions.select(old.alias("old"), new.alias("new"), F.col(FILE).alias("file"), F.col(ROW).alias("row"))
     transaction.replace_rows(relation, changed)
 
 
 def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using: ParseNode | None) -> None:
-    """ALTER COLUMN … TYPE: a new stored column takes the place of the old one, with the values cast."""
+    """Change the type of a column: a new stored column replaces the old one, with the values cast."""
     relation, transaction, session = alteration.relation, alteration.transaction, alteration.session
     evaluation = Evaluation(session)
     oid, typmod = names.type_name(kind)
     table_definition.check_accepted(oid)
-    known = evaluation.context.types.by_oid(oid)
-    target = TypeRef(oid, typmod, known.collation)
+    pg_type = evaluation.context.types.by_oid(oid)
+    target = TypeRef(oid, typmod, pg_type.collation)
     if using is not None:
         bound = binder.bind_raw(
             using, stored_expression.scope_of(relation.columns, relation.name), stored_expression.context(evaluation.context.forms)
@@ -135,7 +144,11 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
         hint = f'You might need to specify "USING {column.name}::{evaluation.context.types.format_type(oid, typmod)}".'
     if value is None:
         raise PostgresError("42804", message, hint=hint, position=where)
-    if any(column.name in stored_expression.columns_of(each.generated, relation) for each in relation.columns if each.generated):
+    if any(
+        column.name in stored_expression.columns_of(table_column.generated, relation)
+        for table_column in relation.columns
+        if table_column.generated
+    ):
         raise PostgresError("0A000", "cannot alter type of a column used by a generated column")
     default = None
     if column.default is not None:
@@ -145,7 +158,7 @@ def alter_type(alteration: Alteration, column: Column, kind: pb.TypeName, using:
                 "42804", f'default for column "{column.name}" cannot be cast automatically to type {evaluation.context.show_type(oid)}'
             )
         default = deparse(bound_default)
-    attribute.set_type(alteration.cursor, relation, column.attnum, oid, typmod, known.collation, len(kind.array_bounds))
+    attribute.set_type(alteration.cursor, relation, column.attnum, oid, typmod, pg_type.collation, len(kind.array_bounds))
     if default is not None:
         attribute.set_default(alteration.cursor, transaction.engine.catalog.next_oid, relation, column.attnum, default)
     alteration.refresh()

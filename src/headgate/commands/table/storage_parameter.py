@@ -1,7 +1,8 @@
 """The storage parameters of tables: WITH (…) of CREATE TABLE, SET (…) and RESET (…) of ALTER TABLE (reloptions.c).
 
-Called by `table` and `alter_table`. PostgreSQL's own are checked, kept and shown as it does, and mean nothing here; those of a node say
-what the table's files need of their readers (docs/readers.md), and `Transaction.create_table` and `alter_settings` have them done.
+Called by `table` and `alter_table`. PostgreSQL's parameters are checked, stored and shown as in PostgreSQL, but have no effect. headgate's
+parameters set what the table's files require of their readers (docs/readers.md). `Transaction.create_table` and `alter_settings` apply
+them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _CHOSEN: Mapping[str, tuple[tuple[str, ...], str]] = {
     "vacuum_index_cleanup": (("auto", "on", "off", "true", "false", "yes", "no", "1", "0"), '"on", "off", and "auto"'),
     "array_storage": (("text", "array"), '"text" and "array"'),
 }
-"""The values that a parameter takes, and those that a DETAIL names."""
+"""The accepted values of a parameter, and those that a DETAIL lists."""
 _FILLED: Mapping[str, tuple[int, int] | None] = {"fillfactor": (10, 100)}
 _OF_INDEXES: Mapping[str, Mapping[str, tuple[int, int] | None]] = {
     "btree": {**_FILLED, "deduplicate_items": None},
@@ -62,19 +63,19 @@ _OF_INDEXES: Mapping[str, Mapping[str, tuple[int, int] | None]] = {
     "gin": {"fastupdate": None, "gin_pending_list_limit": (64, 2147483647)},
     "brin": {"pages_per_range": (1, 131072), "autosummarize": None},
 }
-"""By access method the options of indexes, with the bounds of those that are numbers."""
+"""The options of indexes by access method, with the bounds of numeric ones."""
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?", re.IGNORECASE)
 _TOAST = re.compile(r"autovacuum_|log_autovacuum_|vacuum_")
 
 
 def read(nodes: Iterable[pb.Node], kind: str) -> list[str]:
-    """The parameters of a table of this relkind as pg_class.reloptions has them; 22023 for what is none, or none of its values.
+    """Return the parameters of a table of this relkind in the form of pg_class.reloptions.
 
-    Those of the table of PostgreSQL's large values (`toast.`) are checked and let go: there is none.
+    Raise 22023 for an unknown name or an invalid value. Parameters of the TOAST table (`toast.`) are checked and ignored, because there is no such table.
     """
-    found: dict[str, str] = {}
-    given = list(nodes)
-    for node, option in zip(given, options(given), strict=True):
+    parameters: dict[str, str] = {}
+    elements = list(nodes)
+    for node, option in zip(elements, options(elements), strict=True):
         namespace = unwrap(node).defnamespace
         if namespace not in ("", "toast"):
             raise PostgresError("22023", f'unrecognized parameter namespace "{namespace}"')
@@ -84,14 +85,14 @@ def read(nodes: Iterable[pb.Node], kind: str) -> list[str]:
             continue
         value = _checked(option, kind, toast=namespace == "toast")
         if not namespace:
-            if option.name in found:
+            if option.name in parameters:
                 raise PostgresError("22023", f'parameter "{option.name}" specified more than once')
-            found[option.name] = value
-    return [f"{name}={value}" for name, value in found.items()]
+            parameters[option.name] = value
+    return [f"{name}={value}" for name, value in parameters.items()]
 
 
 def check_index(nodes: Iterable[pb.Node], method: str) -> None:
-    """Raise 22023 for an option that an index of this access method does not have, or for a value that it does not take."""
+    """Raise 22023 for an option that an index of this access method does not have, or for an invalid value."""
     for option in options(nodes):
         if option.name not in _OF_INDEXES.get(method, {}):
             raise PostgresError("22023", f'unrecognized parameter "{option.name}"')
@@ -112,8 +113,8 @@ def check_column(nodes: Iterable[pb.Node]) -> None:
 
 def _checked(option: Option, kind: str, *, toast: bool) -> str:
     name, value = option.name, "true" if option.value is None else option.value
-    known = name in _BOOLEAN or name in _INTEGER or name in _REAL or name in _CHOSEN
-    if not known or kind != "r" or (toast and not _TOAST.match(name)):
+    is_known = name in _BOOLEAN or name in _INTEGER or name in _REAL or name in _CHOSEN
+    if not is_known or kind != "r" or (toast and not _TOAST.match(name)):
         raise PostgresError("22023", f'unrecognized parameter "{name}"')
     if name in _BOOLEAN and read_bool(value) is None:
         raise PostgresError("22023", f'invalid value for boolean option "{name}": {value}')
@@ -134,13 +135,13 @@ def _check_number(name: str, value: str, word: str, bounds: tuple[int, int], *, 
     if whole and abs(number) > _MOST:
         raise PostgresError("22023", f'invalid value for {word} option "{name}": {value}')
     if not bounds[0] <= (round(number) if whole else number) <= bounds[1]:
-        low, high = (str(each) if whole else f"{each:f}" for each in bounds)
+        low, high = (str(limit) if whole else f"{limit:f}" for limit in bounds)
         detail = f'Valid values are between "{low}" and "{high}".'
         raise PostgresError("22023", f'value {value} out of bounds for option "{name}"', detail=detail)
 
 
 def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
-    """ALTER TABLE … SET (…) and RESET (…)."""
+    """Execute ALTER TABLE … SET (…) or RESET (…)."""
     relation = alteration.relation
     nodes = unwrap(getattr(command, "def")).items
     named = {option.name for option in options(nodes)}
@@ -150,8 +151,8 @@ def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
         given = []
     else:
         given = read(nodes, relation.kind)
-    kept = [each for each in relation.options if each.split("=", 1)[0] not in named]
-    pg_class.set_class(alteration.cursor, relation, "reloptions", [*kept, *given] or None)
+    unchanged = [each for each in relation.options if each.split("=", 1)[0] not in named]
+    pg_class.set_class(alteration.cursor, relation, "reloptions", [*unchanged, *given] or None)
     alteration.refresh()
     if "array_storage" in named:
         _explain_columns(alteration)
@@ -160,9 +161,11 @@ def alter(alteration: Alteration, command: pb.AlterTableCmd) -> None:
 
 
 def _explain_columns(alteration: Alteration) -> None:
-    """Tell that the columns that the table has stay as they are stored, and how to change them."""
+    """Report that existing columns stay as they are stored, and how to change them."""
     columns = [
-        column for column in alteration.relation.columns if (found := registry.known().find(column.type_oid)) is not None and found.is_array
+        column
+        for column in alteration.relation.columns
+        if (column_type := registry.known().find(column.type_oid)) is not None and column_type.is_array
     ]
     if columns:
         changes = ", ".join(

@@ -1,4 +1,4 @@
-"""CREATE TABLE and DROP TABLE."""
+"""CREATE TABLE, DROP TABLE and TRUNCATE."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ON_COMMIT = {pb.ONCOMMIT_DELETE_ROWS: temporary_tables.DELETE_ROWS, pb.ONCOMMIT
 
 
 def create(node: pb.CreateStmt, session: Session) -> CommandResult:
-    """CREATE TABLE."""
+    """Execute CREATE TABLE."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     _refuse_unsupported(node)
@@ -46,7 +46,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     if relations.find_oid(cursor, context.database, schema, target.relname) is not None and node.if_not_exists:
         session.notices.notice(f'relation "{target.relname}" already exists, skipping', sqlstate="42P07")
         return CommandResult("CREATE TABLE")
-    given = storage_parameter.read(node.options, "p" if node.HasField("partspec") else "r")
+    options = storage_parameter.read(node.options, "p" if node.HasField("partspec") else "r")
     node, later = like.expand(node, session)
     parent = partition.parent_of(node, session, transaction) if node.HasField("partbound") else None
     elements = table_definition.read(
@@ -60,13 +60,20 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     for declared in elements.foreign_keys:
         foreign_key.use_target(declared, session, transaction)
     next_oid = transaction.engine.catalog.next_oid
-    made: dict[str, int] = {}
-    columns = [replace(each, default=next_value.in_full(each.default, cursor, context)) for each in elements.columns]
+    sequence_oids: dict[str, int] = {}
+    columns = [
+        replace(table_column, default=next_value.in_full(table_column.default, cursor, context)) for table_column in elements.columns
+    ]
     for need in elements.sequences:
         name = sequence.owned_name(cursor, context.database, namespace, target.relname, need.column)
-        made[need.column] = sequence.create(cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options)
+        sequence_oids[need.column] = sequence.create(
+            cursor, next_oid, context.database, namespace, name, owner, need.type_oid, need.options
+        )
         if not need.identity:
-            columns = [replace(each, default=next_value.text(schema, name)) if each.name == need.column else each for each in columns]
+            columns = [
+                replace(table_column, default=next_value.text(schema, name)) if table_column.name == need.column else table_column
+                for table_column in columns
+            ]
     checks = [*(inherited_checks(parent, columns) if parent else ()), *elements.checks]
     relation = definition.create(
         cursor,
@@ -75,8 +82,8 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
         Definition(
             namespace, target.relname, columns, owner, kind=RelationKind.PARTITIONED_TABLE if key else RelationKind.TABLE,
             persistence="t" if temporary else target.relpersistence or "p",
-            checks=list({each.name or place: each for place, each in enumerate(checks)}.values()), partition_key=key,
-            options=given,
+            checks=list({constraint.name or number: constraint for number, constraint in enumerate(checks)}.values()), partition_key=key,
+            options=options,
         ),
     )  # fmt: skip
     if key is not None:
@@ -84,7 +91,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
     for need in elements.sequences:
         column = relation.column(need.column)
         assert column is not None
-        sequence.own(cursor, context.database, made[need.column], relation.oid, column.attnum, identity=bool(need.identity))
+        sequence.own(cursor, context.database, sequence_oids[need.column], relation.oid, column.attnum, identity=bool(need.identity))
     if relation.kind == RelationKind.TABLE:
         transaction.create_table(relation)
     if parent is not None and bound is not None:
@@ -92,8 +99,8 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
             partition.join(transaction, parent, relation, bound)
     if parent is not None:
         relation = relations.get(cursor, context.database, relation.oid)
-    for each in elements.keys:
-        partition_index.add(transaction, relation, each)
+    for index_key in elements.keys:
+        partition_index.add(transaction, relation, index_key)
         relation = relations.get(cursor, context.database, relation.oid)
     default_privilege.apply_default(cursor, relation, context.user)
     if temporary:
@@ -106,7 +113,7 @@ def create(node: pb.CreateStmt, session: Session) -> CommandResult:
 
 
 def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> tuple[int, str, bool]:
-    """(oid, name) of the schema in which CREATE TABLE makes its table, and whether that is temporary."""
+    """Return (oid, name) of the schema in which CREATE TABLE creates its table, and whether the table is temporary."""
     cursor, context, target = transaction.cursor, session.context, node.relation
     temporary = temporary_schema.wanted(target)
     if temporary:
@@ -130,16 +137,20 @@ def _place(node: pb.CreateStmt, session: Session, transaction: Transaction) -> t
 
 
 def inherited_checks(parent: Relation, columns: Sequence[Column]) -> list[NewCheck]:
-    """The CHECK constraints of a parent as those of a partition with these columns."""
-    numbers = {each.name: each.attnum for each in columns}
+    """Return the CHECK constraints of a parent as those of a partition with these columns."""
+    numbers = {column.name: column.attnum for column in columns}
     return [
-        NewCheck(each.expression, each.name, tuple(sorted(numbers[name] for name in stored_expression.columns_of(each.expression, parent))))
-        for each in parent.checks
+        NewCheck(
+            parent_check.expression,
+            parent_check.name,
+            tuple(sorted(numbers[name] for name in stored_expression.columns_of(parent_check.expression, parent))),
+        )
+        for parent_check in parent.checks
     ]
 
 
 def _run_later(later: list[str], session: Session) -> None:
-    """The indexes and comments that LIKE … INCLUDING brings."""
+    """Execute the statements for indexes and comments of LIKE … INCLUDING."""
     for text in later:
         [statement] = parse(text)
         session.node.run_statement(statement.node, session)
@@ -159,7 +170,7 @@ def _refuse_unsupported(node: pb.CreateStmt) -> None:
 
 
 def _tell_subscribed(session: Session, transaction: Transaction, found: Sequence[Relation]) -> None:
-    """Says which subscriptions lose a table that is dropped: its next change stops them."""
+    """Report the subscriptions that lose a dropped table. The next change of the table stops them."""
     for relation in found:
         for oid in subscriptions.subscribing(transaction.cursor, relation.database, relation.oid):
             subscription = subscriptions.find(transaction.cursor, oid)
@@ -171,36 +182,40 @@ def _tell_subscribed(session: Session, transaction: Transaction, found: Sequence
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP TABLE [IF EXISTS] a, b [CASCADE]."""
+    """Execute DROP TABLE [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found: list[Relation] = []
+    tables: list[Relation] = []
     for item in node.objects:
         relation = lookup.dropped(cursor, session, unwrap(item).items, "table", missing_ok=node.missing_ok)
-        if relation is not None and all(relation.oid != other.oid for other in found):
-            found.append(relation)
-    for relation in found:
+        if relation is not None and all(relation.oid != previous.oid for previous in tables):
+            tables.append(relation)
+    for relation in tables:
         privilege.check_owner(cursor, context.user, relation.owner, "table", relation.name)
         subscriptions.refuse_unfinished_sync(cursor, relation.database, relation.oid, relation.name)
         session.deferral.refuse_waiting(cursor, relation, "DROP TABLE")
-    _tell_subscribed(session, transaction, found)
-    for relation in found:
+    _tell_subscribed(session, transaction, tables)
+    for relation in tables:
         if relation.parent:
             transaction.change_object("pg_class", relation.parent)
         transaction.own(relation)
-    going = [oid for relation in found for oid in (relation.oid, *relations.descendants(cursor, context.database, relation.oid))]
-    dependants = [each for oid in going for each in dependency.of_relation(cursor, context, relations.get(cursor, context.database, oid))]
-    own = [(2606, key.oid) for oid in going for key in relations.get(cursor, context.database, oid).foreign_keys]
+    dropped_oids = [oid for relation in tables for oid in (relation.oid, *relations.descendants(cursor, context.database, relation.oid))]
+    dependants = [
+        dependant
+        for oid in dropped_oids
+        for dependant in dependency.of_relation(cursor, context, relations.get(cursor, context.database, oid))
+    ]
+    foreign_key_ids = [(2606, key.oid) for oid in dropped_oids for key in relations.get(cursor, context.database, oid).foreign_keys]
     dependency.settle(
-        transaction, dependants, [dependency.shown(cursor, context, each) for each in found], session.notices,
-        cascade=node.behavior == pb.DROP_CASCADE, going=[*((1259, oid) for oid in going), *own],
+        transaction, dependants, [dependency.shown(cursor, context, dropped) for dropped in tables], session.notices,
+        cascade=node.behavior == pb.DROP_CASCADE, going=[*((1259, oid) for oid in dropped_oids), *foreign_key_ids],
     )  # fmt: skip
-    drop_all(transaction, found)
+    drop_all(transaction, tables)
     return CommandResult("DROP TABLE")
 
 
 def drop_all(transaction: Transaction, found: list[Relation]) -> None:
-    """Drops tables with their partitions, rows and catalog entries."""
+    """Drop tables with their partitions, rows and catalog entries."""
     cursor = transaction.cursor
     for relation in found:
         if relations.find(cursor, relation.database, relation.oid) is None:
@@ -224,10 +239,10 @@ def _drop_one(transaction: Transaction, relation: Relation) -> None:
 
 
 def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
-    """TRUNCATE a, b [RESTART IDENTITY] [CASCADE]."""
+    """Execute TRUNCATE a, b [RESTART IDENTITY] [CASCADE]."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found: dict[int, Relation] = {}
+    tables: dict[int, Relation] = {}
     for item in node.relations:
         target = unwrap(item)
         relation = lookup.table(cursor, context, target)
@@ -239,37 +254,37 @@ def truncate(node: pb.TruncateStmt, session: Session) -> CommandResult:
                 "cannot truncate only a partitioned table",
                 hint="Do not specify the ONLY keyword, or use TRUNCATE ONLY on the partitions directly.",
             )
-        found.setdefault(relation.oid, relation)
+        tables.setdefault(relation.oid, relation)
         for oid in relations.descendants(cursor, context.database, relation.oid):
-            found.setdefault(oid, relations.get(cursor, context.database, oid))
+            tables.setdefault(oid, relations.get(cursor, context.database, oid))
     cascade = node.behavior == pb.DROP_CASCADE
-    _truncate_referencing(found, session, transaction, cascade=cascade)
-    for relation in found.values():
+    _truncate_referencing(tables, session, transaction, cascade=cascade)
+    for relation in tables.values():
         session.deferral.refuse_waiting(cursor, relation, "TRUNCATE")
-    fired = [Firing(session, relation) for relation in found.values() if relation.has_triggers]
-    for firing in fired:
+    firings = [Firing(session, relation) for relation in tables.values() if relation.has_triggers]
+    for firing in firings:
         firing.statement(triggers.TRUNCATE, before=True)
-    transaction.truncate(list(found.values()), restart_identity=node.restart_seqs, cascade=cascade)
-    for firing in fired:
+    transaction.truncate(list(tables.values()), restart_identity=node.restart_seqs, cascade=cascade)
+    for firing in firings:
         firing.statement(triggers.TRUNCATE, before=False)
     if node.restart_seqs:
-        for relation in found.values():
+        for relation in tables.values():
             sequences.restart_owned(cursor, context.database, relation.oid, transaction.lock_object)
     return CommandResult("TRUNCATE TABLE")
 
 
 def _truncate_referencing(found: dict[int, Relation], session: Session, transaction: Transaction, *, cascade: bool) -> None:
-    """Adds the tables whose foreign keys name one of `found`, with CASCADE; without it they must be there."""
+    """With CASCADE, add the tables whose foreign keys reference one of `found`. Otherwise raise an error unless they are in it."""
     cursor, context = transaction.cursor, session.context
     if not cascade:
         foreign_keys.check_truncate(cursor, list(found.values()))
         return
-    waiting = list(found.values())
-    while waiting:
-        relation = waiting.pop(0)
+    pending = list(found.values())
+    while pending:
+        relation = pending.pop(0)
         for oid in sorted({key.relation for key in relation.referenced} - set(found)):
-            other = relations.get(cursor, context.database, oid)
-            session.notices.notice(f'truncate cascades to table "{other.name}"')
-            privilege.check_table(cursor, context.user, context.database, other.oid, other.name, "TRUNCATE")
-            found[oid] = other
-            waiting.append(other)
+            referencing = relations.get(cursor, context.database, oid)
+            session.notices.notice(f'truncate cascades to table "{referencing.name}"')
+            privilege.check_table(cursor, context.user, context.database, referencing.oid, referencing.name, "TRUNCATE")
+            found[oid] = referencing
+            pending.append(referencing)

@@ -1,7 +1,8 @@
-"""CREATE TABLE's elements: column definitions and constraints → the catalog's `Definition`.
+"""Convert CREATE TABLE's elements, column definitions and constraints, to the catalog's `Definition`.
 
-Called by `table` and by ALTER TABLE ADD COLUMN. The checks are those of PostgreSQL's parse_utilcmd.c and tablecmds.c, in their
-order where it shows. Expressions (DEFAULT, CHECK, GENERATED) are bound by `stored_expression` and kept as the text that pg_get_expr prints.
+Called by `table` and by ALTER TABLE ADD COLUMN. The checks are those of PostgreSQL's parse_utilcmd.c and tablecmds.c, in their order if it
+is visible to users. Expressions (DEFAULT, CHECK, GENERATED) are bound by `stored_expression` and stored as the text that pg_get_expr
+prints.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ WITHOUT_ORDER = frozenset({
     registry.JSON, registry.XML, registry.XID, registry.CID, registry.POINT, registry.LSEG, registry.PATH, registry.BOX, registry.POLYGON,
     registry.LINE, registry.CIRCLE, registry.REFCURSOR, registry.JSONPATH,
 })  # fmt: skip
-"""Types without a default operator class of btree."""
+"""Types without a default btree operator class."""
 SERIAL = {"serial": "int4", "serial4": "int4", "bigserial": "int8", "serial8": "int8", "smallserial": "int2", "serial2": "int2"}
 
 
 @dataclass
 class SequenceNeed:
-    """A column that wants a sequence of its own: serial (`identity` '') or GENERATED … AS IDENTITY ('a' or 'd')."""
+    """A column that needs its own sequence: serial (`identity` '') or GENERATED … AS IDENTITY ('a' or 'd')."""
 
     column: str
     type_oid: int
@@ -47,7 +48,7 @@ class SequenceNeed:
 
 @dataclass
 class ForeignKeyNeed:
-    """A FOREIGN KEY of a table or, with `own`, of a column: its node, and whether what follows a column's says that it is deferrable."""
+    """A FOREIGN KEY of a table, or of a column (`own`): its node, and the deferrability that clauses after a column's constraint set."""
 
     node: pb.Constraint
     own: tuple[str, ...] = ()
@@ -57,7 +58,7 @@ class ForeignKeyNeed:
 
 @dataclass
 class Elements:
-    """What a list of table elements says."""
+    """The contents of a list of table elements."""
 
     columns: list[Column] = field(default_factory=list)
     keys: list[IndexKey] = field(default_factory=list)
@@ -75,50 +76,52 @@ class _Column:
     keys: list[pb.Constraint | _KeyOf] = field(default_factory=list)
     checks: list[pb.Constraint] = field(default_factory=list)
     latest: _KeyOf | ForeignKeyNeed | None = None
-    """The key or foreign key that DEFERRABLE behind it would be about."""
+    """The key or foreign key to which a following DEFERRABLE clause applies."""
 
 
 def read(nodes: Sequence[pb.Node], table: str, cursor: Cursor, database: int, forms: Forms, inherited: Sequence[Column] = ()) -> Elements:
-    """The elements of CREATE TABLE `table` (…), constants read under `forms`.
+    """Return the elements of CREATE TABLE `table` (…). Constants are read under `forms`.
 
-    `inherited`: the parent's columns, for a partition, whose elements have no types.
+    `inherited` has the parent's columns for a partition, whose elements have no types.
     """
-    found = Elements()
-    drafts = [_Column(replace(each, identity=""), not_null=each.not_null or None) for each in inherited]
+    elements = Elements()
+    drafts = [_Column(replace(parent_column, identity=""), not_null=parent_column.not_null or None) for parent_column in inherited]
     constraints: list[pb.Constraint] = []
     for node in nodes:
         element = unwrap(node)
         match element.DESCRIPTOR.name:
             case "ColumnDef" if not element.HasField("type_name"):
-                _add_options(element, drafts, nodes, table, found)
+                _add_options(element, drafts, nodes, table, elements)
             case "ColumnDef":
-                drafts.append(_draft(element, table, cursor, database, found))
+                drafts.append(_draft(element, table, cursor, database, elements))
             case "Constraint" if element.contype == pb.CONSTR_FOREIGN:
-                found.foreign_keys.append(ForeignKeyNeed(element))
+                elements.foreign_keys.append(ForeignKeyNeed(element))
             case "Constraint":
                 constraints.append(element)
             case "TableLikeClause":
                 raise not_supported("CREATE TABLE … (LIKE …) is not supported", position=position(element.relation.location))
-            case other:
-                raise not_supported(f"table element {other} is not supported")
+            case element_kind:
+                raise not_supported(f"table element {element_kind} is not supported")
     _check_names(drafts)
-    columns = [replace(draft.column, attnum=place, not_null=bool(draft.not_null)) for place, draft in enumerate(drafts, 1)]
+    columns = [replace(draft.column, attnum=number, not_null=bool(draft.not_null)) for number, draft in enumerate(drafts, 1)]
     keys = [constraint for draft in drafts for constraint in draft.keys] + [each for each in constraints if each.contype != pb.CONSTR_CHECK]
-    found.keys = _keys(keys, drafts, columns, table)
-    primary = next((key.attnums for key in found.keys if key.primary), ())
+    elements.keys = _keys(keys, drafts, columns, table)
+    primary = next((key.attnums for key in elements.keys if key.primary), ())
     columns = [replace(column, not_null=column.not_null or column.attnum in primary) for column in columns]
     generated = {draft.column.name for draft in drafts if draft.generated is not None}
-    found.columns = [_with_expressions(column, draft, columns, generated, forms) for column, draft in zip(columns, drafts, strict=True)]
-    checks = [each for draft in drafts for each in draft.checks] + [each for each in constraints if each.contype == pb.CONSTR_CHECK]
-    found.checks = [check(each, columns, table, forms) for each in checks]
-    return found
+    elements.columns = [_with_expressions(column, draft, columns, generated, forms) for column, draft in zip(columns, drafts, strict=True)]
+    checks = [constraint_node for draft in drafts for constraint_node in draft.checks] + [
+        constraint_node for constraint_node in constraints if constraint_node.contype == pb.CONSTR_CHECK
+    ]
+    elements.checks = [check(constraint_node, columns, table, forms) for constraint_node in checks]
+    return elements
 
 
 def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequence[pb.Node], table: str, found: Elements) -> None:
-    """The options that PARTITION OF … (a DEFAULT 1, b NOT NULL) gives to a column of the parent."""
+    """Apply the options that PARTITION OF … (a DEFAULT 1, b NOT NULL) adds to a column of the parent."""
     if sum(unwrap(node).DESCRIPTOR.name == "ColumnDef" and unwrap(node).colname == element.colname for node in nodes) > 1:
         raise PostgresError("42701", f'column "{element.colname}" specified more than once')
-    draft = next((each for each in drafts if each.column.name == element.colname), None)
+    draft = next((candidate for candidate in drafts if candidate.column.name == element.colname), None)
     if draft is None:
         raise PostgresError("42703", f'column "{element.colname}" does not exist')
     for constraint in map(unwrap, element.constraints):
@@ -126,7 +129,7 @@ def _add_options(element: pb.ColumnDef, drafts: Sequence[_Column], nodes: Sequen
 
 
 def check(node: pb.Constraint, columns: Sequence[Column], table: str, forms: Forms) -> NewCheck:
-    """A CHECK constraint, bound to the table's columns."""
+    """Return a CHECK constraint, bound to the table's columns."""
     text, attnums = stored_expression.check(node.raw_expr, columns, table, forms)
     return NewCheck(text, node.conname or None, attnums)
 
@@ -134,20 +137,20 @@ def check(node: pb.Constraint, columns: Sequence[Column], table: str, forms: For
 def column(
     element: pb.ColumnDef, table: str, others: Sequence[Column], cursor: Cursor, database: int, forms: Forms
 ) -> tuple[Column, Elements]:
-    """The column of ALTER TABLE … ADD COLUMN, numbered behind `others`, with the keys, checks and sequences that it brings."""
-    found = Elements()
-    draft = _draft(element, table, cursor, database, found)
+    """Return the column of ALTER TABLE … ADD COLUMN, numbered after `others`, with its keys, checks and sequences."""
+    elements = Elements()
+    draft = _draft(element, table, cursor, database, elements)
     _check_names([draft])
-    attnum = max((each.attnum for each in others), default=0) + 1
+    attnum = max((existing.attnum for existing in others), default=0) + 1
     plain = replace(draft.column, attnum=attnum, not_null=bool(draft.not_null))
     columns = [*others, plain]
-    found.keys = _keys(draft.keys, [draft], columns, table)
-    if any(key.primary for key in found.keys):
+    elements.keys = _keys(draft.keys, [draft], columns, table)
+    if any(key.primary for key in elements.keys):
         plain = replace(plain, not_null=True)
-    generated = {each.name for each in others if each.generated} | ({plain.name} if draft.generated is not None else set())
-    made = _with_expressions(plain, draft, columns, generated, forms)
-    found.checks = [check(each, columns, table, forms) for each in draft.checks]
-    return made, found
+    generated = {existing.name for existing in others if existing.generated} | ({plain.name} if draft.generated is not None else set())
+    completed = _with_expressions(plain, draft, columns, generated, forms)
+    elements.checks = [check(constraint, columns, table, forms) for constraint in draft.checks]
+    return completed, elements
 
 
 def _check_names(drafts: list[_Column]) -> None:
@@ -164,19 +167,19 @@ def _check_names(drafts: list[_Column]) -> None:
 
 
 def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, found: Elements) -> _Column:
-    """One ColumnDef: its type and collation, and its constraints sorted by kind."""
+    """Convert one ColumnDef: its type and collation, and its constraints grouped by kind."""
     node = element.type_name
     last = names.strings(node.names)[-1] if node.names else ""
     serial = SERIAL.get(last) if len(node.names) == 1 and not node.array_bounds else None
     oid, typmod = (registry.by_name(serial).oid, -1) if serial else names.type_name(node)
     hold.use(cursor, "pg_type", oid)
-    known = registry.known().find(oid)
+    kind = registry.known().find(oid)
     if not storable(oid):
         raise PostgresError("42P16", f'column "{element.colname}" has pseudo-type {registry.format_type(oid)}')
     check_accepted(oid, position(node.location))
-    if known is not None and known.is_array and domain.constrained(known.element):
+    if kind is not None and kind.is_array and domain.constrained(kind.element):
         raise not_supported("arrays of domains with constraints are not supported", position=position(node.location))
-    collation = 0 if known is None else known.collation
+    collation = 0 if kind is None else kind.collation
     if element.HasField("coll_clause"):
         collation = _collation(element.coll_clause, oid, collation, cursor, database)
     draft = _Column(Column(0, element.colname, oid, typmod, collation=collation, dimensions=len(node.array_bounds)))
@@ -191,7 +194,7 @@ def _draft(element: pb.ColumnDef, table: str, cursor: Cursor, database: int, fou
 
 
 def check_accepted(oid: int, where: int | None = None) -> None:
-    """Refuse a column of a type whose values a node does not check (0A000)."""
+    """Raise 0A000 for a column of a type whose values a node does not check."""
     if not is_accepted(oid):
         raise not_supported(
             f"columns of type {registry.format_type(oid)} are not supported",
@@ -205,27 +208,25 @@ def _collation(node: ParseNode, oid: int, default: int, cursor: Cursor, database
     schema, name = names.split_name(node.collname)
     if not default:
         raise PostgresError("42804", f"collations are not supported by type {registry.format_type(oid)}", position=position(node.location))
-    found = one(
-        cursor, "SELECT oid FROM hg.pg_collation WHERE collname = ? AND dbid IN (0, ?) AND collencoding IN (-1, 6)", [name, database]
-    )
-    if found is None:
+    row = one(cursor, "SELECT oid FROM hg.pg_collation WHERE collname = ? AND dbid IN (0, ?) AND collencoding IN (-1, 6)", [name, database])
+    if row is None:
         raise PostgresError(
             "42704",
             f'collation "{name if schema is None else schema + "." + name}" for encoding "UTF8" does not exist',
             position=position(node.location),
         )
-    return int(found[0])
+    return int(row[0])
 
 
 def _take(draft: _Column, node: pb.Constraint, table: str, found: Elements) -> None:  # noqa: C901, PLR0912 (one case per option)
     name = draft.column.name
     match node.contype:
         case pb.CONSTR_NULL | pb.CONSTR_NOTNULL:
-            wanted = node.contype == pb.CONSTR_NOTNULL
-            if draft.not_null is not None and draft.not_null != wanted:
+            not_null = node.contype == pb.CONSTR_NOTNULL
+            if draft.not_null is not None and draft.not_null != not_null:
                 message = f'conflicting NULL/NOT NULL declarations for column "{name}" of table "{table}"'
                 raise PostgresError("42601", message, position=position(node.location))
-            draft.not_null = wanted
+            draft.not_null = not_null
         case pb.CONSTR_DEFAULT:
             if draft.default is not None:
                 message = f'multiple default values specified for column "{name}" of table "{table}"'
@@ -270,7 +271,7 @@ def _take(draft: _Column, node: pb.Constraint, table: str, found: Elements) -> N
 
 @dataclass
 class _KeyOf:
-    """A column's own PRIMARY KEY or UNIQUE: the constraint node and the column that it is about."""
+    """A column's own PRIMARY KEY or UNIQUE: the constraint node and the column."""
 
     node: pb.Constraint
     names: tuple[str, ...]
@@ -288,35 +289,35 @@ def key(
     deferred: bool = False,
     altering: bool = False,
 ) -> IndexKey:
-    """A PRIMARY KEY or UNIQUE constraint over columns that exist. `altering`: for ALTER TABLE, which gives no position of a missing one."""
+    """Return a PRIMARY KEY or UNIQUE constraint over existing columns. With `altering` (ALTER TABLE), errors have no position."""
     where = None if altering else position(node.location)
     if node.contype not in (pb.CONSTR_PRIMARY, pb.CONSTR_UNIQUE):
         raise not_supported("exclusion constraints are not supported", position=position(node.location))
     primary = node.contype == pb.CONSTR_PRIMARY
-    wanted = own or tuple(names.strings(node.keys))
+    key_names = own or tuple(names.strings(node.keys))
     attnums: list[int] = []
-    for name in wanted:
-        found = next((each for each in columns if each.name == name), None)
-        if found is None and altering and primary:  # PostgreSQL makes it NOT NULL first
+    for name in key_names:
+        key_column = next((candidate for candidate in columns if candidate.name == name), None)
+        if key_column is None and altering and primary:  # PostgreSQL makes it NOT NULL first
             raise PostgresError("42703", f'column "{name}" of relation "{table}" does not exist')
-        if found is None:
+        if key_column is None:
             raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
-        if found.attnum in attnums:
+        if key_column.attnum in attnums:
             kind = "primary key" if primary else "unique"
             raise PostgresError("42701", f'column "{name}" appears twice in {kind} constraint', position=position(node.location))
-        if registry.known().base(found.type_oid)[0] in WITHOUT_ORDER:
+        if registry.known().base(key_column.type_oid)[0] in WITHOUT_ORDER:
             raise PostgresError(
                 "42704",
-                f'data type {registry.format_type(found.type_oid)} has no default operator class for access method "btree"',
+                f'data type {registry.format_type(key_column.type_oid)} has no default operator class for access method "btree"',
                 hint="You must specify an operator class for the index or define a default operator class for the data type.",
             )
-        attnums.append(found.attnum)
+        attnums.append(key_column.attnum)
     included = []
     for name in names.strings(node.including):
-        found = next((each for each in columns if each.name == name), None)
-        if found is None:
+        key_column = next((candidate for candidate in columns if candidate.name == name), None)
+        if key_column is None:
             raise PostgresError("42703", f'column "{name}" named in key does not exist', position=where)
-        included.append(found.attnum)
+        included.append(key_column.attnum)
     return IndexKey(
         tuple(attnums), primary=primary, name=node.conname or None, deferrable=node.deferrable or node.initdeferred or deferrable,
         deferred=node.initdeferred or deferred, included=tuple(included), nulls_not_distinct=node.nulls_not_distinct,
@@ -324,19 +325,19 @@ def key(
 
 
 def _keys(nodes: Sequence[pb.Constraint | _KeyOf], drafts: list[_Column], columns: Sequence[Column], table: str) -> list[IndexKey]:
-    made: list[IndexKey] = []
+    keys: list[IndexKey] = []
     for node in nodes:
         if isinstance(node, _KeyOf):
             inner = node.node
             new = key(inner, columns, table, node.names, deferrable=node.deferrable, deferred=node.deferred)
         else:
             inner, new = node, key(node, columns, table)
-        if new.primary and any(each.primary for each in made):
+        if new.primary and any(existing_key.primary for existing_key in keys):
             message = f'multiple primary keys for table "{table}" are not allowed'
             raise PostgresError("42P16", message, position=position(inner.location))
-        made.append(new)
-    made.sort(key=lambda each: not each.primary)
-    return made
+        keys.append(new)
+    keys.sort(key=lambda index_key: not index_key.primary)
+    return keys
 
 
 def _with_expressions(plain: Column, draft: _Column, columns: Sequence[Column], generated: set[str], forms: Forms) -> Column:

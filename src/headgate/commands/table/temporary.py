@@ -1,7 +1,7 @@
-"""The end of temporary tables: ON COMMIT, the end of their session, and what a crash left.
+"""The end of temporary tables: ON COMMIT, the end of their session, and cleanup after a crash.
 
-Called by CREATE TABLE (`at_commit`), by the session when it leaves (`drop_all`), and by a node when it starts (`clean`). Where they are:
-`temporary_schema`.
+Called by CREATE TABLE (`at_commit`), by the session when it ends (`drop_all`), and by a node when it starts (`clean`). `temporary_schema`
+determines their schema.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PRESERVE, DELETE_ROWS, DROP = 0, 1, 2
 
 
 def at_commit(session: Session, transaction: Transaction, relation: Relation, what: int) -> None:
-    """ON COMMIT: what happens to a new temporary table at the end of each transaction."""
+    """Register the ON COMMIT action of a new temporary table, which runs at the end of each transaction."""
     if what == DROP:
         session.deferral.at_end(relation.oid, lambda: _drop(transaction, [relation]))
     elif what == DELETE_ROWS:
@@ -36,17 +36,17 @@ def at_commit(session: Session, transaction: Transaction, relation: Relation, wh
 
 
 def drop_all(engine: Engine, context: SessionContext) -> None:
-    """Drops the temporary tables of a session that ends, and its schema."""
+    """Drop the temporary tables of a session that ends, and its schema."""
     if context.temp_schema is not None:
         _drop_schemas(engine, context.database, [context.temp_schema])
 
 
 def clean(engine: Engine) -> None:
-    """Drops what the sessions of a node that has not been stopped in order left behind."""
+    """Drop the temporary tables of sessions whose node was not shut down cleanly."""
     with contextlib.closing(engine.catalog.cursor()) as cursor:
-        left = rows(cursor, "SELECT dbid, nspname FROM hg.pg_namespace WHERE nspname LIKE 'pg_temp_%' AND dbid <> 0")
-    for database in {each for each, _ in left}:
-        _drop_schemas(engine, database, [name for each, name in left if each == database])
+        leftovers = rows(cursor, "SELECT dbid, nspname FROM hg.pg_namespace WHERE nspname LIKE 'pg_temp_%' AND dbid <> 0")
+    for database in {leftover_database for leftover_database, _ in leftovers}:
+        _drop_schemas(engine, database, [name for leftover_database, name in leftovers if leftover_database == database])
 
 
 def _drop_schemas(engine: Engine, database: int, names: list[str]) -> None:
@@ -54,10 +54,10 @@ def _drop_schemas(engine: Engine, database: int, names: list[str]) -> None:
     try:
         transaction.statement()
         for name in names:
-            found = namespace.lookup(transaction.cursor, database, name)
-            if found is not None:
-                _drop(transaction, relations.in_schema(transaction.cursor, database, found.oid, NAMED_KINDS))
-                namespace.drop(transaction.cursor, database, found.oid)
+            schema = namespace.lookup(transaction.cursor, database, name)
+            if schema is not None:
+                _drop(transaction, relations.in_schema(transaction.cursor, database, schema.oid, NAMED_KINDS))
+                namespace.drop(transaction.cursor, database, schema.oid)
         transaction.commit()
     except BaseException:
         transaction.rollback()
@@ -67,11 +67,11 @@ def _drop_schemas(engine: Engine, database: int, names: list[str]) -> None:
 def _drop(transaction: Transaction, found: list[Relation]) -> None:
     from headgate.commands.table import table
 
-    for each in found:
-        known = relations.find(transaction.cursor, each.database, each.oid)
-        if known is None:
+    for dropped in found:
+        relation = relations.find(transaction.cursor, dropped.database, dropped.oid)
+        if relation is None:
             continue
-        if known.kind in TABLE_KINDS:
-            table.drop_all(transaction, [known])
+        if relation.kind in TABLE_KINDS:
+            table.drop_all(transaction, [relation])
         else:
-            removal.drop(transaction.cursor, known.database, known.oid)
+            removal.drop(transaction.cursor, relation.database, relation.oid)

@@ -1,8 +1,8 @@
 """CREATE TYPE … AS ENUM, ALTER TYPE, DROP TYPE (manual, part VI; 8.7 Enumerated Types).
 
-Called by `execute`. Columns keep an enum's labels as text, so that RENAME VALUE writes the rows of all columns of the type again,
-as ALTER COLUMN … TYPE would: no stream sees a change. Expressions that the catalog keeps name types and labels: they are
-written again when one is renamed.
+Called by `execute`. Columns store an enum's labels as text, so RENAME VALUE rewrites the rows of all columns of the type, as
+ALTER COLUMN … TYPE would. Streams do not see that as a change. Stored expressions contain the names of types and labels, and are
+rewritten when one is renamed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Change = Callable[[Expression], Expression | None]
 
 
 def create_enum(node: pb.CreateEnumStmt, session: Session) -> CommandResult:
-    """CREATE TYPE name AS ENUM (…)."""
+    """Execute CREATE TYPE name AS ENUM (…)."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     schema, name = names.split_name(node.type_name, context.database_name)
@@ -64,7 +64,7 @@ def create_enum(node: pb.CreateEnumStmt, session: Session) -> CommandResult:
 
 
 def changed(session: Session) -> None:
-    """All sessions and workers read the types again: this one now, the others once the transaction has ended."""
+    """Make all sessions and workers read the types again: this session now, the others after the transaction has ended."""
     catalog = session.node.catalog
     catalog.types_changed()
     session.after_commit(catalog.types_changed)
@@ -73,25 +73,25 @@ def changed(session: Session) -> None:
 
 
 def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
-    """ALTER TYPE … ADD VALUE, RENAME VALUE."""
+    """Execute ALTER TYPE … ADD VALUE or RENAME VALUE."""
     transaction = session.begin_statement()
     cursor, database = transaction.cursor, session.context.database
-    found = owned(node.type_name, session, cursor)
-    if found.kind != "e":
-        raise PostgresError("42809", f"{registry.format_type(found.oid) if not found.relation else found.name} is not an enum")
+    enum = owned(node.type_name, session, cursor)
+    if enum.kind != "e":
+        raise PostgresError("42809", f"{registry.format_type(enum.oid) if not enum.relation else enum.name} is not an enum")
     if node.old_val:
-        transaction.lock_object("pg_type", found.oid)
+        transaction.lock_object("pg_type", enum.oid)
         before = registry.known()
-        user_type.rename_label(cursor, database, found.oid, node.old_val, node.new_val)
+        user_type.rename_label(cursor, database, enum.oid, node.old_val, node.new_val)
         user_type.check_label(node.new_val)
         changed(session)
         with rendering.running(session, transaction):
-            _rename_stored(session, transaction, found, node.old_val, node.new_val)
-        _rewrite_expressions(transaction, database, before, _label_change(found, node.old_val, node.new_val))
+            _rename_stored(session, transaction, enum, node.old_val, node.new_val)
+        _rewrite_expressions(transaction, database, before, _label_change(enum, node.old_val, node.new_val))
         return CommandResult("ALTER TYPE")
-    transaction.change_object("pg_type", found.oid)
+    transaction.change_object("pg_type", enum.oid)
     user_type.check_label(node.new_val)
-    if any(label == node.new_val for label, _ in user_type.labels_of(cursor, database, found.oid)):
+    if any(label == node.new_val for label, _ in user_type.labels_of(cursor, database, enum.oid)):
         message = f'enum label "{node.new_val}" already exists'
         if not node.skip_if_new_val_exists:
             raise PostgresError("42710", message)
@@ -99,140 +99,141 @@ def alter_enum(node: pb.AlterEnumStmt, session: Session) -> CommandResult:
         return CommandResult("ALTER TYPE")
     next_oid = transaction.engine.catalog.next_oid
     user_type.add_label(
-        cursor, next_oid, database, found.oid, node.new_val, node.new_val_neighbor or None, after=bool(node.new_val_is_after)
+        cursor, next_oid, database, enum.oid, node.new_val, node.new_val_neighbor or None, after=bool(node.new_val_is_after)
     )
     changed(session)
     return CommandResult("ALTER TYPE")
 
 
 def rename(node: pb.RenameStmt, session: Session) -> CommandResult:
-    """ALTER TYPE … RENAME TO."""
+    """Execute ALTER TYPE … RENAME TO."""
     transaction = session.begin_statement()
     cursor, database = transaction.cursor, session.context.database
-    found = owned(unwrap(node.object).items, session, cursor)
-    _refuse_special(found, "cannot alter")
-    transaction.lock_object("pg_type", found.oid)
+    renamed_type = owned(unwrap(node.object).items, session, cursor)
+    _refuse_special(renamed_type, "cannot alter")
+    transaction.lock_object("pg_type", renamed_type.oid)
     before = registry.known()
-    user_type.rename(cursor, database, found, node.newname)
+    user_type.rename(cursor, database, renamed_type, node.newname)
     changed(session)
     _rewrite_expressions(transaction, database, before)
     return CommandResult("ALTER DOMAIN" if node.rename_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
 def set_schema(node: ParseNode, session: Session) -> CommandResult:
-    """ALTER TYPE … SET SCHEMA."""
+    """Execute ALTER TYPE … SET SCHEMA."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
-    found = owned(unwrap(node.object).items, session, cursor)
-    _refuse_special(found, "cannot alter")
-    transaction.lock_object("pg_type", found.oid)
+    moved_type = owned(unwrap(node.object).items, session, cursor)
+    _refuse_special(moved_type, "cannot alter")
+    transaction.lock_object("pg_type", moved_type.oid)
     target = lookup.used_namespace(cursor, context.database, node.newschema)
     privilege.check_create_in_schema(cursor, context.user, context.database, target)
     before = registry.known()
-    user_type.set_schema(cursor, context.database, found, target)
+    user_type.set_schema(cursor, context.database, moved_type, target)
     changed(session)
     _rewrite_expressions(transaction, context.database, before)
     return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
 def change_owner(node: pb.AlterOwnerStmt, session: Session) -> CommandResult:
-    """ALTER TYPE … OWNER TO."""
+    """Execute ALTER TYPE … OWNER TO."""
     transaction = session.begin_statement()
     cursor, context = transaction.cursor, session.context
     owner, oid = privilege.new_owner(cursor, context, node.newowner)
-    found = owned(unwrap(node.object).items, session, cursor)
-    _refuse_special(found, "cannot alter")
-    if oid != found.owner and not privilege.is_superuser(cursor, context.user):
+    owned_type = owned(unwrap(node.object).items, session, cursor)
+    _refuse_special(owned_type, "cannot alter")
+    if oid != owned_type.owner and not privilege.is_superuser(cursor, context.user):
         privilege.check_member(cursor, context.user, owner)
-        privilege.check_create_in_schema(cursor, owner, context.database, found.namespace)
-    transaction.change_object("pg_type", found.oid)
-    user_type.set_owner(cursor, context.database, found, oid)
+        privilege.check_create_in_schema(cursor, owner, context.database, owned_type.namespace)
+    transaction.change_object("pg_type", owned_type.oid)
+    user_type.set_owner(cursor, context.database, owned_type, oid)
     return CommandResult("ALTER DOMAIN" if node.object_type == pb.OBJECT_DOMAIN else "ALTER TYPE")
 
 
 def drop(node: pb.DropStmt, session: Session) -> CommandResult:
-    """DROP TYPE [IF EXISTS] a, b [CASCADE]."""
+    """Execute DROP TYPE [IF EXISTS] a, b [CASCADE]."""
     transaction = session.begin_statement()
     cursor = transaction.cursor
-    found: list[TypeRow] = []
+    types: list[TypeRow] = []
     for item in node.objects:
         parts = unwrap(item).names
-        each = find(parts, session, cursor, missing_ok=node.missing_ok)
-        if each is None:
+        row = find(parts, session, cursor, missing_ok=node.missing_ok)
+        if row is None:
             continue
-        if node.remove_type == pb.OBJECT_DOMAIN and each.kind != "d":
-            raise PostgresError("42809", f'"{each.name}" is not a domain')
-        _check_type_owner(each, session, cursor)
-        _refuse_special(each, "cannot drop")
-        found.append(each)
-    if found:
-        drop_all(session, transaction, found, cascade=node.behavior == pb.DROP_CASCADE)
+        if node.remove_type == pb.OBJECT_DOMAIN and row.kind != "d":
+            raise PostgresError("42809", f'"{row.name}" is not a domain')
+        _check_type_owner(row, session, cursor)
+        _refuse_special(row, "cannot drop")
+        types.append(row)
+    if types:
+        drop_all(session, transaction, types, cascade=node.behavior == pb.DROP_CASCADE)
         changed(session)
         transaction.catalog_changed()
     return CommandResult("DROP DOMAIN" if node.remove_type == pb.OBJECT_DOMAIN else "DROP TYPE")
 
 
 def drop_all(session: Session, transaction: Transaction, found: Sequence[TypeRow], *, cascade: bool) -> None:
-    """Drops types; with `cascade` the columns of these types too, otherwise they are 2BP01."""
+    """Drop types. With `cascade`, also drop the columns of these types. Otherwise raise 2BP01 if there are any."""
     cursor, database = transaction.cursor, session.context.database
-    gone = [oid for each in found for oid in (each.oid, each.array)]
-    domains = [each for each in user_type.domains_over(cursor, database, gone) if each.oid not in gone]
-    while more := [
-        each
-        for each in user_type.domains_over(cursor, database, [oid for known in domains for oid in (known.oid, known.array)] or [0])
-        if each not in domains
+    dropped_oids = [oid for row in found for oid in (row.oid, row.array)]
+    domains = [row for row in user_type.domains_over(cursor, database, dropped_oids) if row.oid not in dropped_oids]
+    while further_domains := [
+        row
+        for row in user_type.domains_over(cursor, database, [oid for domain in domains for oid in (domain.oid, domain.array)] or [0])
+        if row not in domains
     ]:
-        domains += more
-    gone += [oid for each in domains for oid in (each.oid, each.array)]
-    for oid in gone:
+        domains += further_domains
+    dropped_oids += [oid for row in domains for oid in (row.oid, row.array)]
+    for oid in dropped_oids:
         if oid:
             transaction.lock_object("pg_type", oid)
-    depending = user_type.columns_of(cursor, database, gone)
+    depending = user_type.columns_of(cursor, database, dropped_oids)
     for oid in dict.fromkeys(oid for oid, _, _ in depending):
         transaction.own(relations.get(cursor, database, oid))
-    over = {each.oid: _base(cursor, database, each.oid) for each in domains}
-    attributes = user_type.columns_of(cursor, database, gone, "c")
-    holding = [each for each in attributes if each[0] not in {kind.relation for kind in found}]
-    if holding and cascade:
+    base_types = {row.oid: _base(cursor, database, row.oid) for row in domains}
+    attributes = user_type.columns_of(cursor, database, dropped_oids, "c")
+    attribute_dependants = [attribute_row for attribute_row in attributes if attribute_row[0] not in {kind.relation for kind in found}]
+    if attribute_dependants and cascade:
         raise not_supported("DROP … CASCADE of a type that a composite type has is not supported")
-    lines = [(f"type {registry.format_type(each.oid)}", over[each.oid]) for each in domains]
-    where = [(relation, f"column {column} of table", kind) for relation, column, kind in depending]
-    where += [(relation, f"column {column} of composite type", kind) for relation, column, kind in holding]
-    lines += [(f"{what} {_table(cursor, session, relation)}", kind) for relation, what, kind in sorted(where, key=_as_told)]
-    shown = [line for line, _ in lines]
+    lines = [(f"type {registry.format_type(row.oid)}", base_types[row.oid]) for row in domains]
+    dependants = [(relation, f"column {column} of table", kind) for relation, column, kind in depending]
+    dependants += [(relation, f"column {column} of composite type", kind) for relation, column, kind in attribute_dependants]
+    lines += [(f"{what} {_table(cursor, session, relation)}", kind) for relation, what, kind in sorted(dependants, key=_as_told)]
+    descriptions = [line for line, _ in lines]
     if lines and not cascade:
         subject = f"type {registry.format_type(found[0].oid)}" if len(found) == 1 else "desired object(s)"
         raise PostgresError(
             "2BP01",
             f"cannot drop {subject} because other objects depend on {'it' if len(found) == 1 else 'them'}",
-            detail="\n".join(f"{each} depends on type {registry.format_type(kind)}" for each, kind in lines),
+            detail="\n".join(f"{description} depends on type {registry.format_type(kind)}" for description, kind in lines),
             hint=dependency.HINT,
         )
-    if len(shown) == 1:
-        session.notices.notice(f"drop cascades to {shown[0]}")
-    elif shown:
+    if len(descriptions) == 1:
+        session.notices.notice(f"drop cascades to {descriptions[0]}")
+    elif descriptions:
         session.notices.notice(
-            f"drop cascades to {len(shown)} other objects", detail="\n".join(f"drop cascades to {each}" for each in shown)
+            f"drop cascades to {len(descriptions)} other objects",
+            detail="\n".join(f"drop cascades to {description}" for description in descriptions),
         )
     for oid, column, _ in depending:
         alteration = Alteration(session, transaction, relations.get(cursor, database, oid))
         command = pb.AlterTableCmd(subtype=pb.AT_DropColumn, name=column, behavior=pb.DROP_CASCADE, missing_ok=True)
         alter_column.drop_column(alteration, command)
-    for each in [*found, *domains]:
-        if each.relation:
-            removal.drop(cursor, database, each.relation)
-        user_type.drop(cursor, database, each)
+    for row in [*found, *domains]:
+        if row.relation:
+            removal.drop(cursor, database, row.relation)
+        user_type.drop(cursor, database, row)
 
 
 def _as_told(dependant: tuple[int, str, int]) -> tuple[bool, int]:
-    """The order in which PostgreSQL names dependants: those of the array type first."""
+    """Return the sort key of a dependent object in PostgreSQL's order, which lists those of the array type first."""
     relation, _, kind = dependant
     return not registry.known().by_oid(kind).is_array, relation
 
 
 def _base(cursor: Cursor, database: int, domain: int) -> int:
-    found = one(cursor, "SELECT typbasetype FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, domain])
-    return 0 if found is None else int(found[0])
+    row = one(cursor, "SELECT typbasetype FROM hg.pg_type WHERE dbid = ? AND oid = ?", [database, domain])
+    return 0 if row is None else int(row[0])
 
 
 def _table(cursor: Cursor, session: Session, oid: int) -> str:
@@ -243,7 +244,7 @@ def _table(cursor: Cursor, session: Session, oid: int) -> str:
 
 
 def find(parts: Iterable[pb.Node], session: Session, cursor: Cursor, *, missing_ok: bool = False) -> TypeRow | None:
-    """The type that names (String nodes) stand for; 42704, or None with a NOTICE where it may be missing."""
+    """Return the type with a name (String nodes). If it does not exist, raise 42704, or return None with a NOTICE if `missing_ok`."""
     context = session.context
     schema, name = names.split_name(parts, context.database_name)
     if schema is not None and namespace.lookup(cursor, context.database, schema) is None:
@@ -252,29 +253,29 @@ def find(parts: Iterable[pb.Node], session: Session, cursor: Cursor, *, missing_
         session.notices.notice(f'schema "{schema}" does not exist, skipping', sqlstate="00000")
         return None
     path = [schema] if schema is not None else _path(cursor, session)
-    for each in path:
-        place = namespace.lookup(cursor, context.database, each)
-        found = user_type.lookup(cursor, context.database, place.oid, name) if place is not None else None
-        if found is not None:
-            return found
-    shown = name if schema is None else f"{schema}.{name}"
+    for schema_name in path:
+        candidate_schema = namespace.lookup(cursor, context.database, schema_name)
+        candidate = user_type.lookup(cursor, context.database, candidate_schema.oid, name) if candidate_schema is not None else None
+        if candidate is not None:
+            return candidate
+    type_text = name if schema is None else f"{schema}.{name}"
     if not missing_ok:
-        raise PostgresError("42704", f'type "{shown}" does not exist')
-    session.notices.notice(f'type "{shown}" does not exist, skipping', sqlstate="00000")
+        raise PostgresError("42704", f'type "{type_text}" does not exist')
+    session.notices.notice(f'type "{type_text}" does not exist, skipping', sqlstate="00000")
     return None
 
 
 def _path(cursor: Cursor, session: Session) -> list[str]:
-    found = lookup.search_path(cursor, session.context)
-    return found if "pg_catalog" in found else ["pg_catalog", *found]
+    path = lookup.search_path(cursor, session.context)
+    return path if "pg_catalog" in path else ["pg_catalog", *path]
 
 
 def owned(parts: Iterable[pb.Node], session: Session, cursor: Cursor) -> TypeRow:
-    """As `find`; 42501 for a type of another owner."""
-    found = find(parts, session, cursor)
-    assert found is not None
-    _check_type_owner(found, session, cursor)
-    return found
+    """Return the type as `find` does. Raise 42501 if the user does not own it."""
+    type_row = find(parts, session, cursor)
+    assert type_row is not None
+    _check_type_owner(type_row, session, cursor)
+    return type_row
 
 
 def _check_type_owner(found: TypeRow, session: Session, cursor: Cursor) -> None:
@@ -282,11 +283,11 @@ def _check_type_owner(found: TypeRow, session: Session, cursor: Cursor) -> None:
 
 
 def _refuse_special(found: TypeRow, verb: str) -> None:
-    """Types that the system, a table or another type owns."""
+    """Raise an error for built-in types, row types of tables and array types."""
     if found.builtin:
         if verb == "cannot drop":
-            shown = registry.format_type(found.oid)
-            raise PostgresError("2BP01", f"cannot drop type {shown} because it is required by the database system")
+            type_text = registry.format_type(found.oid)
+            raise PostgresError("2BP01", f"cannot drop type {type_text} because it is required by the database system")
         raise not_supported("changing a built-in type is not supported")
     if found.relation and registry.known().find(found.oid) is None:
         if verb == "cannot drop":
@@ -298,19 +299,19 @@ def _refuse_special(found: TypeRow, verb: str) -> None:
         raise PostgresError("42809", f"{found.name} is a table's row type", hint="Use ALTER TABLE instead.")
     element = registry.known().find(found.oid)
     if element is not None and element.is_array:
-        below = registry.format_type(element.element)
-        hint = f"You can alter type {below}, which will alter the array type as well."
+        element_text = registry.format_type(element.element)
+        hint = f"You can alter type {element_text}, which will alter the array type as well."
         if verb == "cannot drop":
-            shown, hint = registry.format_type(found.oid), f"You can drop type {below} instead."
-            raise PostgresError("2BP01", f"cannot drop type {shown} because type {below} requires it", hint=hint)
+            type_text, hint = registry.format_type(found.oid), f"You can drop type {element_text} instead."
+            raise PostgresError("2BP01", f"cannot drop type {type_text} because type {element_text} requires it", hint=hint)
         raise PostgresError("42809", f"cannot alter array type {registry.format_type(found.oid)}", hint=hint)
 
 
-# ---- what names labels and types ----------------------------------------------------------------------------
+# ---- renaming in rows and expressions -----------------------------------------------------------------------
 
 
 def _rename_stored(session: Session, transaction: Transaction, found: TypeRow, label: str, new_label: str) -> None:
-    """Writes the rows of all columns of the type, and of arrays of it, with the new label."""
+    """Rewrite the rows of all columns of the type, and of its array type, with the new label."""
     for oid, name, kind in user_type.columns_of(transaction.cursor, session.context.database, [found.oid, found.array]):
         relation = relations.get(transaction.cursor, session.context.database, oid)
         column = relation.column(name)
@@ -319,19 +320,19 @@ def _rename_stored(session: Session, transaction: Transaction, found: TypeRow, l
         value = F.col(quoted(name))
         if kind == found.oid:
             changed = F.when(value == F.lit(label), F.lit(new_label)).otherwise(value)
-            concerned = value == F.lit(label)
+            is_affected = value == F.lit(label)
         else:
             changed = relabelled(value, label, new_label)
-            concerned = value.contains(label.replace("\\", "\\\\").replace('"', '\\"'))
+            is_affected = value.contains(label.replace("\\", "\\\\").replace('"', '\\"'))
         transaction.lock(relation)
         with transaction.seeing_newest():
             rows = transaction.frame(relation)
-        if not rows.where(concerned).limit(1).isEmpty():
+        if not rows.where(is_affected).limit(1).isEmpty():
             rewrite_table.replace_column(transaction, relation, column, changed)
 
 
 def relabelled(value: Column, label: str, new_label: str) -> Column:
-    """Arrays of an enum with one label in place of another."""
+    """Replace a label in the elements of arrays of an enum."""
 
     def new_labels(texts: pa.Array) -> pa.Array:
         return arrays.read_array(texts, ",", lambda items: pc.if_else(pc.equal(items, label), new_label, items))
@@ -347,14 +348,14 @@ def _label_change(found: TypeRow, label: str, new_label: str) -> Change:
             return replace(node, value=new_label)
         if node.type.oid == found.array:
             shape, items = arrays.parse(node.value, ",")
-            return replace(node, value=arrays.print_array(shape, [new_label if each == label else each for each in items], ","))
+            return replace(node, value=arrays.print_array(shape, [new_label if item == label else item for item in items], ","))
         return None
 
     return change
 
 
 def _rewrite_expressions(transaction: Transaction, database: int, before: TypeRegistry, change: Change | None = None) -> None:
-    """Writes the DEFAULT, CHECK and GENERATED expressions of the database that name a type again, as the types are now named."""
+    """Rewrite the DEFAULT, CHECK and GENERATED expressions of the database that contain a type's name, with the types' current names."""
     cursor = transaction.cursor
     sql = (
         "SELECT adrelid FROM hg.pg_attrdef WHERE dbid = ? AND contains(adbin, '::')"
@@ -371,18 +372,18 @@ def _rewrite_relation(transaction: Transaction, relation: Relation, before: Type
     scope = stored_expression.scope_of(relation.columns, relation.name)
     reading = stored_expression.context().within(types=before.anywhere())
 
-    def again(text: str, column: TableColumn | None = None) -> str:
+    def rewritten(text: str, column: TableColumn | None = None) -> str:
         bound = binder.bind_raw(parse_expression(text), scope, reading)
         if column is not None:
             bound = binder.assign(bound, stored_expression.type_of(column), column.name, reading)
         return deparse(rewriting.rewrite(bound, change) if change is not None else bound)
 
-    for each in relation.checks:
-        text = again(each.expression)
-        if text != each.expression:
+    for constraint in relation.checks:
+        text = rewritten(constraint.expression)
+        if text != constraint.expression:
             sql = "UPDATE hg.pg_constraint SET conbin = ?, conbinpretty = ? WHERE dbid = ? AND oid = ?"
-            run(cursor, sql, [text, pretty(text), relation.database, each.oid])
+            run(cursor, sql, [text, pretty(text), relation.database, constraint.oid])
     for column in relation.columns:
         old = column.generated if column.generated is not None else column.default
-        if old is not None and "::" in old and not old.startswith("nextval(") and (text := again(old, column)) != old:
+        if old is not None and "::" in old and not old.startswith("nextval(") and (text := rewritten(old, column)) != old:
             attribute.set_default(cursor, oids, relation, column.attnum, text)

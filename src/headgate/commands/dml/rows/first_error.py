@@ -1,8 +1,8 @@
-"""The error of the first row: rows are checked together, but PostgreSQL inserts them one by one and so reports the first that fails.
+"""Find the error of the first failing row. Rows are checked together, but PostgreSQL inserts them one by one and reports the first error.
 
-Called by `new_rows` and `routed_rows`. A check must change nothing, and must fail for some first rows exactly if one of these rows fails:
-then the shortest beginning that fails ends with the row in question, whose error is the statement's. It is sought only after an error,
-in as many checks as the number of rows has binary digits.
+Called by `new_rows` and `routed_rows`. A check must change nothing, and must fail for a prefix of the rows exactly if one of its rows
+fails. Then the shortest failing prefix ends with the first failing row, whose error is the statement's. The search starts only after an
+error. It needs as many checks as the number of rows has binary digits.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _CANCELLED = "57"
 
 
 def checked(rows: pa.Table, check: Callable[[pa.Table], T]) -> T:
-    """``check(rows)``, or the error of the first row that fails."""
+    """Return ``check(rows)``, or raise the error of the first row that fails."""
     try:
         return check(rows)
     except Exception as error:
         if _asked_to_stop(error):
             raise
-        found = error
+        first_failure = error
     passing, failing = 0, rows.num_rows
     while failing - passing > 1:
         middle = (passing + failing) // 2
@@ -35,8 +35,8 @@ def checked(rows: pa.Table, check: Callable[[pa.Table], T]) -> T:
         except Exception as error:
             if _asked_to_stop(error):
                 raise
-            failing, found = middle, error
-    raise found
+            failing, first_failure = middle, error
+    raise first_failure
 
 
 def _asked_to_stop(error: Exception) -> bool:

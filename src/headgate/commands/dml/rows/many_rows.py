@@ -1,7 +1,7 @@
-"""How many rows of a statement the driver holds at once, and the rows of a statement that has more, chunk by chunk.
+"""Limit the number of a statement's rows that the driver holds at once, and yield the rows of larger statements in chunks.
 
-Called by INSERT, UPDATE and DELETE. What must hold: what the node holds of a statement does not grow with its rows, and a chunk is worth
-its price, since keys are looked up in the table's files once for each.
+Called by INSERT, UPDATE and DELETE. What must hold: the memory that the node needs for a statement does not grow with its rows. Chunks must
+not be too small, because each chunk looks its keys up in the table's files once.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from headgate.types.storage import NO_COLUMN
 CHUNK_ROWS = 200_000
 CHUNK_BYTES = 16 << 20
 _LOWERED = "headgate.small_write_rows"
-"""A setting of tests: so few rows are many, and a chunk."""
+"""A setting for tests that lowers both limits."""
 
 
 def most(session: Session) -> int:
-    """How many rows are few."""
+    """Return the maximum number of rows that count as few."""
     return min(write.SMALL_ROWS, _lowered(session, write.SMALL_ROWS))
 
 
 def are_few(frame: DataFrame, session: Session) -> bool:
-    """Whether the plan of a frame promises few rows or few bytes."""
+    """Return whether the plan of a frame guarantees few rows or few bytes."""
     return most(session) == write.SMALL_ROWS and result_spool.is_small(frame)
 
 
 def chunks(rows: DataFrame, relation: Relation, session: Session, transaction: Transaction) -> Generator[pa.Table]:
-    """The rows of a frame (all columns of the relation), in its order, at least one chunk; computed once, in files that tasks write."""
+    """Yield the rows of a frame (all columns of the relation) in order, in at least one chunk. Tasks compute them once, into files."""
     if not relation.columns:
         yield pa.table({NO_COLUMN: pa.array(np.ones(rows.count(), bool))})
         return
@@ -52,17 +52,17 @@ def chunks(rows: DataFrame, relation: Relation, session: Session, transaction: T
 
 
 def of(relation: Relation, rows: pa.Table) -> pa.Table:
-    """Rows in the form that all chunks have."""
+    """Return rows in the form of all chunks."""
     schema = arrow_row(relation)
     return rows.select(schema.names).cast(schema) if relation.columns else rows
 
 
 def chunk_rows(relation: Relation, session: Session, transaction: Transaction) -> int:
-    """How many rows a chunk has at most: fewer where the rows that the table has are wide, as those with the same keys are held too."""
+    """Return the maximum rows of a chunk. It is smaller if the table's rows are wide, because rows with the same keys are held too."""
     stored = write.small_enough(transaction.newest_files(relation), CHUNK_ROWS)
     return max(min(stored, _lowered(session, CHUNK_ROWS)), 1)
 
 
 def _lowered(session: Session, rows: int) -> int:
-    told = session.settings.get(_LOWERED, "")
-    return int(told) if told.isdecimal() else rows
+    setting = session.settings.get(_LOWERED, "")
+    return int(setting) if setting.isdecimal() else rows

@@ -1,7 +1,7 @@
-"""Rows on their way into a table: defaults filled in, generated columns computed, constraints checked, then appended.
+"""Insert rows into a table: fill in defaults, compute generated columns, check constraints, append.
 
-Called by INSERT and COPY FROM. Rows come either as an Arrow table (small: everything is done by the driver, but for CHECK and
-generated columns) or as a Spark frame. Both have the table's columns by name, in stored types.
+Called by INSERT and COPY FROM. Rows come either as an Arrow table (few rows: the driver does everything, except CHECK and generated
+columns) or as a Spark frame. Both have the table's columns by name, in stored types.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from headgate.types.text.text import write_text
 
 @dataclass(frozen=True)
 class Clash:
-    """A new row whose key is taken: by a stored row, or by an earlier new row."""
+    """A new row whose key is in use, by a stored row or by an earlier new row."""
 
     row: int
     index: Index
@@ -61,10 +61,11 @@ class NewRows:
         self, planner: Planner, relation: Relation, *, violations: Sequence[Violation], routed_from: Relation | None = None,
         fires: bool = True,
     ) -> None:  # fmt: skip
-        """`violations`: the rows that row security rejects, by the policies of the table that the statement names; none if it is exempt.
+        """Prepare to write rows of a statement.
 
-        `routed_from`: the table to which the statement writes, whose leaf this is: messages show rows in its columns. `fires`: whether
-        the triggers of the rows fire here.
+        `violations` are conditions for rows that row security rejects, by the policies of the table that the statement names. It is empty
+        if the statement is exempt. `routed_from` is the table to which the statement writes if this is one of its leaves. Messages show
+        rows in its columns. `fires` says whether row triggers fire here.
         """
         self.planner = planner
         self.transaction = planner.transaction
@@ -78,13 +79,13 @@ class NewRows:
         self._kept = ExitStack()
 
     def close(self) -> None:
-        """The statement has written its rows, or has failed: Spark keeps none of them any longer."""
+        """Release the rows that Spark has persisted, after the statement has written its rows or has failed."""
         self._kept.close()
 
     # ---- defaults --------------------------------------------------------------------------------------------
 
     def default(self, column: Column, rows: int) -> pa.Array:
-        """`rows` default values of a column."""
+        """Return `rows` default values of a column."""
         kind = arrow_type(column.type_oid, column.typmod)
         numbers = self._numbers(column, rows)
         if numbers is not None:
@@ -104,7 +105,7 @@ class NewRows:
         return values_list.column_of(self.planner, column, [bound] * rows)
 
     def _numbers(self, column: Column, rows: int) -> Numbers | None:
-        """What nextval gives the rows where it is all that the column's default is; None otherwise."""
+        """Return the sequence numbers for the rows if the column's default is only a call of nextval, otherwise None."""
         session, name = self.planner.session, next_value.alone(column.default)
         if column.identity:
             owned = sequences.of_column(self.transaction.cursor, self.relation.database, self.relation.oid, column.attnum)
@@ -113,88 +114,94 @@ class NewRows:
         return None if name is None else next_value.of_name(name, session, self.transaction, rows)
 
     def _numbered(self, default: Expression, rows: int) -> pa.Array:
-        """The values of a default that calls nextval, a number of its own for each row."""
-        expression, made = next_value.taken(default, self.planner.session, self.transaction, rows)
-        table = pa.table([each.array(rows) for each in made], names=[each.key for each in made])
-        frame = local_frame(self.planner.session_spark, table, StructType([StructField(each.key, LongType()) for each in made]))
+        """Return the values of a default that calls nextval, with a separate number for each row."""
+        expression, numbers = next_value.taken(default, self.planner.session, self.transaction, rows)
+        table = pa.table(
+            [column_numbers.array(rows) for column_numbers in numbers], names=[column_numbers.key for column_numbers in numbers]
+        )
+        frame = local_frame(
+            self.planner.session_spark, table, StructType([StructField(column_numbers.key, LongType()) for column_numbers in numbers])
+        )
         return buffers.whole(frame.select(self.planner.column(expression).alias("value")).toArrow().column(0))
 
     def completed(self, rows: pa.Table) -> pa.Table:
-        """Rows with the columns that they lack at their defaults, in the table's order."""
-        given = set(rows.column_names)
-        arrays = [rows.column(each.name) if each.name in given else self.default(each, rows.num_rows) for each in self.relation.columns]
-        return pa.table(arrays, names=[each.name for each in self.relation.columns]) if arrays else rows
+        """Return the rows with missing columns set to their defaults, in the table's order of columns."""
+        present = set(rows.column_names)
+        arrays = [
+            rows.column(column.name) if column.name in present else self.default(column, rows.num_rows) for column in self.relation.columns
+        ]
+        return pa.table(arrays, names=[column.name for column in self.relation.columns]) if arrays else rows
 
     def completed_frame(self, rows: DataFrame) -> DataFrame:
-        """The same for a frame; where a column takes numbers of a sequence, Spark keeps the rows that were counted until `close`."""
-        given = set(rows.columns)
+        """Do the same for a frame. If a column uses sequence numbers, Spark persists the counted rows until `close`."""
+        present = set(rows.columns)
         selected: list[SparkColumn] = []
         numbered: list[SparkColumn] = []
         placed: tuple[SparkColumn, int] | None = None
-        for each in self.relation.columns:
-            kind = spark_type(each.type_oid, each.typmod)
-            if each.name in given:
-                selected.append(F.col(quoted(each.name)))
+        for column in self.relation.columns:
+            kind = spark_type(column.type_oid, column.typmod)
+            if column.name in present:
+                selected.append(F.col(quoted(column.name)))
                 continue
-            bound = None if each.generated is not None else bound_default(self.relation, each)
-            if each.identity or (bound is not None and next_value.called(bound)):
+            bound = None if column.generated is not None else bound_default(self.relation, column)
+            if column.identity or (bound is not None and next_value.called(bound)):
                 placed = placed or places(self._kept.enter_context(persisted(rows)))
-                value, made = self.numbered_column(each, bound, *placed, len(numbered))
-                numbered += made
-                selected.append(value.cast(kind).alias(each.name))
+                value, number_columns = self.numbered_column(column, bound, *placed, len(numbered))
+                numbered += number_columns
+                selected.append(value.cast(kind).alias(column.name))
             elif bound is not None:
-                selected.append(self.planner.column(bound).alias(each.name))
+                selected.append(self.planner.column(bound).alias(column.name))
             else:
-                selected.append(F.lit(None).cast(kind).alias(each.name))
+                selected.append(F.lit(None).cast(kind).alias(column.name))
         return rows.select("*", *numbered).select(*selected)
 
     def numbered_column(
         self, column: Column, default: Expression | None, place: SparkColumn, rows: int, others: int
     ) -> tuple[SparkColumn, list[SparkColumn]]:
-        """The value of a column with numbers, and the columns of the numbers that it is made of; `others` there are already."""
+        """Return the value of a column with sequence numbers, and the number columns that it uses. `others` such columns exist already."""
         numbers = self._numbers(column, rows)
         if numbers is not None:
             return numbers.column(place), []
         assert default is not None
-        expression, made = next_value.taken(default, self.planner.session, self.transaction, rows, first=others)
-        return self.planner.column(expression), [each.column(place).alias(each.key) for each in made]
+        expression, number_columns = next_value.taken(default, self.planner.session, self.transaction, rows, first=others)
+        return self.planner.column(expression), [number_column.column(place).alias(number_column.key) for number_column in number_columns]
 
     def of_leaf(self, leaf: Relation, *, fires: bool = False) -> NewRows:
-        """Return what writes the statement's rows into a leaf of the table; triggers fire in the order of all rows (`routed_rows`)."""
+        """Return the writer of the statement's rows for a leaf of the table. Triggers fire in the order of all rows (`routed_rows`)."""
         return NewRows(self.planner, leaf, violations=self.violations, routed_from=self.relation, fires=fires)
 
     # ---- checks ----------------------------------------------------------------------------------------------
 
     @property
     def needs_spark(self) -> bool:
-        """Whether rows must pass through Spark: for policies, CHECK constraints, domains and generated columns."""
+        """Whether rows must be processed by Spark: for policies, CHECK constraints, domains and generated columns."""
         return bool(self.violations or self.relation.checks) or any(
-            each.generated is not None or domain.constrained(each.type_oid) for each in self.relation.columns
+            column.generated is not None or domain.constrained(column.type_oid) for column in self.relation.columns
         )
 
     def checked(self, rows: pa.Table) -> pa.Table:
-        """Rows with generated columns; 42501, 23502 and 23514."""
+        """Return the rows with generated columns. Raise 42501, 23502 or 23514."""
         if self.needs_spark and rows.num_rows:
             schema = spark_columns(self.relation) if self.relation.columns else None
             rows = self._checked_frame(local_frame(self.planner.session_spark, rows, schema), None).toArrow()
-        for each in self.relation.columns:
-            if each.not_null and rows.column(each.name).null_count:
-                self._refuse_null(rows, each)
+        for column in self.relation.columns:
+            if column.not_null and rows.column(column.name).null_count:
+                self._refuse_null(rows, column)
         self.refuse_outside(rows)
         return rows
 
     def checked_frame(self, rows: DataFrame) -> DataFrame:
-        """The same for a frame; the errors come when it is computed."""
+        """Do the same for a frame. Errors are raised when it is computed."""
         return self._checked_frame(rows, self.fence)
 
     def _checked_frame(self, rows: DataFrame, fence: Fence | None) -> DataFrame:
         generated = row_constraint.with_generated(self.planner.evaluation, self.relation, rows)
-        told = disclosure.of_row(self.planner, self.shown)
-        last = row_constraint.outside(self.planner.evaluation, self.relation, fence, told)
-        return row_constraint.checked(self.planner.evaluation, self.relation, generated, shown=told, first=self.violations, last=last)
+        disclosed = disclosure.of_row(self.planner, self.shown)
+        last = row_constraint.outside(self.planner.evaluation, self.relation, fence, disclosed)
+        return row_constraint.checked(self.planner.evaluation, self.relation, generated, shown=disclosed, first=self.violations, last=last)
 
     def refuse_outside(self, rows: pa.Table) -> None:
-        """23514 for the first row that does not belong into the partition that the statement names."""
+        """Raise 23514 for the first row that does not belong to the partition that the statement names."""
         row = None if self.fence is None else self.fence.first_outside(rows)
         if row is not None:
             relation = self.relation
@@ -205,10 +212,10 @@ class NewRows:
 
     def _refuse_null(self, rows: pa.Table, column: Column) -> None:
         firsts = []
-        for place, each in enumerate(self.relation.columns):
-            if each.not_null and rows.column(each.name).null_count:
-                firsts.append((int(pc.index(rows.column(each.name).is_null(), True).as_py()), place, each))
-        row, _, column = min(firsts, key=lambda found: found[:2])
+        for index, candidate in enumerate(self.relation.columns):
+            if candidate.not_null and rows.column(candidate.name).null_count:
+                firsts.append((int(pc.index(rows.column(candidate.name).is_null(), True).as_py()), index, candidate))
+        row, _, column = min(firsts, key=lambda first: first[:2])
         relation = self.relation
         raise PostgresError(
             "23502", f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
@@ -216,78 +223,78 @@ class NewRows:
         )  # fmt: skip
 
     def _row_detail(self, rows: pa.Table, row: int) -> str | None:
-        """A row as "Failing row contains" shows it."""
-        shown, told = [], disclosure.of_row(self.planner, self.shown)
-        for each in told.columns:
-            value = rows.column(each.name).slice(row, 1).combine_chunks()
+        """Return a row as "Failing row contains" shows it."""
+        values, told = [], disclosure.of_row(self.planner, self.shown)
+        for column in told.columns:
+            value = rows.column(column.name).slice(row, 1).combine_chunks()
             array = value.chunk(0) if isinstance(value, pa.ChunkedArray) else value
-            text = write_text(array, each.type_oid, each.typmod, session=self.planner.evaluation.context.forms)[0].as_py()
+            text = write_text(array, column.type_oid, column.typmod, session=self.planner.evaluation.context.forms)[0].as_py()
             if text is not None and len(text.encode()) > row_constraint.ROW_TEXT:
                 text = text.encode()[: row_constraint.ROW_TEXT].decode(errors="ignore") + "..."
-            shown.append("null" if text is None else text)
-        return told.detail(shown)
+            values.append("null" if text is None else text)
+        return told.detail(values)
 
     # ---- keys ------------------------------------------------------------------------------------------------
 
     def clashes(self, rows: pa.Table, indexes: Sequence[Index]) -> list[Clash]:
-        """The new rows whose key is taken, by row and then by index."""
+        """Return the new rows whose key is in use, ordered by row and then by index."""
         found: list[Clash] = []
         for index in indexes:
             stored = self.stored_keys(rows, index)
-            taken = {int(each) for each in stored["place"].to_pylist()}
-            taken |= set(self.repeated(rows, index))
-            found += [Clash(row, index) for row in taken]
-        return sorted(found, key=lambda each: (each.row, indexes.index(each.index)))
+            clashing_rows = {int(row_number) for row_number in stored["place"].to_pylist()}
+            clashing_rows |= set(self.repeated(rows, index))
+            found += [Clash(row, index) for row in clashing_rows]
+        return sorted(found, key=lambda clash: (clash.row, indexes.index(clash.index)))
 
     def keys(self, rows: pa.Table, index: Index) -> tuple[key_lookup.RowKey, pa.Table]:
-        """The key's columns of the rows that have no NULL in it: k0, k1, … and `place`, the row."""
+        """Return the key columns k0, k1, … and `place`, the row number, of the rows without NULLs in the key."""
         key = key_lookup.key_of(self.relation, index.attnums)
         arrays = [
             key_lookup.canonical_array(buffers.whole(rows.column(name)), kind) for name, kind in zip(key.names, key.kinds, strict=True)
         ]
-        table = pa.table([*arrays, pa.array(np.arange(rows.num_rows))], names=[f"k{place}" for place in range(len(arrays))] + ["place"])
+        table = pa.table([*arrays, pa.array(np.arange(rows.num_rows))], names=[f"k{number}" for number in range(len(arrays))] + ["place"])
         valid = None
-        for place in range(len(arrays)):
-            here = table.column(place).is_valid()
-            valid = here if valid is None else pc.and_(valid, here)
+        for number in range(len(arrays)):
+            is_valid = table.column(number).is_valid()
+            valid = is_valid if valid is None else pc.and_(valid, is_valid)
         return key, table if valid is None else table.filter(valid)
 
     def repeated(self, rows: pa.Table, index: Index) -> list[int]:
-        """The rows whose key an earlier new row has."""
+        """Return the rows that have the key of an earlier new row."""
         _, keys = self.keys(rows, index)
         names = [name for name in keys.column_names if name != "place"]
         grouped = keys.group_by(names, use_threads=False).aggregate([("place", "min"), ("place", "count")])
         if not grouped.num_rows or pc.max(grouped["place_count"]).as_py() < 2:
             return []
         firsts = set(grouped["place_min"].to_pylist())
-        return [place for place in keys["place"].to_pylist() if place not in firsts]
+        return [row_number for row_number in keys["place"].to_pylist() if row_number not in firsts]
 
     def stored_keys(self, rows: pa.Table, index: Index) -> pa.Table:
-        """The stored rows that have the key of a new one: `place` (the new row), `old` struct, `file`, `row`."""
-        wanted, firsts = self._distinct(rows, index)
-        found = key_lookup.find(self.transaction, self.relation, key_lookup.key_of(self.relation, index.attnums), wanted)
-        return found.append_column("place", firsts.take(found["i"]))
+        """Return the stored rows that have the key of a new row: `place` (the new row), `old` struct, `file`, `row`."""
+        distinct_keys, firsts = self._distinct(rows, index)
+        stored_rows = key_lookup.find(self.transaction, self.relation, key_lookup.key_of(self.relation, index.attnums), distinct_keys)
+        return stored_rows.append_column("place", firsts.take(stored_rows["i"]))
 
     def _distinct(self, rows: pa.Table, index: Index) -> tuple[pa.Table, pa.Array]:
-        """The keys of the rows, each once, and the first row of each."""
+        """Return the distinct keys of the rows, and the first row of each."""
         _, keys = self.keys(rows, index)
         names = [name for name in keys.column_names if name != "place"]
         first = keys.group_by(names, use_threads=False).aggregate([("place", "min")])
         return first.select(names), first["place_min"].combine_chunks()
 
     def refuse_clash(self, rows: pa.Table, without: Sequence[Index] = ()) -> None:
-        """23505 for the first row whose key is taken."""
-        indexes = [each for each in uniqueness.judged(self.planner.session, self.relation) if each not in without]
-        found = self.clashes(rows, [each for each in indexes if each.plain])
-        if found:
-            raise self.violated(rows, found[0])
-        special = [each for each in indexes if not each.plain]
+        """Raise 23505 for the first row whose key is in use."""
+        indexes = [index for index in uniqueness.judged(self.planner.session, self.relation) if index not in without]
+        clashes = self.clashes(rows, [index for index in indexes if index.plain])
+        if clashes:
+            raise self.violated(rows, clashes[0])
+        special = [index for index in indexes if not index.plain]
         if special:
             frame = local_frame(self.planner.session_spark, rows, spark_columns(self.relation))
             uniqueness.check_new(self.planner.session, self.transaction, self.relation, frame, indexes=special)
 
     def violated(self, rows: pa.Table, clash: Clash) -> PostgresError:
-        """23505 with the key in its DETAIL."""
+        """Return 23505 with the key in its DETAIL."""
         if not disclosure.tells_key(self.planner.session, self.transaction.cursor, self.relation, clash.index.attnums):
             return uniqueness.violated(self.relation, clash.index)
         names, values = [], []
@@ -302,23 +309,23 @@ class NewRows:
     # ---- writing ---------------------------------------------------------------------------------------------
 
     def append(self, rows: pa.Table) -> pa.Table:
-        """Checks rows and adds them; gives them as they were stored."""
+        """Check rows and add them. Return them as stored."""
         if self.relation.is_partitioned:
             return routed_rows.append(self, self.arriving(rows))
         return self.store(first_error.checked(self.arriving(rows), self.accepted))
 
     def arriving(self, rows: pa.Table) -> pa.Table:
-        """Rows as BEFORE INSERT triggers make them."""
+        """Return the rows after BEFORE INSERT triggers."""
         return rows if self.firing is None else self.firing.before_insert(rows)[0]
 
     def accepted(self, rows: pa.Table) -> pa.Table:
-        """Rows with generated columns, after every check that stands before their storing; changes nothing."""
+        """Return rows with generated columns, after all checks that precede storing them. Changes nothing."""
         return self.admitted(self.checked(rows))
 
     def admitted(self, rows: pa.Table, without: Sequence[Index] = ()) -> pa.Table:
-        """Rows that are `checked`, after what other rows say of them.
+        """Check rows that are `checked` against other rows, for unique keys.
 
-        `without`: indexes in which nobody has their keys; the table's lock is held.
+        `without`: indexes that need no check, because the caller holds the table's lock and has found that no row has these keys.
         """
         if rows.num_rows:
             self._later = self._may_wait(rows)
@@ -330,19 +337,19 @@ class NewRows:
         return rows
 
     def _may_wait(self, rows: pa.Table) -> bool:
-        """Whether the rows may be added without the table's lock, so that others add theirs meanwhile: their keys are claimed then."""
+        """Return whether the rows may be added without the table's lock, concurrently with others. Their keys are then claimed."""
         relation, indexes = self.relation, self.relation.unique_indexes
         if relation.foreign_keys or relation.persistence == "t" or not relation.columns or rows.num_rows > SMALL_ROWS:
             return False
-        if not all(each.plain and each.immediate for each in indexes):
+        if not all(index.plain and index.immediate for index in indexes):
             return False
-        return self.transaction.claim(relation, {each.oid: self._members(rows, each) for each in indexes})
+        return self.transaction.claim(relation, {index.oid: self._members(rows, index) for index in indexes})
 
     def _members(self, rows: pa.Table, index: Index) -> frozenset[Hashable]:
         return key_lookup.members(self.keys(rows, index)[1].drop_columns("place"))
 
     def store(self, rows: pa.Table) -> pa.Table:
-        """Adds rows that are `accepted`."""
+        """Add rows that are `accepted`."""
         if rows.num_rows:
             if self._later:
                 self.transaction.add_later(self.relation, rows, self.refuse_clash)
@@ -354,56 +361,56 @@ class NewRows:
         return rows
 
     def fire_after(self, rows: pa.Table) -> None:
-        """The AFTER INSERT triggers of rows that are stored fire at the end of the statement."""
+        """Schedule the AFTER INSERT triggers of stored rows, which fire at the end of the statement."""
         if self.firing is not None and rows.num_rows:
             self.planner.fires_later += self.firing.after(triggers.INSERT, None, rows)
 
     def put_off(self, rows: pa.Table) -> None:
-        """Rows are written whose deferred keys are checked at the end."""
+        """Schedule the check of deferred keys of written rows for the end of the transaction."""
         uniqueness.put_off(self.planner.session, self.transaction, self.relation, lambda index: self._distinct(rows, index)[0])
 
     def check_references(self) -> None:
-        """23503 unless what the rows written so far name is there; called when the statement has written all its rows."""
+        """Raise 23503 unless the referenced rows exist. Called when the statement has written all its rows."""
         self.owed.check()
 
     def append_frame(self, rows: DataFrame) -> int:
-        """Checks the rows of a frame and adds them; the number of rows."""
+        """Check the rows of a frame and add them. Return the number of rows."""
         if self.firing is not None and self.firing.has_rows(triggers.INSERT):
             with closing(many_rows.chunks(rows, self.relation, self.planner.session, self.transaction)) as chunks:
                 return sum(self.append(chunk).num_rows for chunk in chunks)
         if self.relation.is_partitioned:
             return routed_rows.append_frame(self, rows)
         if self.relation.unique_indexes or self.relation.foreign_keys:
-            with ExitStack() as done:
-                return self.append_kept(rows, done)[0]
+            with ExitStack() as stack:
+                return self.append_kept(rows, stack)[0]
         return self.transaction.append(self.relation, self.checked_frame(rows))
 
     def append_kept(self, rows: DataFrame, kept: ExitStack) -> tuple[int, DataFrame]:
-        """The same of a table that is not partitioned; with them the rows as they were stored, which Spark keeps until `kept` is closed."""
+        """Do the same for a table that is not partitioned. Also return the stored rows, which Spark persists until `kept` is closed."""
         checked = self.checked_frame(rows)
         referential_action.lock(self.transaction, self.relation)
         self.transaction.lock(self.relation)
-        held = kept.enter_context(persisted(checked))
+        persisted_rows = kept.enter_context(persisted(checked))
         indexes = uniqueness.judged(self.planner.session, self.relation)
-        uniqueness.check_new(self.planner.session, self.transaction, self.relation, held, indexes=indexes)
-        count = self.transaction.append(self.relation, held)
+        uniqueness.check_new(self.planner.session, self.transaction, self.relation, persisted_rows, indexes=indexes)
+        count = self.transaction.append(self.relation, persisted_rows)
         uniqueness.put_off(self.planner.session, self.transaction, self.relation)
-        referential_action.inserted(self.planner.session, self.transaction, self.relation, held)
-        return count, held
+        referential_action.inserted(self.planner.session, self.transaction, self.relation, persisted_rows)
+        return count, persisted_rows
 
 
 def default_of(column: Column) -> str | None:
-    """The text of a column's default: its own, or that of the domain that is its type."""
-    known = registry.known().find(column.type_oid) if column.default is None else None
-    return column.default if known is None else known.default
+    """Return the text of a column's default: its own, or that of its domain."""
+    domain_type = registry.known().find(column.type_oid) if column.default is None else None
+    return column.default if domain_type is None else domain_type.default
 
 
 def bound_default(relation: Relation, column: Column) -> Expression | None:
-    """The default as an expression; an identity column has none."""
+    """Return a column's default as an expression. An identity column has none."""
     text = default_of(column)
     return None if text is None else stored_expression.stored(text, relation, column)
 
 
 def _volatile(text: str) -> bool:
-    """Whether a default gives another value for each row of a statement."""
+    """Return whether a default has another value for each row of a statement."""
     return any(name in text for name in ("random()", "gen_random_uuid()", "clock_timestamp()", "uuid_generate", "nextval("))

@@ -1,8 +1,8 @@
-"""nextval in defaults and VALUES: the numbers of all rows are taken at once, and columns of them stand in the place of the calls.
+"""nextval in defaults and VALUES: reserve the numbers of all rows at once, and replace the calls by columns of numbers.
 
-Called by `new_rows` and `assignment` for defaults, by `rewrite_table` for the rows that get a column, by `insert` for VALUES, and by the
-commands that store a default. What must hold: each row gets a number of its own from each call, in the order of the rows, and currval and
-lastval then give the last one, as in PostgreSQL (manual, 9.17).
+Called by `new_rows` and `assignment` for defaults, by `rewrite_table` for the rows that get a new column, by `insert` for VALUES, and by
+the commands that store a default. What must hold: each row gets a separate number from each call, in the order of the rows, and currval and
+lastval then return the last one, as in PostgreSQL (manual, 9.17).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ NEXTVAL = 1574
 
 @dataclass(frozen=True)
 class Numbers:
-    """What a call of nextval gives the rows of a statement: `first` to row 0, `step` more to each next one; `key` names their column."""
+    """The numbers that a call of nextval returns for a statement's rows: `first` for row 0, then in steps of `step`, in column `key`."""
 
     key: str
     first: int
     step: int
 
     def array(self, rows: int) -> pa.Array:
-        """The numbers of so many rows, int64."""
+        """Return the numbers of `rows` rows, as int64."""
         return pa.array(self.first + self.step * np.arange(rows, dtype=np.int64))
 
     def column(self, place: Column) -> Column:
-        """The number of a row by its place, counted from 0."""
+        """Return the number of a row by its position, counted from 0."""
         return F.lit(self.first) + place * F.lit(self.step)
 
 
@@ -59,34 +59,34 @@ class Numbers:
 
 
 def text(schema: str, name: str) -> str:
-    """The default of a serial column as the catalog keeps it: the sequence with its schema (pg_get_expr leaves it out where it may)."""
+    """Return the default of a serial column as stored: the sequence with its schema (pg_get_expr omits it if possible)."""
     return sequences.next_value(names.qualified(schema, name))
 
 
 def in_full(default: str | None, cursor: Cursor, context: SessionContext) -> str | None:
-    """A default with its sequences as `text` names them: the search_path of later sessions may not find them; 42P01."""
+    """Qualify the sequences in a default, because later sessions may have another search_path. Raise 42P01 for a missing one."""
 
     def full(match: re.Match[str]) -> str:
-        found = _named(cursor, context, match[1].replace("''", "'"))
-        hold.use(cursor, "pg_class", found.oid)
-        hold.use(cursor, "pg_namespace", found.namespace_oid)
-        return text(found.schema, found.name)
+        sequence = _named(cursor, context, match[1].replace("''", "'"))
+        hold.use(cursor, "pg_class", sequence.oid)
+        hold.use(cursor, "pg_namespace", sequence.namespace_oid)
+        return text(sequence.schema, sequence.name)
 
     return default and sequences.CALL.sub(full, default)
 
 
 def alone(default: str | None) -> str | None:
-    """The name of the sequence where a default is nextval of it and nothing else."""
-    found = sequences.CALL.fullmatch(default or "")
-    return None if found is None else found[1].replace("''", "'")
+    """Return the name of the sequence if a default is only a call of nextval, otherwise None."""
+    match = sequences.CALL.fullmatch(default or "")
+    return None if match is None else match[1].replace("''", "'")
 
 
 def _named(cursor: Cursor, context: SessionContext, name: str) -> Relation:
     schema, own = sequences.split_name(name)
-    found = relations.lookup(cursor, context.database, schema, own, lookup.search_path(cursor, context))
-    if found is None:
+    sequence = relations.lookup(cursor, context.database, schema, own, lookup.search_path(cursor, context))
+    if sequence is None:
         raise PostgresError("42P01", f'relation "{name}" does not exist')
-    return found
+    return sequence
 
 
 # ---- the numbers ----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""The foreign keys of rows that a statement writes part by part: looked at when all are written, as PostgreSQL's triggers do.
+"""Check the foreign keys of rows that a statement writes in parts after all are written, as PostgreSQL's triggers do.
 
-Called by `new_rows` (INSERT, COPY FROM) and `on_conflict`. What is kept until then are the columns of keys, in a file where they are many.
+Called by `new_rows` (INSERT, COPY FROM) and `on_conflict`. Until then, the key columns are stored, in a file if there are many.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.types import buffers
 
 
 class OwedReferences:
-    """Those of the rows of one table."""
+    """The pending foreign key checks of one table's rows."""
 
     def __init__(self, planner: Planner, relation: Relation) -> None:
         self._planner, self._relation = planner, relation
@@ -29,26 +29,26 @@ class OwedReferences:
         self._changed: RowStore | None = None
 
     def add(self, rows: pa.Table) -> None:
-        """Rows were added."""
+        """Record added rows."""
         if not self._relation.foreign_keys:
             return
         keys = rows.select(self._names(naming=True))
         if keys.num_rows > many_rows.most(self._planner.session):
-            keys = keys.group_by(keys.column_names, use_threads=False).aggregate([])  # in the order in which each comes first
+            keys = keys.group_by(keys.column_names, use_threads=False).aggregate([])  # keeps the order of first occurrence
         self._added = self._kept(self._added, keys)
 
     def change(self, changed: Rows) -> None:
-        """Rows were changed (`old`, `new`), as many as the driver may hold."""
+        """Record changed rows (`old`, `new`) that fit in the driver."""
         if not self._relation.foreign_keys and not self._relation.referenced:
             return
         sides = changed if isinstance(changed, pa.Table) else changed.select("old", "new").toArrow()
         names = self._names(naming=True, named=True)
         keys = [buffers.whole(sides[side]) for side in ("old", "new")]
-        structs = [pa.StructArray.from_arrays([each.field(name) for name in names], names=names) for each in keys]
+        structs = [pa.StructArray.from_arrays([side_rows.field(name) for name in names], names=names) for side_rows in keys]
         self._changed = self._kept(self._changed, pa.table(structs, names=["old", "new"]))
 
     def check(self) -> None:
-        """23503 unless what the rows name is there; what names them and has gone is refused, or changes too."""
+        """Raise 23503 unless the referenced rows exist. Rows that reference changed keys raise the error too, or change by their action."""
         from headgate.commands.dml import assignment
 
         added, changed, self._added, self._changed = self._added, self._changed, None, None
@@ -58,10 +58,10 @@ class OwedReferences:
             assignment.check_references(self._planner, self._relation, rows)
 
     def _names(self, *, naming: bool, named: bool = False) -> list[str]:
-        """The columns by which the rows name others, and those by which others name them."""
+        """Return the columns by which the rows reference others (`naming`), and those by which others reference them (`named`)."""
         used = {attnum for key in self._relation.foreign_keys for attnum in key.columns if naming}
         used |= {attnum for key in self._relation.referenced for attnum in key.target_columns if named}
-        return [each.name for each in self._relation.columns if each.attnum in used]
+        return [column.name for column in self._relation.columns if column.attnum in used]
 
     def _kept(self, store: RowStore | None, rows: pa.Table) -> RowStore:
         store = store or rendering.kept(self._planner.session)

@@ -1,11 +1,11 @@
-"""Rows of statements on a partitioned table: each goes to the leaf it belongs to, and is checked there.
+"""Route rows of statements on a partitioned table to their leaves, and check them there.
 
-Called by `new_rows` (INSERT, COPY), `insert` (ON CONFLICT) and `assignment` (UPDATE) where the table is partitioned. Messages name the
+Called by `new_rows` (INSERT, COPY), `insert` (ON CONFLICT) and `assignment` (UPDATE) if the table is partitioned. Messages name the
 leaf and show the row in the columns of the table that the statement names, as PostgreSQL's do.
 
-An UPDATE first takes away what leaves a leaf, together with the changes inside of it, then adds what comes to each: so a row that
-takes the place of another that leaves is no clash. All leaves that get rows are locked before any is written: a statement that has
-waited for one which is gone or changed by then begins anew, and it cannot when it has written.
+An UPDATE first removes the rows that leave a leaf, together with the changes inside the leaf, and then adds the rows that arrive in each
+leaf. So a row does not conflict with one that leaves its new leaf. All leaves that receive rows are locked before any is written. If a leaf
+was dropped or changed while the statement waited for its lock, the statement starts again, which is not possible after it has written.
 """
 
 from __future__ import annotations
@@ -43,47 +43,49 @@ if TYPE_CHECKING:
 
 
 def append(writer: NewRows, rows: pa.Table) -> pa.Table:
-    """Checks and adds complete rows; gives them as they were stored, in their order."""
-    parts = first_error.checked(rows, lambda some: [(leaf, leaf.accepted(part), at) for leaf, part, at in _spread(writer, some)])
+    """Check and add complete rows. Return them as stored, in their order."""
+    parts = first_error.checked(
+        rows, lambda candidate_rows: [(leaf, leaf.accepted(part), at) for leaf, part, at in _spread(writer, candidate_rows)]
+    )
     stored = _together(writer, rows, [(leaf, leaf.store(part), at) for leaf, part, at in parts])
     writer.fire_after(stored)
     return stored
 
 
 def insert(command: on_conflict.Command, writer: NewRows, rows: pa.Table) -> pa.Table:
-    """INSERT … ON CONFLICT: `on_conflict.settle` for each leaf.
+    """Execute INSERT … ON CONFLICT: `on_conflict.settle` for each leaf.
 
-    A leaf to which a row goes must be able to publish an UPDATE, whether or not the row conflicts (ExecInitPartitionInfo).
+    A leaf that receives a row must be able to publish an UPDATE, whether or not the row conflicts (ExecInitPartitionInfo).
     """
     from headgate.commands.dml import on_conflict
 
-    def check(some: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
-        found = []
-        for leaf, part, at in _spread(writer, some, fires=True):
+    def check(candidate_rows: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
+        parts = []
+        for leaf, part, at in _spread(writer, candidate_rows, fires=True):
             if command.updates:
                 replica_identity.check(writer.transaction.cursor, leaf.relation, "update")
-            found.append((leaf, leaf.checked(part), at))
-        return found
+            parts.append((leaf, leaf.checked(part), at))
+        return parts
 
     parts = first_error.checked(writer.arriving(rows), check)
     return _together(writer, rows, [(leaf, on_conflict.settle(command, leaf, part), at) for leaf, part, at in parts])
 
 
 def _spread(writer: NewRows, rows: pa.Table, *, fires: bool = False) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
-    """The writer of each leaf that gets rows, with them and their places; 23514 for the first row that has no leaf."""
+    """Return the writer of each leaf that receives rows, with these and their positions. Raise 23514 for the first row without a leaf."""
     root = writer.relation
     table = writer.transaction.partitioned(root)
     writer.refuse_outside(rows)
-    named = {name: buffers.whole(rows[name]) for name in table.router.key_names()}
-    places, homeless = table.router.route(named, rows.num_rows)
+    key_columns = {name: buffers.whole(rows[name]) for name in table.router.key_names()}
+    leaf_numbers, unroutable_row = table.router.route(key_columns, rows.num_rows)
     with disclosure.routing(writer.planner, root, table.router.key_names()):
-        if homeless is not None:
-            raise table.router.refused(homeless, named)
-    return [(writer.of_leaf(leaf, fires=fires), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(places)]
+        if unroutable_row is not None:
+            raise table.router.refused(unroutable_row, key_columns)
+    return [(writer.of_leaf(leaf, fires=fires), of_leaf(leaf, rows.take(at)), np.asarray(at)) for leaf, at in table.parts(leaf_numbers)]
 
 
 def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Table, NDArray[np.int64]]]) -> pa.Table:
-    """What the leaves have stored, in the order of the rows."""
+    """Return the rows that the leaves have stored, in the order of the original rows."""
     if not stored:
         return rows
     whole = pa.concat_tables([of_root(writer.relation, part) for _, part, _ in stored])
@@ -92,21 +94,21 @@ def _together(writer: NewRows, rows: pa.Table, stored: list[tuple[NewRows, pa.Ta
 
 
 def append_frame(writer: NewRows, rows: DataFrame) -> int:
-    """Checks and adds the rows of a frame; their number."""
+    """Check and add the rows of a frame. Return their number."""
     root = writer.relation
     table = writer.transaction.partitioned(root)
     checked = rows if writer.fence is None else writer.checked_frame(rows)
-    with persisted(checked.withColumn(TO, table.place_column())) as held:
-        numbers = sorted(held.select(TO).distinct().toArrow()[TO].to_pylist())
+    with persisted(checked.withColumn(TO, table.place_column())) as persisted_rows:
+        numbers = sorted(persisted_rows.select(TO).distinct().toArrow()[TO].to_pylist())
         if NOWHERE in numbers:
             with disclosure.routing(writer.planner, root, table.router.key_names()):
-                table.refuse_homeless(held, TO)
+                table.refuse_homeless(persisted_rows, TO)
         count = 0
         for number in numbers:
             writer.transaction.lock(table.leaves[number])
         for number in numbers:
             leaf = table.leaves[number]
-            part = held.where(F.col(TO) == number).select(*[F.col(quoted(each.name)) for each in leaf.columns])
+            part = persisted_rows.where(F.col(TO) == number).select(*[F.col(quoted(column.name)) for column in leaf.columns])
             count += writer.of_leaf(leaf).append_frame(part)
         return count
 
@@ -117,7 +119,7 @@ def append_frame(writer: NewRows, rows: DataFrame) -> int:
 def rewrite(
     planner: Planner, root: Relation, changed: DataFrame, set_columns: set[str], violations: Sequence[Violation], kept: ExitStack | None
 ) -> tuple[int, Rows | None]:
-    """`assignment.rewrite` for a partitioned table."""
+    """Execute `assignment.rewrite` for a partitioned table."""
     from headgate.commands.dml import assignment
     from headgate.commands.dml.rows.new_rows import NewRows
 
@@ -140,14 +142,14 @@ def _rewrite_few(
     if not few.num_rows:
         return 0, assignment.rows_of(few, "new", root) if keep else None
     new = ordered(root, buffers.whole(few["new"]))
-    here = table.sources(few["file"])
-    there = here
+    old_leaves = table.sources(few["file"])
+    new_leaves = old_leaves
     if moves:
         rows = _rows(new)
         writer.refuse_outside(rows)
         with disclosure.routing(planner, root, table.router.key_names()):
-            there = table.places(rows)
-    arriving = np.where(there == here, NOWHERE, there)
+            new_leaves = table.places(rows)
+    arriving = np.where(new_leaves == old_leaves, NOWHERE, new_leaves)
     for leaf, _ in table.parts(arriving):
         transaction.lock(leaf)
     stored, order = [], []
@@ -156,21 +158,21 @@ def _rewrite_few(
         stored.append(of_root(root, part))
         order.append(at)
 
-    for leaf, at in table.parts(here):
-        places = np.asarray(at)
-        stays = there[places] == table.number(leaf)
-        done = writer.of_leaf(leaf).checked(_rows(ordered(leaf, new.take(pa.array(places[stays])))))
-        kept(done, places[stays])
-        mine = few.take(at)
-        back = np.full(len(places), -1, np.int64)
-        back[stays] = np.arange(int(stays.sum()))
-        structs = pa.StructArray.from_arrays([buffers.whole(each) for each in done.columns], fields=list(arrow_row(leaf)))
+    for leaf, at in table.parts(old_leaves):
+        positions = np.asarray(at)
+        stays = new_leaves[positions] == table.number(leaf)
+        checked_rows = writer.of_leaf(leaf).checked(_rows(ordered(leaf, new.take(pa.array(positions[stays])))))
+        kept(checked_rows, positions[stays])
+        leaf_changes = few.take(at)
+        checked_indexes = np.full(len(positions), -1, np.int64)
+        checked_indexes[stays] = np.arange(int(stays.sum()))
+        structs = pa.StructArray.from_arrays([buffers.whole(column) for column in checked_rows.columns], fields=list(arrow_row(leaf)))
         part = pa.table(
             {
-                "old": ordered(leaf, buffers.whole(mine["old"])),
-                "new": structs.take(pa.array(back, mask=back < 0)),
-                "file": mine["file"],
-                "row": mine["row"],
+                "old": ordered(leaf, buffers.whole(leaf_changes["old"])),
+                "new": structs.take(pa.array(checked_indexes, mask=checked_indexes < 0)),
+                "file": leaf_changes["file"],
+                "row": leaf_changes["row"],
             }
         )
         assignment.refuse_clash_of_few(planner, leaf, part, set_columns)
@@ -189,51 +191,51 @@ def _rewrite_many(
     from headgate.commands.dml import assignment
 
     planner, root, transaction, stored = writer.planner, table.root, writer.transaction, []
-    with ExitStack() as done:
-        held = (kept or done).enter_context(persisted(table.tagged(changed, moves=moves)))
-        flows = held.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
-        if any(each[TO] == NOWHERE for each in flows):
+    with ExitStack() as stack:
+        persisted_changes = (kept or stack).enter_context(persisted(table.tagged(changed, moves=moves)))
+        flows = persisted_changes.groupBy(FROM, TO).agg(F.count("*").alias("n")).toArrow().to_pylist()
+        if any(flow[TO] == NOWHERE for flow in flows):
             with disclosure.routing(planner, root, table.router.key_names()):
-                table.refuse_homeless(held, TO, "new.")
+                table.refuse_homeless(persisted_changes, TO, "new.")
         if moves and writer.fence is not None:
-            _refuse_outside(writer, held)
-        arriving = sorted({each[TO] for each in flows if each[FROM] != each[TO]})
+            _refuse_outside(writer, persisted_changes)
+        arriving = sorted({flow[TO] for flow in flows if flow[FROM] != flow[TO]})
         for number in arriving:
             transaction.lock(table.leaves[number])
-        for number in sorted({each[FROM] for each in flows}):
+        for number in sorted({flow[FROM] for flow in flows}):
             leaf = table.leaves[number]
-            part = table.leaving(held, number)
+            part = table.leaving(persisted_changes, number)
             stays = assignment.checked_changes(planner, leaf, part.where("new IS NOT NULL"), violations=writer.violations, shown=root)
-            with ExitStack() as written:
-                whole = (kept or written).enter_context(persisted(stays.unionByName(part.where("new IS NULL"))))
+            with ExitStack() as leaf_stack:
+                whole = (kept or leaf_stack).enter_context(persisted(stays.unionByName(part.where("new IS NULL"))))
                 if assignment.touched_keys(leaf, set_columns):
                     assignment.refuse_clash(planner, leaf, whole)
                 transaction.rewrite(leaf, whole.select(*assignment.CHANGED), is_kept=True)
             stored.append(assignment.rows_of(whole.where("new IS NOT NULL"), "new", leaf))
         for number in arriving:
-            leaf_writer, rows = writer.of_leaf(table.leaves[number]), table.arriving(held, number)
+            leaf_writer, rows = writer.of_leaf(table.leaves[number]), table.arriving(persisted_changes, number)
             if kept is None:
                 leaf_writer.append_frame(rows)
             else:
                 stored.append(leaf_writer.append_kept(rows, kept)[1])
-        return sum(each["n"] for each in flows), _in_root(root, stored) if kept is not None else None
+        return sum(flow["n"] for flow in flows), _in_root(root, stored) if kept is not None else None
 
 
 def _in_root(root: Relation, parts: Sequence[DataFrame]) -> DataFrame:
-    """The rows of leaves with the root's columns, and what they were joined with."""
+    """Return the rows of leaves with the root's columns, and the columns of joined tables."""
     more = [name for name in parts[0].columns if name == JOINED]
-    names = [F.col(quoted(each.name)) for each in root.columns]
+    names = [F.col(quoted(column.name)) for column in root.columns]
     return functools.reduce(DataFrame.unionAll, [part.select(*names, *more) for part in parts])
 
 
 def _refuse_outside(writer: NewRows, changed: DataFrame) -> None:
-    """23514 for new rows that leave the partition that the statement names."""
+    """Raise 23514 for new rows that leave the partition that the statement names."""
     root = writer.relation
     assert writer.fence is not None
-    names = [F.col(f"new.{quoted(each.name)}").alias(each.name) for each in root.columns]
-    found = changed.select(*names).where(writer.fence.column()).limit(1).toArrow()
-    if found.num_rows:
-        writer.refuse_outside(of_root(root, found))
+    names = [F.col(f"new.{quoted(column.name)}").alias(column.name) for column in root.columns]
+    outside = changed.select(*names).where(writer.fence.column()).limit(1).toArrow()
+    if outside.num_rows:
+        writer.refuse_outside(of_root(root, outside))
 
 
 def _rows(structs: pa.StructArray) -> pa.Table:

@@ -1,7 +1,7 @@
-"""Errors of values that PostgreSQL has and the storage has not: they name the table and the column.
+"""Add the table and the column to errors of values that PostgreSQL can store but the storage cannot.
 
-`entering` is for values that enter columns one by one (INSERT … VALUES, constants of UPDATE), `sought` for frames of rows (INSERT … SELECT,
-UPDATE), whose columns are computed together. COPY and the subscriber name both anyway.
+`entering` is for values of single columns (INSERT … VALUES, constants of UPDATE), `sought` for frames of rows (INSERT … SELECT,
+UPDATE), whose columns are computed together. COPY and the subscriber always name both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.storage.spark import failure
 
 @contextmanager
 def entering(table: str, column: str) -> Iterator[None]:
-    """Adds the column to the context of the refusal (0A000) of a value that it cannot hold."""
+    """Add the column to the context of the 0A000 for a value that it cannot store."""
     try:
         yield
     except Exception as raised:
@@ -32,7 +32,7 @@ def entering(table: str, column: str) -> Iterator[None]:
 
 @contextmanager
 def sought(table: str, rows: Callable[[], DataFrame]) -> Iterator[None]:
-    """The same for rows with the table's columns: after a refusal each column is computed alone, to find the one that is refused."""
+    """Do the same for rows with the table's columns. After an error, each column is computed alone, to find the one that fails."""
     try:
         yield
     except Exception as raised:
