@@ -1,8 +1,8 @@
 """The main thread's wait for signals and for requests to stop the node.
 
 The kernel delivers a signal to any thread of the process. Python runs its handler in the main thread. But if another thread received the
-signal, Python does not wake the main thread from a wait for a lock: the handler ran up to an hour later. So the main thread waits for a
-descriptor to which Python writes from the thread that receives the signal (signal.set_wakeup_fd). Called by `node`.
+signal, Python does not wake the main thread from a wait for a lock: the handler would run up to an hour later. So the main thread waits
+for a descriptor to which Python writes from the thread that receives the signal (signal.set_wakeup_fd). Called by `node`.
 """
 
 from __future__ import annotations

@@ -142,9 +142,12 @@ class Segment:
         border = int(self.transactions.commit[count - 1]) + 1
         left, right = cut(self.pieces, border)
         return (
-            segment_of(left, self.transactions.slice(0, count), [o for o in self.others if o[0] < border], self.touched),
+            segment_of(left, self.transactions.slice(0, count), [message for message in self.others if message[0] < border], self.touched),
             segment_of(
-                right, self.transactions.slice(count, len(self.transactions)), [o for o in self.others if o[0] >= border], self.touched
+                right,
+                self.transactions.slice(count, len(self.transactions)),
+                [message for message in self.others if message[0] >= border],
+                self.touched,
             ),
         )
 

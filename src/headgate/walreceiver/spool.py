@@ -214,10 +214,12 @@ class Spool:
         relations = [outline.relations for outline in arrived.outlines]
         touched = frozenset(np.unique(np.concatenate(relations)).tolist()) if relations else frozenset()
         left_over = [] if not rest else [_rest_of(arrived.outlines, arrived.committed)]
-        segment = segment_of(joined(pieces), transactions.slice(0, complete), [o for o in others if o[0] < arrived.committed], touched)
+        segment = segment_of(
+            joined(pieces), transactions.slice(0, complete), [message for message in others if message[0] < arrived.committed], touched
+        )
         whole = Segment(segment.pieces, segment.transactions, segment.others, segment.size, segment.touched, arrived.mark)
         if not closed:
-            self._arrived = _Arrived(rest, left_over, 0, sum(p.size for p in rest if p.data is not None))
+            self._arrived = _Arrived(rest, left_over, 0, sum(piece.size for piece in rest if piece.data is not None))
         if (whole.size > limit or whole.frames > rows) and len(whole.transactions) > 1:
             whole = self._give_back(whole, limit, rows, closed=closed)
         files = {piece.path for piece in whole.pieces if piece.path is not None}
@@ -237,7 +239,7 @@ class Spool:
         arrived.pieces[:0] = tail.pieces
         arrived.outlines[:0] = [_outline_of(tail)]
         arrived.committed = int(tail.transactions.commit[-1]) + 1
-        arrived.in_memory += sum(p.size for p in tail.pieces if p.data is not None)
+        arrived.in_memory += sum(piece.size for piece in tail.pieces if piece.data is not None)
         if closed:
             self._closed_runs.appendleft(arrived)
         return head

@@ -100,11 +100,18 @@ class _Reading:
         counts = {name: node.engine.statistics.of(oid) for oid, name in self.databases.items()}
         ends = [((name, end), getattr(counters, f"{end}s")) for name, counters in counts.items() for end in ("commit", "rollback")]
         yield _counter("transactions", "Transactions by their end.", ("database", "end"), ends)
-        yield _counter("deadlocks", "Waits that would not have ended.", ("database",), (((n,), c.deadlocks) for n, c in counts.items()))
+        yield _counter(
+            "deadlocks",
+            "Waits that would not have ended.",
+            ("database",),
+            (((database,), counters.deadlocks) for database, counters in counts.items()),
+        )
         yield _counter("log_bytes", "The end of the transaction log: an LSN as a number.", (), [((), int(node.engine.log.end))])
         threads = [((thread.name,), thread) for thread in self.report.threads]
-        yield _gauge("thread_running", "Whether a background thread works.", ("thread",), ((key, t.running) for key, t in threads))
-        yield _counter("thread_failures", "Errors of background threads.", ("thread",), ((key, t.failures) for key, t in threads))
+        yield _gauge(
+            "thread_running", "Whether a background thread works.", ("thread",), ((key, thread.running) for key, thread in threads)
+        )
+        yield _counter("thread_failures", "Errors of background threads.", ("thread",), ((key, thread.failures) for key, thread in threads))
         prepared = len(node.engine.prepared.all())
         yield _gauge("prepared_transactions", "Transactions that wait for COMMIT PREPARED.", (), [((), prepared)])
 
@@ -138,7 +145,9 @@ class _Reading:
         loaded = [state for table in visible if (state := table.loaded) is not None]
         yield _gauge("tables", "Delta tables, and those of them that have been used.", ("kind",),
                      [(("all",), len(visible)), (("used",), len(loaded))])  # fmt: skip
-        yield _gauge("data_files", "Data files of the newest versions of used tables.", (), [((), sum(len(s.files) for s in loaded))])
+        yield _gauge(
+            "data_files", "Data files of the newest versions of used tables.", (), [((), sum(len(state.files) for state in loaded))]
+        )
         size = sum(add["size"] for state in loaded for add in list(state.files.values()))
         yield _gauge("data_bytes", "Size of these files.", (), [((), size)])
         statistics = engine.statistics
