@@ -327,8 +327,8 @@ def _location(nodes: Sequence[pb.Node]) -> int:
 
 def _cell(items: Sequence[tuple[ParseNode, Target | None]], column: Column, context: BindContext, planner: Planner) -> Expression:
     """Return the value of a column in one row: that of its one item, or the one that its items assign part by part."""
-    wanted = stored_expression.type_of(column)
-    whole: Expression = Const(type=wanted, value=None)
+    column_type = stored_expression.type_of(column)
+    whole: Expression = Const(type=column_type, value=None)
     for item, part in items:
         bound = binder.bind_raw(item, EMPTY, context)
         if isinstance(bound, SetToDefault) and part is None:

@@ -94,9 +94,11 @@ def _free(cursor: Cursor, child: Relation, key: IndexKey) -> Index | None:
     attached = partition.index_parents(cursor, child.database)
     template = key.index("")
     for index in child.indexes:
-        alike = replace(template, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
-                        immediate=index.immediate, deferrable=key.deferrable, deferred=key.deferred) == index  # fmt: skip
-        if alike and index.oid not in attached and (not key.constraint or index.constraint):
+        wanted = replace(
+            template, name=index.name, oid=index.oid, primary=key.primary, replident=index.replident, constraint=index.constraint,
+            immediate=index.immediate, deferrable=key.deferrable, deferred=key.deferred,
+        )  # fmt: skip
+        if wanted == index and index.oid not in attached and (not key.constraint or index.constraint):
             return index
     return None
 
