@@ -98,7 +98,7 @@ def _merge_by_tasks_of(transaction: Transaction, relation: Relation, key_attnums
     table = tasks.TaskTable.of(transaction, relation, key_attnums)
     count = max(frame.sparkSession.sparkContext.defaultParallelism, 2)
     try:
-        parts = tasks.run(
+        parts, _ = tasks.run(
             transaction, frame, tasks.FrameSource(relation), [table], count, f'merge into "{relation.name}"', registry.known()
         )
     except PythonException as error:

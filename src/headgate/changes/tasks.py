@@ -51,13 +51,27 @@ MOST_PARTITIONS = 200
 REFUSED = "tasks could not apply a batch"
 """The message of an error that a task raises in place of PostgreSQL's, which shows values."""
 _BLOBS = "partition int, tbl int, place bigint, blob binary"
+_WRITTEN = -1
+"""The place of a row of `_BLOBS` that holds a pickled `Appended`."""
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Files (`add` actions) that a map task has written for a table, beside what is merged into the table itself."""
+
+    table: int
+    actions: list[Action]
+
+
+Made = tuple[int, int, pa.Table] | Appended
+"""What a source makes: the number of a table, the place in the stream, and a changes frame of that table without TRUNCATE; or files."""
 
 
 class Source(Protocol):
     """Makes changes out of what a map task is given; can be pickled."""
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Table]]:
-        """Gives the number of a table, the place in the stream, and a changes frame of that table without TRUNCATE."""
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[Made]:
+        """Gives the changes and files in any order."""
         ...
 
 
@@ -68,6 +82,11 @@ class TaskLeaf:
     relation: Relation
     table: TableFolder
     state: TableState
+
+    @classmethod
+    def of(cls, transaction: Transaction, relation: Relation) -> TaskLeaf:
+        """The table as it is now; its lock is held."""
+        return cls(relation, transaction.engine.table((relation.database, relation.oid)).folder, transaction.newest(relation))
 
 
 @dataclass(frozen=True)
@@ -84,11 +103,7 @@ class TaskTable:
         """The table as it is now; takes its lock."""
         transaction.lock(relation)
         places = transaction.partitioned(relation).leaf_places if relation.is_partitioned else None
-        engine = transaction.engine
-        leaves = [
-            TaskLeaf(leaf, engine.table((leaf.database, leaf.oid)).folder, transaction.newest(leaf))
-            for leaf in (places.leaves if places else (relation,))
-        ]
+        leaves = [TaskLeaf.of(transaction, leaf) for leaf in (places.leaves if places else (relation,))]
         return cls(relation, lookup.key_of(relation, attnums), tuple(leaves), places)
 
     def find(self, wanted: pa.Table) -> pa.Table:
@@ -157,24 +172,24 @@ class MapTask:
         """One row for each table and partition of each frame."""
         registry.use(self.types)
         with failure.carried(REFUSED):
-            for number, place, made in self.source(given):
+            for made in self.source(given):
+                if isinstance(made, Appended):
+                    yield _blob(0, made.table, _WRITTEN, pa.array([pickle.dumps(made)], pa.binary()))
+                    continue
+                number, place, changes = made
                 table = self.tables[number]
-                frame = net.split_moves(table.relation, table.key, made)
+                frame = net.split_moves(table.relation, table.key, changes)
                 at = net.partitions(table.relation, table.key, frame, self.partitions)
                 order = np.argsort(at, kind="stable")
                 grouped, bounds = frame.take(pa.array(order)), np.searchsorted(at[order], np.arange(self.partitions + 1))
                 for partition in np.unique(at).tolist():
                     first, end = bounds[partition], bounds[partition + 1]
-                    blob = _stream(grouped.slice(first, end - first))
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array([partition], pa.int32()), pa.array([number], pa.int32()), pa.array([place], pa.int64()), blob],
-                        names=["partition", "tbl", "place", "blob"],
-                    )
+                    yield _blob(partition, number, place, _stream(grouped.slice(first, end - first)))
 
 
 @dataclass(frozen=True)
 class ReduceTask:
-    """The second stage. For mapInArrow; gives a pickled `Part` for each table of each partition."""
+    """The second stage. For mapInArrow; gives a pickled `Part` for each table of each partition, and each `Appended` as it is."""
 
     tables: tuple[TaskTable, ...]
     types: registry.TypeRegistry | None
@@ -186,6 +201,9 @@ class ReduceTask:
         for batch in given:
             partitions, tables, places = (batch.column(name).to_pylist() for name in ("partition", "tbl", "place"))
             for partition, number, place, blob in zip(partitions, tables, places, batch.column("blob"), strict=True):
+                if place == _WRITTEN:
+                    yield pa.RecordBatch.from_pydict({"part": pa.array([blob.as_py()], pa.binary())})
+                    continue
                 with pa.ipc.open_stream(blob.as_buffer()) as stream:
                     blobs.setdefault((partition, number), []).append((place, stream.read_all()))
         with failure.carried(REFUSED):
@@ -194,6 +212,12 @@ class ReduceTask:
                 changes = in_order(pa.concat_tables([frame for _, frame in parts]))
                 part = _reduced(self.tables[number], number, partition, changes)
                 yield pa.RecordBatch.from_pydict({"part": pa.array([pickle.dumps(part)], pa.binary())})
+
+
+def _blob(partition: int, number: int, place: int, blob: pa.Array) -> pa.RecordBatch:
+    """A row of `_BLOBS`."""
+    numbers = [pa.array([partition], pa.int32()), pa.array([number], pa.int32()), pa.array([place], pa.int64())]
+    return pa.RecordBatch.from_arrays([*numbers, blob], names=["partition", "tbl", "place", "blob"])
 
 
 def _stream(frame: pa.Table) -> pa.Array:
@@ -250,7 +274,7 @@ class FrameSource:
 
     relation: Relation
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Table]]:
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[Made]:
         """See `Source`; the frames are in no order."""
         row = pa.struct(list(arrow_row(self.relation)))
         for batch in given:
@@ -279,8 +303,12 @@ def run(
     count: int,
     description: str,
     types: registry.TypeRegistry | None,
-) -> list[Part]:
-    """Run the job of a batch; `slices` is what `source` is given, `count` the number of partitions."""
+    beside: Iterable[Relation] = (),
+) -> tuple[list[Part], list[Appended]]:
+    """Run the job of a batch. `slices` is what `source` is given, `count` the number of partitions.
+
+    `beside`: the tables in whose folders the source writes files.
+    """
     known = tuple(tables)
     try:
         with job_group.described(slices.sparkSession.sparkContext, description), step(Step.STAGED):
@@ -288,8 +316,11 @@ def run(
             found = blobs.mapInArrow(ReduceTask(known, types), "part binary").toArrow()
     except BaseException:
         note_left_files(transaction, known)
+        for relation in beside:
+            transaction.has_left_files(relation)
         raise
-    return [pickle.loads(part) for part in found["part"].to_pylist()]  # noqa: S301 (of our own tasks)
+    made = [pickle.loads(part) for part in found["part"].to_pylist()]  # noqa: S301 (of our own tasks)
+    return [part for part in made if isinstance(part, Part)], [files for files in made if isinstance(files, Appended)]
 
 
 def note_left_files(transaction: Transaction, tables: Iterable[TaskTable]) -> None:

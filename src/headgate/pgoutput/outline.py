@@ -48,6 +48,10 @@ class Transactions:
         """Transactions `first` (included) to `last` (excluded)."""
         return Transactions(*(getattr(self, name)[first:last] for name in self.__dataclass_fields__))
 
+    def then(self, later: Transactions) -> Transactions:
+        """These transactions and then the later ones."""
+        return Transactions(*(np.concatenate([getattr(self, name), getattr(later, name)]) for name in self.__dataclass_fields__))
+
 
 @dataclass(frozen=True)
 class Outline:

@@ -467,6 +467,12 @@ class Node:
 
         return evolve(self, subscription, told, stopping, jobs, catalog=catalog)
 
+    def applied_histories(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
+        """Begins the histories of ready tables that have none yet, and gives all the columns that they lack."""
+        from headgate.commands.subscription.history_tables import prepare
+
+        return prepare(self, subscription, stopping, jobs)
+
     def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
         """Add the published tables that are missing in a subscription (create_tables)."""
         from headgate.commands.subscription.applied_ddl import join

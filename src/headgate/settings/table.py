@@ -283,6 +283,17 @@ _OWN = (
         maximum=2147483647,
     ),
     _own(
+        "history_retention",
+        SettingKind.INTEGER,
+        0,
+        SettingContext.SIGHUP,
+        "Sets how long the histories of subscribed tables keep changes.",
+        extra="A file of a history is removed when all its changes are older. 0 keeps all changes.",
+        unit="s",
+        minimum=0,
+        maximum=2147483647,
+    ),
+    _own(
         "segment_disk_limit",
         SettingKind.INTEGER,
         4096,

@@ -125,6 +125,10 @@ class Host(Protocol):
         """Has tables follow what their publisher told of their columns (schema_evolution)."""
         ...
 
+    def applied_histories(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
+        """Begins the histories of ready tables that have none yet, and gives all the columns that they lack; a line for each."""
+        ...
+
     def applied_tables(self, subscription: Subscription, stopping: Patience, jobs: Jobs) -> list[str]:
         """Has the published tables that are not in a subscription join it (create_tables)."""
         ...

@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from headgate.catalog import database as databases
 from headgate.catalog.relation.relation import Index, Relation
 from headgate.catalog.replication import subscription as subscriptions
+from headgate.catalog.replication import subscription_history
 from headgate.catalog.replication.subscription import Subscription
 from headgate.catalog.security import role as roles
 from headgate.catalog.user_type import KnownTypes
@@ -197,6 +198,18 @@ class Worker:
             return self.node.applied_evolution(self.subscription, told, self.patience, self.jobs, catalog=catalog)
 
         return evolve
+
+    @property
+    def record(self) -> Callable[[], None] | None:
+        """Begins and extends the histories of the subscription's tables, if it keeps any."""
+        if self.subscription.history == subscription_history.NONE:
+            return None
+
+        def record() -> None:
+            for line in self.node.applied_histories(self.subscription, self.patience, self.jobs):
+                _log.info("%s", line)
+
+        return record
 
     @property
     def make_tables(self) -> Callable[[], list[str]] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from headgate.catalog import kept_statistics, physical
 from headgate.catalog.layout.format import FORMAT
 from headgate.catalog.physical import Cursor, insert, run
-from headgate.catalog.replication import subscription_column, subscription_resync
+from headgate.catalog.replication import subscription_column, subscription_history, subscription_resync
 from headgate.initial_catalog import rows
 from headgate.types.registry import FIRST_USER_OID
 
@@ -33,7 +33,7 @@ CREATE TABLE hg.applied_prepare (gid VARCHAR, subid UINTEGER, dbid UINTEGER, own
 """headgate's own tables. hg.log_entry, hg.log_write and hg.table_version are created by package `storage` (log.create_tables)."""
 
 
-LATER_TABLES = (subscription_column.DEFINITION, kept_statistics.DEFINITION, subscription_resync.DEFINITION)
+LATER_TABLES = (subscription_column.DEFINITION, kept_statistics.DEFINITION, subscription_resync.DEFINITION, subscription_history.DEFINITION)
 """Tables that other modules define."""
 
 

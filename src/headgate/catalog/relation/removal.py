@@ -47,6 +47,7 @@ def drop(cursor: Cursor, database: int, oid: int) -> None:
             ("pg_depend", "objid"), ("pg_depend", "refobjid"), ("partition_ancestor", "relid"), ("sequence_state", "seqrelid"),
             ("pg_rewrite", "ev_class"), ("pg_policy", "polrelid"), ("pg_trigger", "tgrelid"),
             ("subscription_column", "relid"), ("subscription_resync", "relid"),
+            ("subscription_history", "relid"), ("subscription_history", "histid"),
         ):  # fmt: skip
             run(cursor, f"DELETE FROM hg.{table} WHERE dbid = ? AND {column} = ?", [database, gone])
         run(cursor, "UPDATE hg.pg_partitioned_table SET partdefid = 0 WHERE dbid = ? AND partdefid = ?", [database, gone])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from headgate.catalog.cursor import Row
 from headgate.catalog.physical import Cursor, insert, one, rows, run, update
-from headgate.catalog.replication import subscription_column, subscription_resync
+from headgate.catalog.replication import subscription_column, subscription_history, subscription_resync
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
 
@@ -23,7 +23,7 @@ class Subscription:
     """A row of pg_subscription. `two_phase`: 'd' disabled, 'p' pending, 'e' enabled; `slot_name` None: NONE.
 
     Behind `skip_lsn`: what PostgreSQL has from 16 on and what only a node has, kept in hg.subscription_option. `origin`: any or none;
-    `schema_evolution`: none, add_columns or follow.
+    `schema_evolution`: none, add_columns or follow. `history`: none, all, or the names of tables (`subscription_history`).
     """
 
     oid: int
@@ -46,6 +46,7 @@ class Subscription:
     failover: bool = False
     create_tables: bool = False
     schema_evolution: str = "none"
+    history: str = subscription_history.NONE
 
 
 class SyncState(enum.StrEnum):
@@ -92,7 +93,7 @@ _FIELDS = {
 }  # fmt: skip
 _OPTIONS = {
     "origin": "suborigin", "run_as_owner": "subrunasowner", "password_required": "subpasswordrequired", "failover": "subfailover",
-    "create_tables": "subcreatetables", "schema_evolution": "subschemaevolution",
+    "create_tables": "subcreatetables", "schema_evolution": "subschemaevolution", "history": "subhistory",
 }  # fmt: skip
 _SELECT = (
     f"SELECT {', '.join([*_FIELDS.values(), *_OPTIONS.values()])} FROM hg.pg_subscription s"
@@ -134,7 +135,8 @@ def create(cursor: Cursor, subscription: Subscription) -> Subscription:
     values = {column: _stored(getattr(subscription, field)) for field, column in _FIELDS.items()}
     insert(cursor, "pg_subscription", **values)
     options = [getattr(subscription, field) for field in _OPTIONS]
-    run(cursor, f"INSERT INTO hg.subscription_option (subid, {', '.join(_OPTIONS.values())}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    marks = ", ".join("?" * (1 + len(options)))
+    run(cursor, f"INSERT INTO hg.subscription_option (subid, {', '.join(_OPTIONS.values())}) VALUES ({marks})",
         [subscription.oid, *options])  # fmt: skip
     run(cursor, "INSERT INTO hg.subscription_stats VALUES (?, 0, 0, NULL)", [subscription.oid])
     return subscription
@@ -159,6 +161,7 @@ def drop(cursor: Cursor, oid: int) -> None:
     run(cursor, "DELETE FROM hg.subscription_stats WHERE subid = ?", [oid])
     subscription_column.forget(cursor, oid)
     subscription_resync.forget(cursor, oid)
+    subscription_history.forget(cursor, oid)
     run(cursor, "DELETE FROM hg.subscription_option WHERE subid = ?", [oid])
     run(cursor, "DELETE FROM hg.pg_subscription WHERE oid = ?", [oid])
 
@@ -193,6 +196,16 @@ def titles(cursor: Cursor, database: int, oids: Collection[int]) -> dict[int, tu
     return {oid: (schema, name) for oid, schema, name in rows(cursor, sql, [database])}
 
 
+def without_history(cursor: Cursor, subscription: Subscription) -> list[int]:
+    """The ready tables of a subscription whose history is wanted and not begun."""
+    if subscription.history == subscription_history.NONE:
+        return []
+    begun = {oid for oid, history in subscription_history.of_subscription(cursor, subscription.oid).items() if history.is_begun}
+    ready = [rel.relation for rel in tables(cursor, subscription.oid) if rel.state is SyncState.READY and rel.relation not in begun]
+    names = titles(cursor, subscription.database, ready)
+    return [oid for oid in ready if oid in names and subscription_history.is_wanted(subscription.history, names[oid])]
+
+
 def errors(cursor: Cursor) -> dict[int, tuple[int, int]]:
     """(errors of apply workers, errors of table syncs) by subscription."""
     found = rows(cursor, "SELECT subid, apply_error_count, sync_error_count FROM hg.subscription_stats")
@@ -207,7 +220,12 @@ def add_table(cursor: Cursor, database: int, rel: SubscriptionRel) -> None:
 
 
 def set_table(cursor: Cursor, rel: SubscriptionRel) -> bool:
-    """Writes the state of a table; False if it is not (or no longer) in the subscription."""
+    """Writes the state of a table; False if it is not (or no longer) in the subscription.
+
+    A table that is initialized gets rows that no stream has sent: its history is interrupted.
+    """
+    if rel.state is SyncState.INIT:
+        subscription_history.interrupt(cursor, rel.subscription, rel.relation)
     sql = "UPDATE hg.pg_subscription_rel SET srsubstate = ?, srsublsn = ? WHERE srsubid = ? AND srrelid = ?"
     found = one(cursor, sql, [rel.state, rel.lsn, rel.subscription, rel.relation])
     return found is not None and found[0] > 0
@@ -218,6 +236,7 @@ def drop_table(cursor: Cursor, oid: int, relation: int) -> None:
     run(cursor, "DELETE FROM hg.pg_subscription_rel WHERE srsubid = ? AND srrelid = ?", [oid, relation])
     subscription_column.forget(cursor, oid, relation)
     subscription_resync.forget(cursor, oid, relation)
+    subscription_history.forget(cursor, oid, relation)
 
 
 def subscribing(cursor: Cursor, database: int, relation: int) -> Sequence[int]:
@@ -242,6 +261,7 @@ def _subscription(row: Row) -> Subscription:
     values = dict(zip((*_FIELDS, *_OPTIONS), row, strict=True))
     values["publications"] = tuple(values["publications"])
     values["skip_lsn"] = Lsn(values["skip_lsn"])
+    values["history"] = values["history"] or subscription_history.NONE  # of a catalog that was made before it
     return Subscription(**values)
 
 

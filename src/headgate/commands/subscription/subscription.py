@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from postgast import pg_query_pb2 as pb
@@ -21,7 +22,7 @@ from headgate.catalog.replication.subscription_resync import Method
 from headgate.commands import privilege
 from headgate.commands.result import CommandResult
 from headgate.commands.session import Session
-from headgate.commands.subscription import subscription_tables
+from headgate.commands.subscription import history_tables, subscription_tables
 from headgate.commands.subscription.subscription_option import ALTERABLE, CREATABLE, LATER, SubscriptionOptions, check_exclusive, read
 from headgate.errors import PostgresError
 from headgate.lsn import INVALID, Lsn
@@ -76,6 +77,7 @@ def create(node: pb.CreateSubscriptionStmt, session: Session) -> CommandResult:
     origins.create(cursor, f"pg_{subscription.oid}")
     if options.connect:
         _connect_and_add(session, transaction, subscription, options)
+        history_tables.check(cursor, subscription)
     else:
         session.notices.warning(NOT_SUBSCRIBED)
     if options.enabled:
@@ -169,6 +171,8 @@ def _set_options(node: pb.AlterSubscriptionStmt, session: Session, transaction: 
     if "failover" in changes:
         _alter_failover(session, subscription, options.failover)
     subscriptions.change(transaction.cursor, subscription.oid, **changes)
+    if "history" in changes:
+        history_tables.change(transaction.cursor, replace(subscription, history=options.history))
 
 
 def _alter_failover(session: Session, subscription: Subscription, failover: bool) -> None:

@@ -1,7 +1,7 @@
 """The options of CREATE and ALTER SUBSCRIPTION (PostgreSQL 15's parse_subscription_options).
 
-From PostgreSQL 16 and 17 also origin, run_as_owner, password_required and failover; of a node alone create_tables and
-schema_evolution (docs/compatibility.md).
+From PostgreSQL 16 and 17 also origin, run_as_owner, password_required and failover; of a node alone create_tables,
+schema_evolution and history (docs/compatibility.md).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from postgast import pg_query_pb2 as pb
 
+from headgate.catalog.replication import subscription_history
 from headgate.errors import PostgresError
 from headgate.lsn import Lsn
 from headgate.sql.options import Option, conflicting, options
@@ -33,8 +34,9 @@ CREATABLE = {
     "failover",
     "create_tables",
     "schema_evolution",
+    "history",
 }
-LATER = ("origin", "run_as_owner", "password_required", "failover", "create_tables", "schema_evolution")
+LATER = ("origin", "run_as_owner", "password_required", "failover", "create_tables", "schema_evolution", "history")
 """Options that PostgreSQL 15 has not."""
 ALTERABLE = {"slot_name", "synchronous_commit", "binary", "streaming", "disable_on_error", *LATER}
 _COMMITS = {"local", "remote_write", "remote_apply", "on", "off", "true", "false", "yes", "no", "1", "0"}
@@ -63,6 +65,7 @@ class SubscriptionOptions:
     failover: bool = False
     create_tables: bool = False
     schema_evolution: str = "none"
+    history: str = subscription_history.NONE
     lsn: Lsn | None = None
     given: set[str] = field(default_factory=set)
 
@@ -108,6 +111,8 @@ def _value(option: Option) -> str | bool | Lsn | None:
                 "22023", f'invalid value for parameter "schema_evolution": "{text}"', hint="Available values: none, add_columns, follow."
             )
         return text.lower()
+    if option.name == "history":
+        return _history(option)
     if option.name == "lsn":
         text = option.text()
         if text == "none":
@@ -119,6 +124,18 @@ def _value(option: Option) -> str | bool | Lsn | None:
     if option.name == "streaming":
         return _streaming(option)
     return option.boolean()
+
+
+def _history(option: Option) -> str:
+    """The tables whose changes are recorded: all, none, or a list of names."""
+    try:
+        return subscription_history.ALL if option.boolean() else subscription_history.NONE
+    except PostgresError:
+        text = option.text()
+    if subscription_history.named(text) is None:
+        hint = "Give true, false, or the names of tables, separated by commas."
+        raise PostgresError("22023", f'invalid value for parameter "history": "{text}"', hint=hint)
+    return text
 
 
 def _streaming(option: Option) -> bool:

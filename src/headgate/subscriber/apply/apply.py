@@ -46,6 +46,7 @@ from headgate.subscriber.apply.decoding import TableChanges
 from headgate.subscriber.apply.evolution import Evolve, Evolved, Told
 from headgate.subscriber.apply.relation_map import MissingColumnsError, MissingRelationError
 from headgate.subscriber.apply.row_triggers import FiringTriggers, TriggeredTable, TriggerFactory
+from headgate.subscriber.apply.table_history import LackingHistoryError
 from headgate.subscriber.subscription_statistics import Counters
 from headgate.walreceiver.segment import Segment
 
@@ -111,6 +112,8 @@ class Applier:
     """Inside of it a worker that shall end is not kept by Spark's jobs."""
     left_out: Callable[[dict[int, int]], None] = lambda _: None
     """Is told how many changes of tables that are not in the subscription were left out, by relation."""
+    record: Callable[[], None] | None = None
+    """Begins and extends the histories of tables (`table_history`); None if the subscription keeps none."""
     synchronize_again: Callable[[int], None] = lambda _: None
     """Has a table synchronized again whose columns cannot be told from the stream."""
     relations: dict[int, m.Relation] = field(default_factory=dict)
@@ -198,6 +201,10 @@ class Applier:
             except MissingColumnsError as error:
                 if attempt == 9 or error.remote is None or not self._have_followed([evolution.of_relation(error.remote)]):
                     raise
+            except LackingHistoryError:
+                if self.record is None or attempt == 9:
+                    raise
+                self.record()
             except MissingRelationError:
                 if self.join is None or attempt == 9 or not self.join():
                     raise
@@ -404,14 +411,20 @@ class Applier:
                 behind.enter_context(leaf_constraints.unique(transaction, relation, self.unique))
                 known.add(relation.oid)
             with self._timed("merge"):
+                batch.record(relation)
                 self._merge(transaction, relation, key, frame, later, cut=batch.is_cut)
 
     def _write_by_tasks(self, batch: Batch, wanted: Sequence[TableChanges], later: Later, behind: contextlib.ExitStack) -> set[int]:
         """Writes a segment's changes by tasks; the tables that are written. A batch that tasks cannot net is REFUSED, and the driver's."""
         transaction, written = batch.transaction, set()
-        tables = []
-        for each in wanted:
+        tables, histories = [], {}
+        for number, each in enumerate(wanted):
             relation = each.mappings[0].local
+            history = batch.history(relation)
+            if history is not None:
+                transaction.lock(history)
+                histories[number] = history
+                batch.record(relation)
             behind.enter_context(leaf_constraints.unique(transaction, relation, self.unique))
             if each.truncated >= 0:
                 self._check_rights(transaction, relation, {"T"})
@@ -423,12 +436,19 @@ class Applier:
         segment, noun = batch.segment, "table" if len(tables) == 1 else "tables"
         text = f"apply {self.stream.name} {segment.end}: {segment.changes:,} changes of {len(tables)} {noun}"
         with self._timed("merge"):
-            found = batch.run(wanted, tables, text)
-            for number, table in enumerate(tables):
-                parts = [part for part in found if part.table == number]
-                if parts:
-                    self._stage(transaction, table, wanted[number].mappings[0].key, parts, later)
-                    written.add(table.relation.oid)
+            found, recorded = batch.run(wanted, tables, histories, text)
+            try:
+                for number, table in enumerate(tables):
+                    parts = [part for part in found if part.table == number]
+                    if parts:
+                        self._stage(transaction, table, wanted[number].mappings[0].key, parts, later)
+                        written.add(table.relation.oid)
+            except PostgresError:
+                for history in histories.values():
+                    transaction.has_left_files(history)
+                raise
+            for files in recorded:
+                transaction.add_files(histories[files.table], files.actions)
         return written
 
     def _stage(self, transaction: Transaction, table: TaskTable, key: tuple[int, ...] | None, parts: Sequence[Part], later: Later) -> None:

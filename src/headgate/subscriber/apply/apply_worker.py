@@ -10,13 +10,14 @@ import contextlib
 import dataclasses
 import logging
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from headgate.catalog.physical import Cursor
 from headgate.catalog.relation import relation as relations
 from headgate.catalog.replication import origin as origins
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication import subscription_resync
+from headgate.catalog.replication import subscription_history, subscription_resync
 from headgate.catalog.replication.subscription import Subscription, SubscriptionRel, SyncState
 from headgate.errors import PostgresError, Severity
 from headgate.failpoint import Step
@@ -24,7 +25,7 @@ from headgate.lsn import INVALID, Lsn
 from headgate.pgoutput import message as m
 from headgate.sql.names import quote_ident
 from headgate.subscriber import advice
-from headgate.subscriber.apply import skip
+from headgate.subscriber.apply import skip, table_history
 from headgate.subscriber.apply.apply import AppliedStream, Applier
 from headgate.subscriber.apply.evolution import Told
 from headgate.subscriber.apply.prepared import ReceivedPrepared
@@ -42,13 +43,27 @@ _log = logging.getLogger("headgate.subscriber")
 
 WAIT = 1.0
 """Seconds between two looks at nothing."""
+LONGEST_EXPIRY_PAUSE = 60.0
+"""Seconds between two looks for changes that histories have kept long enough."""
 SLOT_PAUSE = 0.1
 """Seconds between two looks whether a sync slot has been dropped."""
 BEHIND = 10.0
 """Seconds for which a transaction has been waiting when a subscription is called behind."""
 BEHIND_AGAIN = 60.0
 """Seconds between two lines of the log that say so."""
-_PARAMETERS = ("name", "conninfo", "publications", "slot_name", "binary", "stream", "owner", "origin", "create_tables", "schema_evolution")
+_PARAMETERS = (
+    "name",
+    "conninfo",
+    "publications",
+    "slot_name",
+    "binary",
+    "stream",
+    "owner",
+    "origin",
+    "create_tables",
+    "schema_evolution",
+    "history",
+)
 
 
 class ApplyWorker(Worker):
@@ -63,11 +78,14 @@ class ApplyWorker(Worker):
         self._account = self.launcher.ledger.of(subscription.oid)
         self.applier.left_out = self._tell_left_out
         self.applier.jobs = self.jobs
+        self.applier.record = self.record
         self.applier.synchronize_again = self._synchronize_again
         self.applier.join = None if self.make_tables is None else self._join
         self._look_again = time.monotonic()
         """When the publisher is asked next for publications and tables."""
         self.applier.counters = self._account.applied
+        self._expire_again = time.monotonic()
+        """When histories are looked at next for changes that are too old."""
         self._unsettled = True
         """Whether some table is not ready."""
         self._sync_started: dict[int, float] = {}
@@ -137,6 +155,7 @@ class ApplyWorker(Worker):
         if self._unsettled:
             self._settle_tables()
         self._look_at_publisher()
+        self._expire_histories()
         if self.progress is not None:
             self.applier.follow_pending(self.progress.flushed)
         segment = self.take(self._pause())
@@ -290,12 +309,15 @@ class ApplyWorker(Worker):
         with contextlib.closing(self.catalog.cursor()) as cursor:
             known = subscriptions.tables(cursor, self.subscription.oid)
             requested = subscription_resync.requested(cursor, self.subscription.oid)
+            without_history = subscriptions.without_history(cursor, self.subscription)
         if requested:
             known = [self._taken_again(rel) if rel.state == SyncState.READY and rel.relation in requested else rel for rel in known]
         tables = sorted((rel for rel in known if rel.state != SyncState.READY), key=lambda rel: self._sync_started.get(rel.relation, 0.0))
         self._unsettled = bool(tables) or bool(requested)
         self._restart = bool(known) and not self._unsettled and self.subscription.two_phase == "p"
         full = False
+        if self.applier.record is not None and without_history:
+            self.applier.record()
         for rel in tables:
             if rel.state == SyncState.SYNCDONE:
                 self._make_ready(rel)
@@ -303,6 +325,24 @@ class ApplyWorker(Worker):
                 self._lead(sync)
             elif not full:  # there is no room for any of thousands of others either
                 full = self._start_sync(rel) is Started.LATER
+
+    def _expire_histories(self) -> None:
+        """Removes what the histories of the tables keep longer than history_retention, once a minute or more often."""
+        kept, moment = self.settings.seconds("history_retention"), time.monotonic()
+        if not kept or self.applier.record is None or moment < self._expire_again:
+            return
+        self._expire_again = moment + min(kept, LONGEST_EXPIRY_PAUSE)
+        oldest = datetime.now(UTC) - timedelta(seconds=kept)
+        transaction = self.engine.begin(self.subscription.database)
+        transaction.cancelled = self.patience
+        try:
+            for known in subscription_history.of_subscription(transaction.cursor, self.subscription.oid).values():
+                history = relations.get(transaction.cursor, self.subscription.database, known.relation)
+                if files := table_history.expire(transaction, history, oldest):
+                    _log.debug('removed %d files of table "%s.%s"', files, history.schema, history.name)
+            transaction.commit()
+        finally:
+            transaction.rollback()
 
     def _taken_again(self, rel: SubscriptionRel) -> SubscriptionRel:
         """r → i: a table that is to be synchronized again, from here on without what this worker applies; later, if a slot is left."""

@@ -3,14 +3,16 @@
 Made by `apply` for each segment. `frames`: the driver reads and decodes a segment part by part, so that a transaction of any size takes the
 memory of a part; each table then gets a frame for each part. TRUNCATEs become frames of their own; what was inserted before a
 TRUNCATE … RESTART IDENTITY is left out. `for_tasks`: what tasks need to decode and apply the whole segment as one job (`changes.tasks`);
-the one place that says which changes only the driver applies.
+the one place that says which changes only the driver applies. `record`: the frames become rows of the tables' histories (`table_history`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections import abc
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,16 +25,17 @@ from headgate.catalog.relation import relation as relations
 from headgate.catalog.relation import sequence as sequences
 from headgate.catalog.relation.relation import Relation
 from headgate.catalog.replication import subscription as subscriptions
-from headgate.catalog.replication import subscription_column
+from headgate.catalog.replication import subscription_column, subscription_history
 from headgate.changes import tasks
-from headgate.changes.tasks import TaskTable
+from headgate.changes.tasks import Appended, TaskLeaf, TaskTable
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
 from headgate.storage.transaction.transaction import Transaction
-from headgate.subscriber.apply import conversion, decoding, leaf_constraints, partitioned, row_completion
+from headgate.subscriber.apply import conversion, decoding, leaf_constraints, partitioned, row_completion, table_history
 from headgate.subscriber.apply.decoding import MOST_FRAME, SegmentSource, TableChanges
 from headgate.subscriber.apply.relation_map import Mapping, MissingColumnsError, local_relation, map_relation
+from headgate.subscriber.apply.table_history import LackingHistoryError
 from headgate.subscriber.apply.updated_rows import Reads
 from headgate.types import buffers
 from headgate.walreceiver.segment import Segment, SegmentPart
@@ -61,6 +64,9 @@ class Batch:
         """Where a TRUNCATE … RESTART IDENTITY of a local table stands, the last one."""
         self.left_out: dict[int, int] = {}
         """Changes of tables that are not in the subscription, by relation."""
+        self._histories = subscription_history.of_subscription(transaction.cursor, stream.subscription)
+        self._recorded: dict[int, list[pa.Table]] = {}
+        """Rows for the histories of tables that have yet to be written."""
         self.session = applier.session()
         self.said = decoding.told(applier.relations.values(), segment)
         """What the publisher has said of its relations."""
@@ -100,6 +106,38 @@ class Batch:
         """Return the local table of a published relation, whose columns need not be the relation's while no change is applied."""
         return local_relation(self.transaction.cursor, self.applier.stream.database, remote.schema, remote.name)
 
+    @cached_property
+    def _without_history(self) -> Collection[int]:
+        """The tables whose history is to be begun before changes are applied to them."""
+        cursor = self.transaction.cursor
+        subscription = None if self.applier.record is None else subscriptions.find(cursor, self.applier.stream.subscription)
+        return [] if subscription is None else subscriptions.without_history(cursor, subscription)
+
+    def history(self, local: Relation) -> Relation | None:
+        """Return the table that holds the history of a table, None if it has none; LackingHistoryError if it must be begun or extended."""
+        found = self._histories.get(local.oid)
+        if found is None or not found.is_begun:
+            if local.oid in self._without_history:
+                raise LackingHistoryError("55000", f'the history of table "{local.schema}.{local.name}" has not begun')
+            return None
+        history = relations.get(self.transaction.cursor, self.applier.stream.database, found.relation)
+        if table_history.differing(local, history):
+            raise LackingHistoryError(
+                "55000", f'table "{history.schema}.{history.name}" does not have the columns of table "{local.schema}.{local.name}"'
+            )
+        return history
+
+    def record(self, local: Relation) -> None:
+        """Write the changes of a table that have been decoded since the last call into its history, if it has one."""
+        recorded = self._recorded.pop(local.oid, [])
+        if recorded and (history := self.history(local)) is not None:
+            self.transaction.append(history, pa.concat_tables(recorded))
+
+    def _note_truncation(self, local: Relation, frame: pa.Table) -> None:
+        history = self.history(local)
+        if history is not None:
+            self._recorded.setdefault(local.oid, []).append(table_history.rows(local, history, frame, self.segment.transactions))
+
     def _is_outside(self, local: Relation) -> bool:
         """Whether a table is not in the subscription at all (rather than not copied yet)."""
         return self.applier.stream.only is None and local.oid not in self.states
@@ -124,13 +162,14 @@ class Batch:
         """Decodes a part of the segment at a time."""
         for part in self.segment.parts(PART_SIZE):
             decoded = decode.decode(*part.read(), relations=decoding.known(self.said, part.first_seq), first_seq=part.first_seq)
-            commit_lsn = np.concatenate([[decoding.begun_before(self.segment, part)], decoded.transactions.commit_lsn])
+            commit_lsn = decoding.commit_lsns(decoding.begun_before(self.segment, part), decoded.transactions)
             frames: dict[int, list[pa.Table]] = {}
             for changes in decoded.changes:
                 frame = self._frame(changes, commit_lsn)
                 if frame is not None:
                     frames.setdefault(self.mapping(changes.relation).local.oid, []).append(frame)
             for found, frame in _within(part, truncations):
+                self._note_truncation(found.local, frame)
                 frames.setdefault(found.local.oid, []).append(frame)
             mapped = {found.local.oid: found for found in self.mappings.values()}
             for oid, tables in frames.items():
@@ -142,12 +181,27 @@ class Batch:
         wanted = self._wanted(local)
         if wanted is None:
             self._leave_out(local, len(changes))
-        elif len(chosen := wanted.chosen(changes, commit_lsn)):
-            found = self.mapping(changes.relation)
-            wanted = replace(wanted, mappings=(found,))
-            frame = wanted.frame(chosen, commit_lsn, self.session, self.applier.place, completed=self._is_filled(found))
-            return self.completed(frame, found)
-        return None
+            return None
+        chosen, history = wanted.chosen(changes, commit_lsn), self.history(local)
+        if not len(chosen) and history is None:
+            return None
+        found, place = self.mapping(changes.relation), self.applier.place
+        wanted = replace(wanted, mappings=(found,))
+        if history is not None and wanted.restarted >= 0:
+            early = replace(wanted, restarted=-1).chosen(changes.where(changes.seq < wanted.restarted), commit_lsn)
+            self._note(wanted, early, wanted.frame(early, commit_lsn, self.session, place, completed=False), history)
+        if not len(chosen):
+            return None
+        frame = self.completed(wanted.frame(chosen, commit_lsn, self.session, place, completed=self._is_filled(found)), found)
+        if history is not None:
+            self._note(wanted, chosen, frame, history)
+        return frame
+
+    def _note(self, wanted: TableChanges, changes: decode.Changes, frame: pa.Table, history: Relation) -> None:
+        """Keep what is to be written into the history of a table, until `record`."""
+        if len(changes):
+            rows = wanted.history(changes, frame, history, self.segment.transactions, self.session, self.applier.place)
+            self._recorded.setdefault(wanted.mappings[0].local.oid, []).append(rows)
 
     def _wanted(self, local: Relation, *found: Mapping) -> TableChanges | None:
         """Which changes of a local table are to be applied; None: none."""
@@ -177,6 +231,8 @@ class Batch:
                 found[each.local.oid].append(each)
         if not all(self._is_for_tasks(each) for each in found.values()):
             return None
+        for _, mapped, frame in truncations:
+            self._note_truncation(mapped.local, frame)
         last = {mapped.local.oid: seq for seq, mapped, _ in truncations}
         wanted = [(self._wanted(each[0].local, *each), last.get(oid, -1)) for oid, each in found.items()]
         return [replace(table, truncated=seq) for table, seq in wanted if table is not None]
@@ -202,19 +258,25 @@ class Batch:
             return False
         return not local.is_partitioned or partitioned.has_one_key(self.transaction.partitioned(local), key)
 
-    def run(self, wanted: Sequence[TableChanges], tables: Sequence[TaskTable], description: str) -> list[tasks.Part]:
-        """Have tasks decode and apply the segment; `tables` are those of `wanted`, whose TRUNCATEs are staged."""
+    def run(
+        self, wanted: Sequence[TableChanges], tables: Sequence[TaskTable], histories: abc.Mapping[int, Relation], description: str
+    ) -> tuple[list[tasks.Part], list[Appended]]:
+        """Have tasks decode and apply the segment, and record it in the histories of tables (by the numbers of these).
+
+        `tables` are those of `wanted`, whose TRUNCATEs are staged and recorded.
+        """
         engine = self.transaction.engine
         cores = engine.spark.sparkContext.defaultParallelism
         slices = decoding.slices_of(self.segment, 2 * cores)
         handed = decoding.handed_over(slices, engine.exchange) if engine.on_cluster else contextlib.nullcontext(slices)
         with handed as given:
-            source = SegmentSource(tuple(given), self.said, tuple(wanted), self.session)
+            leaves = {number: TaskLeaf.of(self.transaction, history) for number, history in histories.items()}
+            source = SegmentSource(tuple(given), self.said, tuple(wanted), self.session, leaves)
             numbers = engine.spark.range(0, len(given), 1, min(len(given), 2 * cores))
             count = tasks.partitions(engine.spark, self.segment.size, self.segment.changes, tables)
-            parts = tasks.run(self.transaction, numbers, source, tables, count, description, self.session.types)
+            done = tasks.run(self.transaction, numbers, source, tables, count, description, self.session.types, histories.values())
         engine.statistics.decoded(self.segment.changes, by_spark=True)
-        return parts
+        return done
 
     def _is_filled(self, found: Mapping) -> bool:
         """Whether rows of a relation get defaults or generated columns, or are checked, by `row_completion`."""

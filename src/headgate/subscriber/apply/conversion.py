@@ -87,7 +87,7 @@ def changes_frame(
             raise mapping.refusal
     rows = len(changes)
     is_insert, is_delete = codes == ord("I"), codes == ord("D")
-    old = _old(changes, mapping, session, place)
+    old = old_rows(changes, mapping, session, place, old_columns(mapping))
     fields, unsent = [], []
     for column, source in zip(mapping.local.columns, mapping.sources, strict=True):
         values, lacking = _column(changes, mapping, place, column, source, session), _unsent(changes, column, source)
@@ -153,8 +153,10 @@ def _column(
         raise
 
 
-def _old(changes: decode.Changes, mapping: Mapping, session: InputSettings, place: ApplyPlace) -> pa.StructArray:
-    columns = old_columns(mapping)
+def old_rows(
+    changes: decode.Changes, mapping: Mapping, session: InputSettings, place: ApplyPlace, columns: Sequence[Column]
+) -> pa.StructArray:
+    """Some local columns of the old rows; NULL for a change that was sent without one, and for a column that was not sent."""
     rows = len(changes)
     if changes.old is None:
         return pa.nulls(rows, row_type(columns))

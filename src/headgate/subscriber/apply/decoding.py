@@ -3,9 +3,10 @@
 What comes of it is what `batch` makes in the driver, with the same functions: `pgoutput.decode` and `conversion`.
 
     driver    cuts the segment into slices without reading it, and tells tasks what they must know of what came before each: the
-              descriptions of relations, and the commit LSN of the transaction that has begun. Executors of a cluster do not see the
-              segment's file: the driver writes the slices to the data location for them
-    task      reads its slices, finds the relations as they were described there, decodes, converts the values
+              descriptions of relations, and the transaction that has begun. Executors of a cluster do not see the segment's file: the
+              driver writes the slices to the data location for them
+    task      reads its slices, finds the relations as they were described there, decodes, converts the values, and writes the histories
+              of the tables (`table_history`)
 
 What must hold: a task depends on nothing but its slices and itself, so that Spark may run it again. An error in a task is raised there
 without the values that PostgreSQL's message shows, since executors have logs of their own: the applier decodes a segment that
@@ -15,30 +16,35 @@ fails once more by itself, and raises what that raises.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.catalog.relation.relation import Relation
 from headgate.changes import tasks
+from headgate.changes.tasks import Appended, Made, TaskLeaf
 from headgate.errors import PostgresError
 from headgate.pgoutput import decode
 from headgate.pgoutput import message as m
-from headgate.pgoutput.outline import Bytes, Numbers, starts_of
+from headgate.pgoutput.outline import Bytes, Numbers, Transactions, starts_of
+from headgate.storage import write
 from headgate.storage.location import data_location
 from headgate.storage.location.data_location import DataPath
 from headgate.storage.spark import exchange, failure
-from headgate.subscriber.apply import conversion
+from headgate.subscriber.apply import conversion, table_history
 from headgate.subscriber.apply.conflict import ApplyPlace
 from headgate.subscriber.apply.conversion import InputSettings
-from headgate.subscriber.apply.relation_map import Mapping
+from headgate.subscriber.apply.relation_map import Mapping as TableMapping
 from headgate.walreceiver.segment import Segment, SegmentPart, SegmentPiece
 
 SLICE_BYTES = 4 << 20
 """Bytes of a segment that a task decodes at a time."""
 LEAST_BYTES = 256 << 10
+HISTORY_BYTES = 32 << 20
+"""Bytes of a history's rows for which a task writes a file."""
 MOST_FRAME = 16 << 20
 """Bytes of a change that passes through Spark: it is a value in Java's heap."""
 
@@ -50,7 +56,7 @@ Told = tuple[tuple[int, m.Relation], ...]
 class TableChanges:
     """Which changes are to be applied to one local table: those of these published relations, from a commit LSN and a seq on."""
 
-    mappings: tuple[Mapping, ...]
+    mappings: tuple[TableMapping, ...]
     applied_from: int
     restarted: int
     """Where the last TRUNCATE … RESTART IDENTITY stands: what was inserted before is lost, it would take the first numbers; -1: nowhere."""
@@ -65,19 +71,32 @@ class TableChanges:
         self, changes: decode.Changes, commit_lsn: Numbers, session: InputSettings, place: ApplyPlace, *, completed: bool
     ) -> pa.Table:
         """What `chosen` has given as a changes frame; `completed` as for `conversion.changes_frame`."""
-        (found,) = (each for each in self.mappings if each.remote == changes.relation)
+        found = self._mapping(changes)
         return conversion.changes_frame(changes, commit_lsn[changes.txn + 1], found, session, place, completed=completed)
+
+    def history(
+        self, changes: decode.Changes, frame: pa.Table, history: Relation, transactions: Transactions, session: InputSettings,
+        place: ApplyPlace,
+    ) -> pa.Table:  # fmt: skip
+        """What `frame` has given, with whole old rows, as rows of the table's history."""
+        found = self._mapping(changes)
+        old = conversion.old_rows(changes, found, session, place, found.local.columns)
+        return table_history.rows(found.local, history, frame, transactions, old)
+
+    def _mapping(self, changes: decode.Changes) -> TableMapping:
+        (found,) = (each for each in self.mappings if each.remote == changes.relation)
+        return found
 
 
 @dataclass(frozen=True)
 class Slice:
     """Consecutive frames of a segment: in the segment's file, or in `content` (a file of the exchange, or here).
 
-    `before`: the commit LSN of the transaction that has begun before them, 0 if there is none. A content is the lengths and the frames.
+    `before`: the transaction that has begun before them, if there is one. A content is the lengths and the frames.
     """
 
     first_seq: int
-    before: int
+    before: Transactions
     frames: int
     size: int
     path: str | None
@@ -111,14 +130,26 @@ class SegmentSource:
     told: Told
     tables: tuple[TableChanges, ...]
     session: InputSettings
+    histories: Mapping[int, TaskLeaf] = field(default_factory=dict)
+    """The tables that hold the histories of `tables`, by their numbers."""
 
-    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.Table]]:
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[Made]:
         """See `changes.tasks.Source`."""
+        recorded: dict[int, list[pa.Table]] = {}
         for batch in given:
             for number in batch.column(0).to_pylist():
-                yield from self._decoded(self.slices[number])
+                yield from self._decoded(self.slices[number], recorded)
+                yield from self._written(recorded, HISTORY_BYTES)
+        yield from self._written(recorded, 0)
 
-    def _decoded(self, part: Slice) -> Iterator[tuple[int, int, pa.Table]]:
+    def _written(self, recorded: dict[int, list[pa.Table]], least: int) -> Iterator[Appended]:
+        """Writes what is recorded of each table, if it takes at least so many bytes."""
+        for number, tables in list(recorded.items()):
+            if sum(table.nbytes for table in tables) >= least:
+                leaf, rows = self.histories[number], pa.concat_tables(recorded.pop(number))
+                yield Appended(number, write.append_rows(leaf.table, leaf.relation, leaf.state, rows).actions)
+
+    def _decoded(self, part: Slice, recorded: dict[int, list[pa.Table]]) -> Iterator[tuple[int, int, pa.Table]]:
         data, lengths = part.read()
         numbers = {mapping.remote: number for number, table in enumerate(self.tables) for mapping in table.mappings}
         try:
@@ -126,13 +157,21 @@ class SegmentSource:
                 data, starts_of(lengths.astype(np.uint32)), lengths, relations=known(self.told, part.first_seq), first_seq=part.first_seq,
                 only=numbers,
             )  # fmt: skip
-            commit_lsn = np.concatenate([[part.before], found.transactions.commit_lsn])
+            commit_lsn = commit_lsns(part.before, found.transactions)
             for changes in found.changes:
-                table = self.tables[numbers[changes.relation]]
-                frame = table.frame(table.chosen(changes, commit_lsn), commit_lsn, self.session, ApplyPlace(), completed=False)
+                number = numbers[changes.relation]
+                table, history = self.tables[number], self.histories.get(number)
+                if history is not None:
+                    table = replace(table, restarted=-1)
+                chosen = table.chosen(changes, commit_lsn)
+                frame = table.frame(chosen, commit_lsn, self.session, ApplyPlace(), completed=False)
+                if history is not None and frame.num_rows:
+                    begun = part.before.then(found.transactions)
+                    rows = table.history(chosen, frame, history.relation, begun, self.session, ApplyPlace())
+                    recorded.setdefault(number, []).append(rows)
                 frame = frame.filter(pc.greater(frame["seq"], table.truncated))
                 if frame.num_rows:
-                    yield numbers[changes.relation], part.first_seq, frame
+                    yield number, part.first_seq, frame
         except PostgresError as error:
             raise RuntimeError(failure.marked(error.sqlstate, tasks.REFUSED)) from None
 
@@ -163,10 +202,15 @@ def handed_over(slices: Sequence[Slice], place: DataPath) -> Iterator[list[Slice
         yield data_location.together(place, write, slices)
 
 
-def begun_before(segment: Segment, part: SegmentPart) -> int:
-    """The commit LSN of the transaction that has begun before a part, 0 for none."""
-    begun = int(np.searchsorted(segment.transactions.begin, part.first_seq, side="left")) - 1
-    return int(segment.transactions.commit_lsn[begun]) if begun >= 0 else 0
+def begun_before(segment: Segment, part: SegmentPart) -> Transactions:
+    """The transaction that has begun before a part, if there is one."""
+    begun = int(np.searchsorted(segment.transactions.begin, part.first_seq, side="left"))
+    return segment.transactions.slice(max(begun - 1, 0), begun)
+
+
+def commit_lsns(before: Transactions, decoded: Transactions) -> Numbers:
+    """The commit LSNs of the transaction that has begun before a run of frames, 0 for none, and of those that begin there."""
+    return np.concatenate([before.commit_lsn if len(before) else [0], decoded.commit_lsn])
 
 
 def told(before: Iterable[m.Relation], segment: Segment) -> Told:

@@ -1,0 +1,83 @@
+"""The history of a subscription's tables: hg.subscription_history says which table records the changes of which.
+
+    (none)       no history was begun
+    begun        every change of the table is recorded in the transaction that applies it
+    interrupted  the table is being synchronized again: the changes between its rows before and after are not known
+
+A history that was interrupted is begun again, with the rows of the table, when the table is ready again. `commands.subscription` begins
+histories, the applier reads which tables have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from headgate.catalog.physical import Cursor, rows, run
+from headgate.sql.names import split_identifiers
+
+DEFINITION = (
+    "CREATE TABLE IF NOT EXISTS hg.subscription_history (dbid UINTEGER, subid UINTEGER, relid UINTEGER, histid UINTEGER, begun BOOLEAN)"
+)
+LATER_COLUMNS = (("subhistory", "VARCHAR"),)
+"""The column of hg.subscription_option that catalogs of format 4 get when they are opened."""
+NONE, ALL = "none", "all"
+
+
+@dataclass(frozen=True)
+class TableHistory:
+    """The history of a table: the oid of the table that records it, and whether it was begun and not interrupted since."""
+
+    relation: int
+    is_begun: bool
+
+
+def of_subscription(cursor: Cursor, subscription: int) -> dict[int, TableHistory]:
+    """The histories of a subscription, by the table whose changes are recorded."""
+    found = rows(cursor, "SELECT relid, histid, begun FROM hg.subscription_history WHERE subid = ?", [subscription])
+    return {relation: TableHistory(history, begun) for relation, history, begun in found}
+
+
+def begin(cursor: Cursor, database: int, subscription: int, relation: int, history: int) -> None:
+    """(none), interrupted → begun."""
+    forget(cursor, subscription, relation)
+    run(cursor, "INSERT INTO hg.subscription_history VALUES (?, ?, ?, ?, true)", [database, subscription, relation, history])
+
+
+def interrupt(cursor: Cursor, subscription: int, relation: int) -> None:
+    """begun → interrupted."""
+    run(cursor, "UPDATE hg.subscription_history SET begun = false WHERE subid = ? AND relid = ?", [subscription, relation])
+
+
+def forget(cursor: Cursor, subscription: int, relation: int | None = None) -> None:
+    """Remove the history of a table, or those of a subscription; the tables that hold them stay."""
+    only = "" if relation is None else " AND relid = ?"
+    run(cursor, f"DELETE FROM hg.subscription_history WHERE subid = ?{only}", [subscription, *([] if relation is None else [relation])])
+
+
+def named(option: str) -> list[tuple[str | None, str]] | None:
+    """Return the (schema, name) of each table that a list in the option `history` names; None if it is not a list of names."""
+    found: list[tuple[str | None, str]] = []
+    for text in option.split(","):
+        parts = split_identifiers(text, ".")
+        if parts is None or len(parts) not in (1, 2):
+            return None
+        found.append((parts[0] if len(parts) == 2 else None, parts[-1]))
+    return found
+
+
+def is_wanted(option: str, title: tuple[str, str]) -> bool:
+    """Whether the option `history` asks for the history of the table with this (schema, name)."""
+    if option in (NONE, ALL):
+        return option == ALL
+    return any(schema in (None, title[0]) and name == title[1] for schema, name in named(option) or ())
+
+
+def unknown(option: str, titles: Collection[tuple[str, str]]) -> str | None:
+    """Return the first name of the option `history` that is none of these tables; None if there is none."""
+    if option in (NONE, ALL):
+        return None
+    for schema, name in named(option) or ():
+        if not any(schema in (None, title[0]) and name == title[1] for title in titles):
+            return name if schema is None else f"{schema}.{name}"
+    return None

@@ -1,0 +1,156 @@
+"""The history of a table: every change that a subscription applies, as a row of an append-only table, before the batch is netted.
+
+    _op           I, U, D, T (TRUNCATE), R (a row that the table had when the history was begun)
+    _lsn          the publisher's commit LSN of the transaction, as a number
+    _seq          the place of the change in its transaction; R: 0, the T before the Rs of a history that is begun again: -1
+    _xid          the publisher's transaction; NULL for R
+    _commit_time  when it committed
+    _unchanged    the columns that the publisher did not send, because the change did not touch them; NULL if all were sent
+    x             each column x of the table; for D the old row's, as much of it as was sent
+    _old_x        each column x of the old row of U and D, as much of it as was sent
+
+`rows` is a kernel: the driver calls it for each frame (`batch`), tasks for each slice (`decoding`). The rows are in the same transaction as
+the batch, so that table and history agree at each LSN. `snapshot` begins a history (`commands.subscription.history_tables`).
+
+What must hold: replaying the rows in the order of `_lsn` and `_seq`, up to an LSN, gives the table as of that LSN. Generated columns are
+not recorded because the others determine them. A history keeps the columns that its table has lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headgate.catalog.relation.relation import Column, Relation
+from headgate.changes.keyed_batch import whole_rows
+from headgate.errors import PostgresError
+from headgate.lsn import Lsn
+from headgate.pgoutput.outline import Transactions
+from headgate.storage.delta import file_action
+from headgate.storage.delta.file_statistics import file_bounds
+from headgate.storage.spark.column_name import quoted
+from headgate.storage.transaction.log import POSTGRES_EPOCH
+from headgate.storage.transaction.transaction import Transaction
+from headgate.storage.write import arrow_row
+from headgate.storage.write import columns as spark_columns
+from headgate.types import buffers, registry
+from headgate.types.storage import NAME_BYTES
+from headgate.types.text.array import quoted as quoted_element
+
+OWN_COLUMNS = (
+    ("_op", registry.TEXT), ("_lsn", registry.INT8), ("_seq", registry.INT8), ("_xid", registry.INT8),
+    ("_commit_time", registry.TIMESTAMPTZ), ("_unchanged", registry.TEXT_ARRAY),
+)  # fmt: skip
+"""The columns of a history beside those of its table, with their types."""
+SUFFIX = "history"
+
+
+class LackingHistoryError(PostgresError):
+    """A table whose history is wanted has none yet, or one without all columns."""
+
+
+def old_name(name: str) -> str:
+    """The column of a history that holds a column of the old row."""
+    return f"_old_{name}".encode()[:NAME_BYTES].decode(errors="ignore")
+
+
+def recorded(relation: Relation) -> Iterator[tuple[str, Column]]:
+    """(name in the history, column) for each column of a history that is a column of the table."""
+    columns = [column for column in relation.columns if column.generated is None]
+    yield from ((column.name, column) for column in columns)
+    yield from ((old_name(column.name), column) for column in columns)
+
+
+def differing(relation: Relation, history: Relation) -> list[tuple[str, Column]]:
+    """Return what `recorded` gives of the columns that a history lacks or has with another type."""
+    held = {column.name: (column.type_oid, column.typmod) for column in history.columns}
+    return [(name, column) for name, column in recorded(relation) if held.get(name) != (column.type_oid, column.typmod)]
+
+
+def rows(
+    relation: Relation, history: Relation, changes: pa.Table, transactions: Transactions, old: pa.StructArray | None = None
+) -> pa.Table:
+    """Return the rows of a history for a changes frame.
+
+    `transactions` are those of the changes, in commit order. `old`: the old rows, which may have more columns than the frame's.
+    """
+    commit_lsn, ops = changes["commit_lsn"].to_numpy(), buffers.whole(changes["op"])
+    at = np.searchsorted(transactions.commit_lsn, commit_lsn)
+    old, new = (
+        whole_rows(relation, each) for each in (buffers.whole(changes["old"]) if old is None else old, buffers.whole(changes["new"]))
+    )
+    values: dict[str, pa.Array] = {
+        "_op": ops,
+        "_lsn": buffers.whole(changes["commit_lsn"]),
+        "_seq": pa.array(changes["seq"].to_numpy() - transactions.begin[at]),
+        "_xid": pa.array(transactions.xid[at]),
+        "_commit_time": pa.array(transactions.commit_time[at] + POSTGRES_EPOCH * 1_000_000, pa.timestamp("us", "UTC")),
+        "_unchanged": _unchanged(changes["unchanged"]),
+    }
+    deleted = pc.equal(ops, "D")
+    has_deleted = pc.any(deleted).as_py()
+    for column in relation.columns:
+        if column.generated is None:
+            before, after = buffers.field(old, column.name), buffers.field(new, column.name)
+            values[column.name] = pc.if_else(deleted, before, after) if has_deleted else after
+            values[old_name(column.name)] = before
+    return _table(history, values, changes.num_rows)
+
+
+def snapshot(relation: Relation, history: Relation, held: pa.Table | DataFrame, lsn: Lsn, moment: datetime) -> pa.Table | DataFrame:
+    """Return the rows of a history for the rows that its table has as of an LSN."""
+    values = {"_op": "R", "_lsn": int(lsn), "_seq": 0, "_commit_time": moment}
+    names = [column.name for column in relation.columns if column.generated is None]
+    if isinstance(held, DataFrame):
+        kinds = {field.name: field.dataType for field in spark_columns(history)}
+        own = {name: F.lit(value).cast(kinds[name]) for name, value in values.items()}
+        own |= {name: F.col(quoted(name)) for name in names}
+        return held.select(*[own.get(name, F.lit(None).cast(kinds[name])).alias(name) for name in kinds])
+    own_values = {name: pa.array([value] * held.num_rows) for name, value in values.items()}
+    return _table(history, own_values | {name: buffers.whole(held[name]) for name in names}, held.num_rows)
+
+
+def restart(history: Relation, lsn: Lsn, moment: datetime) -> pa.Table:
+    """Return the row of a history after which the rows of `snapshot` are all that the table has."""
+    return _table(
+        history, {"_op": pa.array(["T"]), "_lsn": pa.array([int(lsn)]), "_seq": pa.array([-1]), "_commit_time": pa.array([moment])}, 1
+    )
+
+
+def expire(transaction: Transaction, history: Relation, oldest: datetime) -> int:
+    """Remove the files of a history whose changes all committed before a moment; the number of files. No stream sees it."""
+    transaction.lock(history)
+    state = transaction.newest(history)
+    column = state.physical["_commit_time"]
+    gone = []
+    for add in state.files.values():
+        _, last = file_bounds(add.get("stats"), column)
+        if last is not None and datetime.fromisoformat(last) < oldest:
+            gone.append(file_action.removal(add, data_change=True))
+    if gone:
+        transaction.replace_files((history.database, history.oid), gone)
+    return len(gone)
+
+
+def _table(history: Relation, values: Mapping[str, pa.Array], count: int) -> pa.Table:
+    fields = [values[field.name].cast(field.type) if field.name in values else pa.nulls(count, field.type) for field in arrow_row(history)]
+    return pa.table(fields, schema=arrow_row(history))
+
+
+def _unchanged(lists: pa.ChunkedArray) -> pa.Array:
+    """The lists of columns that were not sent, as text[] is stored."""
+    whole = buffers.whole(lists)
+    if whole.null_count == len(whole):
+        return pa.nulls(len(whole), pa.string())
+    names, lengths = whole.flatten(), pc.fill_null(pc.list_value_length(whole), 0).to_numpy()
+    distinct = pc.unique(names)
+    shown = pa.array([quoted_element(name, ",") for name in distinct.to_pylist()], pa.string()).take(pc.index_in(names, distinct))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    texts = pc.binary_join_element_wise("{", pc.binary_join(pa.ListArray.from_arrays(offsets, shown), ","), "}", "")
+    return pc.if_else(whole.is_valid(), texts, None)
