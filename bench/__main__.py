@@ -102,19 +102,7 @@ def measure(report: Report, options: argparse.Namespace, source: DemoServer, nat
             runs, lambda: replication.copy_seconds(source, native, rows, fifth), lambda: replication.copy_seconds(source, node, rows, fifth)
         )
         report.rate(f"the same through {fifth}", rows, *times, wanted=0.6)
-    if "stream" in only:
-        sizes = (inserts, updates, deletes)
-        first, second = alternate(
-            runs, lambda: replication.stream_seconds(source, native, *sizes), lambda: replication.stream_seconds(source, node, *sizes)
-        )
-        report.rate(f"catch-up of {inserts:,} inserts", inserts, [t[0] for t in first], [t[0] for t in second], 1 / 4)
-        report.rate(
-            f"catch-up of {updates:,} updates and {deletes:,} deletes",
-            updates + deletes,
-            [t[1] for t in first],
-            [t[1] for t in second],
-            1 / 6,
-        )
+    measure_streams(report, only, source, native, node, (inserts, updates, deletes), runs)
     if "publish" in only:
         times = alternate(
             runs, lambda: replication.copy_seconds(source, native, inserts), lambda: replication.copy_seconds(node, native, inserts)
@@ -187,6 +175,48 @@ def measure_hostile(report: Report, native: DemoServer, node: DemoServer, second
         waits = hostile.waits(server, seconds)
         shown = f"worst {waits[-1]:.2f} s, {replication.percentiles([1000 * each for each in waits])}"
         report.value(f"{name}: {len(waits):,} statements beside eight hostile sessions", shown, hostile.WANTED)
+
+
+def measure_streams(
+    report: Report, only: list[str], source: DemoServer, native: DemoServer, node: DemoServer, sizes: tuple[int, int, int], runs: int
+) -> None:
+    """Catching up, beside PostgreSQL and with a history."""
+    if "stream" in only:
+        measure_stream(report, source, native, node, sizes, runs)
+    if "history" in only:
+        measure_history(report, source, node, sizes, runs)
+
+
+def measure_stream(
+    report: Report, source: DemoServer, native: DemoServer, node: DemoServer, sizes: tuple[int, int, int], runs: int
+) -> None:
+    """Catching up with inserts, then with updates and deletes."""
+    inserts, updates, deletes = sizes
+    first, second = alternate(
+        runs, lambda: replication.stream_seconds(source, native, *sizes), lambda: replication.stream_seconds(source, node, *sizes)
+    )
+    report.rate(f"catch-up of {inserts:,} inserts", inserts, [t[0] for t in first], [t[0] for t in second], 1 / 4)
+    report.rate(
+        f"catch-up of {updates:,} updates and {deletes:,} deletes",
+        updates + deletes,
+        [t[1] for t in first],
+        [t[1] for t in second],
+        1 / 6,
+    )
+
+
+def measure_history(report: Report, source: DemoServer, node: DemoServer, sizes: tuple[int, int, int], runs: int) -> None:
+    """What a history costs: catching up without it ("native") and with it."""
+    replication.stream_seconds(source, node, *sizes)  # the node is warm
+    first, second = alternate(
+        runs,
+        lambda: replication.stream_seconds(source, node, *sizes),
+        lambda: replication.stream_seconds(source, node, *sizes, "WITH (history = true)"),
+    )
+    inserts, updates, deletes = sizes
+    report.rate(f"catch-up of {inserts:,} inserts, with history", inserts, [t[0] for t in first], [t[0] for t in second], 0.75)
+    what = f"catch-up of {updates:,} updates and {deletes:,} deletes, with history"
+    report.rate(what, updates + deletes, [t[1] for t in first], [t[1] for t in second], 0.75)
 
 
 def measure_small(

@@ -125,11 +125,13 @@ def copy_seconds(publisher: DemoServer, subscriber: DemoServer, rows: int, condi
         return time.perf_counter() - began
 
 
-def stream_seconds(publisher: DemoServer, subscriber: DemoServer, inserts: int, updates: int, deletes: int) -> tuple[float, float]:
+def stream_seconds(
+    publisher: DemoServer, subscriber: DemoServer, inserts: int, updates: int, deletes: int, options: str = ""
+) -> tuple[float, float]:
     """Catching up what was written while the subscription was disabled: inserts, then updates with deletes."""
     with pair(publisher, subscriber) as (pub, sub, name):
         prepare(pub, sub)
-        subscribe(pub, sub, name)
+        subscribe(pub, sub, name, options)
         wait_synced(sub)
         inserted = catch_up(pub, sub, name, lambda: fill(pub, inserts, step=1000))
         changed = catch_up(pub, sub, name, lambda: change(pub, updates, deletes))
