@@ -201,6 +201,20 @@ def test_a_range_is_cut_at_transactions_and_where_the_columns_change(kept) -> No
         kept.arrow("p", "t", begin)
 
 
+def test_only_the_first_ranges_are_cut_if_no_more_are_asked_for(kept) -> None:
+    kept.sql("CREATE TABLE t (a int PRIMARY KEY); CREATE PUBLICATION p FOR TABLE t")
+    begin = kept.end()
+    for first in range(0, 60, 10):
+        kept.sql(f"INSERT INTO t SELECT n FROM generate_series({first}, {first + 9}) n")
+    call = f"SELECT * FROM headgate.change_ranges('p', 't', '{begin}', '{kept.end()}', 20, {{}})"
+    ranges = kept.sql(call.format("NULL")).splitlines()
+    assert [line.split("|")[2] for line in ranges] == ["20", "20", "20"]
+    for count in (1, 2, 5):
+        assert kept.sql(call.format(count)).splitlines() == ranges[:count]
+    with pytest.raises(SqlError, match="max_ranges must be greater than zero"):
+        kept.sql(call.format(0))
+
+
 def test_any_cut_of_a_range_gives_the_same_changes(kept) -> None:
     kept.sql(SCRIPTS["a partitioned table through its root"])
     whole = kept.arrow("p", "t").to_pylist()

@@ -84,19 +84,22 @@ class NodeConnection:
         if position > found.position:
             self._one("SELECT pg_replication_slot_advance(%s, %s)", name, lsn_text(position))
 
-    def ranges(self, publication: str, table: str, whole: Range, rows: int) -> list[tuple[Range, int, bool]]:
-        """Return ranges of about `rows` changes, cut at transactions: each with its changes, and whether its columns are new there."""
+    def ranges(self, publication: str, table: str, whole: Range, rows: int, first: int | None = None) -> list[tuple[Range, int, bool]]:
+        """Return ranges of about `rows` changes, cut at transactions: each with its changes, and whether its columns are new there.
+
+        `first`: how many ranges to return; the node does not read its log behind them. None: all.
+        """
         assert whole.start is not None
         if whole.end <= whole.start:
             return []
-        query = "SELECT from_lsn::text, to_lsn::text, changes, altered FROM headgate.change_ranges(%s, %s, %s, %s, %s)"
-        values = (publication, table, lsn_text(whole.start), lsn_text(whole.end), rows)
+        query = "SELECT from_lsn::text, to_lsn::text, changes, altered FROM headgate.change_ranges(%s, %s, %s, %s, %s, %s)"
+        values = (publication, table, lsn_text(whole.start), lsn_text(whole.end), rows, first)
         found = self._connection.execute(query, values).fetchall()
         return [(Range(parse_lsn(start, ""), parse_lsn(end, "")), changes, altered) for start, end, changes, altered in found]
 
     def schema(self, publication: str, table: str, position: int) -> pa.Schema:
         """Return the columns of the first change after a position, or as they are now."""
-        cuts = self.ranges(publication, table, Range(position, self.current()), 1)
+        cuts = self.ranges(publication, table, Range(position, self.current()), 1, first=1)
         wanted = cuts[0][0] if cuts else Range(position, position)
         with closing(read_batches(self._url, publication, table, wanted)) as batches:
             return next(batches).schema

@@ -218,7 +218,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             end = node.current() if self._target is None else self._target
             known = start["lsn"] if start is not None else self._reached
             begin = known if known is not None else position if self._begin is None else self._begin
-            cuts = node.ranges(self._options.publication, self._options.table, Range(begin, max(begin, end)), self._most(known, limit))
+            options, most = self._options, self._most(known, limit)
+            cuts = node.ranges(options.publication, options.table, Range(begin, max(begin, end)), most, first=2)
         self._reached = cuts[0][0].end if cuts else max(begin, end)
         if ReadMaxRows is None and known is None and len(cuts) > 1:
             return {"lsn": self._reached, "run": time.time_ns()}

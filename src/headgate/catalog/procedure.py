@@ -66,8 +66,8 @@ OWN = {
         granted=frozenset(),
     ),
     "headgate.change_ranges": Procedure(
-        "headgate.change_ranges", (t.TEXT, t.TEXT, t.PG_LSN, t.PG_LSN, t.INT8),
-        ("publication", "relation", "from_lsn", "to_lsn", "max_rows"), 5, 0, t.RECORD, is_set=True, outputs=_RANGES,
+        "headgate.change_ranges", (t.TEXT, t.TEXT, t.PG_LSN, t.PG_LSN, t.INT8, t.INT8),
+        ("publication", "relation", "from_lsn", "to_lsn", "max_rows", "max_ranges"), 5, 0, t.RECORD, is_set=True, outputs=_RANGES,
     ),
     "headgate.wait_for_lsn": Procedure(
         "headgate.wait_for_lsn", (t.TEXT, t.PG_LSN, t.FLOAT8), ("subscription", "lsn", "timeout"), 3, 0, t.BOOL, is_set=False, outputs=(),
