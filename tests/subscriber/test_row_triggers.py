@@ -105,3 +105,41 @@ def test_a_trigger_that_raises_stops_the_worker_with_its_context(publisher: Publ
     subscriber.sql("UPDATE most SET n = 100")
     publisher.wait_confirmed("s")
     assert subscriber.sql("SELECT id FROM t ORDER BY id") == "1\n11"
+
+
+TRANSITIONS = """
+    CREATE TABLE seen (n serial PRIMARY KEY, level text, op text, rows text);
+    CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.seen (level, op, rows) SELECT TG_LEVEL, TG_OP, string_agg(id || v, ',' ORDER BY id) FROM arrived;
+        RETURN NULL;
+    EXCEPTION WHEN undefined_table THEN
+        INSERT INTO public.seen (level, op, rows) VALUES (TG_LEVEL, TG_OP, 'there is no table');
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER a AFTER INSERT ON t REFERENCING NEW TABLE AS arrived FOR EACH STATEMENT EXECUTE FUNCTION see();
+    CREATE TRIGGER b AFTER INSERT ON t REFERENCING NEW TABLE AS arrived FOR EACH ROW EXECUTE FUNCTION see();
+    CREATE TRIGGER c AFTER UPDATE ON t REFERENCING NEW TABLE AS arrived FOR EACH ROW EXECUTE FUNCTION see();
+    CREATE TRIGGER d AFTER UPDATE ON t REFERENCING NEW TABLE AS arrived FOR EACH STATEMENT EXECUTE FUNCTION see();
+    ALTER TABLE t ENABLE ALWAYS TRIGGER a; ALTER TABLE t ENABLE REPLICA TRIGGER b;
+    ALTER TABLE t ENABLE ALWAYS TRIGGER c; ALTER TABLE t ENABLE ALWAYS TRIGGER d"""
+
+
+def test_the_initial_copy_has_transition_tables_and_applied_changes_have_none(
+    publisher: Publisher, subscriber: Subscriber, mirror: Publisher
+) -> None:
+    publisher.sql("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    publisher.sql("CREATE PUBLICATION p FOR TABLE t")
+    publisher.sql(f"SELECT pg_create_logical_replication_slot('{publisher.name}_mirror', 'pgoutput')")
+    for database in (subscriber, mirror):
+        database.sql(f"CREATE TABLE t (id int PRIMARY KEY, v text); {TRANSITIONS}")
+    subscriber.sql(publisher.subscription(""))
+    words = f"slot_name = '{publisher.name}_mirror', create_slot = false"
+    mirror.sql(f"CREATE SUBSCRIPTION s CONNECTION '{publisher.conninfo}' PUBLICATION p WITH ({words})")
+    for database in (subscriber, mirror):
+        until(lambda: database.sql(READY) == "t")  # noqa: B023
+    publisher.sql("INSERT INTO t VALUES (4, 'd'), (5, 'e'); UPDATE t SET v = 'x' WHERE id < 3")
+    for name in ("s", "mirror"):
+        publisher.wait_confirmed(name)
+    seen = "SELECT level, op, rows FROM seen ORDER BY n"
+    assert subscriber.sql(seen) == mirror.sql(seen)
+    assert "STATEMENT|INSERT|1a,2b,3c" in mirror.sql(seen)

@@ -17,6 +17,7 @@ from headgate.catalog.system_view import Provider
 from headgate.commands.deferral import Deferral
 from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.result import Result
+from headgate.commands.transition_table import TransitionTable
 from headgate.errors import Notices
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings
@@ -106,6 +107,8 @@ class Session(Protocol):
 
     parameters: Sequence[Parameter]
     """The values of the statement's parameters; a function puts its variables here for what it runs."""
+    transition_tables: Mapping[str, TransitionTable]
+    """The transition tables that the statement can read, by name: those of the trigger whose function runs it."""
 
     @property
     def node(self) -> NodeParts:

@@ -439,11 +439,13 @@ class Node:
 
         return applied_rows(self, transaction, subscription, relation, routed_from)
 
-    def applied_triggers(self, transaction: Transaction, subscription: Subscription, relation: Relation) -> FiringTriggers | None:
+    def applied_triggers(
+        self, transaction: Transaction, subscription: Subscription, relation: Relation, *, collects: bool = False
+    ) -> FiringTriggers | None:
         """Return the triggers of a table that fire for changes applied by a replication worker."""
         from headgate.commands.subscription.applied_triggers import applied_triggers
 
-        return applied_triggers(self, transaction, subscription, relation)
+        return applied_triggers(self, transaction, subscription, relation, collects=collects)
 
     def applied_unique(self, transaction: Transaction, relation: Relation, index: Index) -> None:
         """Raise 23505 if a table has duplicate keys in a unique index (`commands.constraint.uniqueness`)."""

@@ -101,7 +101,9 @@ class Host(Protocol):
         """What completes and checks the rows that a worker applies."""
         ...
 
-    def applied_triggers(self, transaction: Transaction, subscription: Subscription, relation: Relation) -> FiringTriggers | None:
+    def applied_triggers(
+        self, transaction: Transaction, subscription: Subscription, relation: Relation, *, collects: bool = False
+    ) -> FiringTriggers | None:
         """The triggers of a table that fire for what a worker applies."""
         ...
 

@@ -164,8 +164,8 @@ class Worker:
     def triggers(self) -> TriggerFactory:
         """The triggers of tables that fire for what is applied."""
 
-        def triggers(transaction: Transaction, relation: Relation) -> FiringTriggers | None:
-            return self.node.applied_triggers(transaction, self.subscription, relation)
+        def triggers(transaction: Transaction, relation: Relation, *, collects: bool = False) -> FiringTriggers | None:
+            return self.node.applied_triggers(transaction, self.subscription, relation, collects=collects)
 
         return triggers
 

@@ -40,6 +40,10 @@ class Trigger:
     is_constraint: bool = False
     parent: int = 0
     """The trigger of the partitioned table above that this one is a clone of (tgparentid); 0 for none."""
+    old_table: str | None = None
+    """The name of the transition table of old rows (tgoldtable)."""
+    new_table: str | None = None
+    """The name of the transition table of new rows (tgnewtable)."""
 
     @property
     def is_row(self) -> bool:
@@ -51,12 +55,20 @@ class Trigger:
         """Whether it fires before the change."""
         return bool(self.kind & BEFORE)
 
+    @property
+    def has_transition_tables(self) -> bool:
+        """Whether its function can read the rows that the statement has changed."""
+        return self.old_table is not None or self.new_table is not None
+
     def fires(self, role: str) -> bool:
         """Whether it fires in a session whose session_replication_role this is."""
         return self.enabled in ("A", "R" if role == "replica" else "O")
 
 
-_COLUMNS = "oid, tgrelid, tgname, tgfoid, tgtype, tgenabled, tgattr, tgargs, tgqual, tgconstraint, tgqualpretty, tgparentid"
+_COLUMNS = (
+    "oid, tgrelid, tgname, tgfoid, tgtype, tgenabled, tgattr, tgargs, tgqual, tgconstraint, tgqualpretty, tgparentid,"
+    " tgoldtable, tgnewtable"
+)
 
 
 def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
@@ -66,7 +78,7 @@ def of_relation(cursor: Cursor, database: int, relation: int) -> list[Trigger]:
 
 
 def _read(row: Row) -> Trigger:
-    oid, relation, name, function, kind, enabled, columns, arguments, condition, constraint, pretty, parent = row
+    oid, relation, name, function, kind, enabled, columns, arguments, condition, constraint, pretty, parent, old_table, new_table = row
     words = bytes(arguments or b"").split(b"\0")[:-1]
     return Trigger(
         oid,
@@ -81,6 +93,8 @@ def _read(row: Row) -> Trigger:
         pretty,
         bool(constraint),
         int(parent or 0),
+        old_table,
+        new_table,
     )
 
 
@@ -93,6 +107,7 @@ def write(cursor: Cursor, database: int, trigger: Trigger) -> None:
         tgconstraint=trigger.oid if trigger.is_constraint else 0, tgdeferrable=False, tginitdeferred=False, tgnargs=len(trigger.arguments),
         tgattr=list(trigger.columns), tgargs=b"".join(each.encode() + b"\0" for each in trigger.arguments), tgqual=trigger.condition,
         tgqualpretty=trigger.pretty_condition, tgargstext=", ".join(quote_literal(each) for each in trigger.arguments),
+        tgoldtable=trigger.old_table, tgnewtable=trigger.new_table,
     )  # fmt: skip
     run(cursor, "UPDATE hg.pg_class SET relhastriggers = TRUE WHERE dbid = ? AND oid = ?", [database, trigger.relation])
 

@@ -30,7 +30,7 @@ from headgate.commands.query.driver import values_list
 from headgate.commands.query.plan import Plan, PlanColumn, col
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import Firing, RoutedFiring, firing_of
+from headgate.commands.trigger.firing import Firing, RoutedFiring, of_statement
 from headgate.errors import PostgresError, not_supported
 from headgate.expression.binding import binder
 from headgate.expression.binding.part_assignment import Target
@@ -211,7 +211,7 @@ def rewrite(
     Few rows are collected in the driver, which looks their keys up in the files and writes them. Many rows stay in Spark. The returned rows
     are then valid until `kept` is closed.
     """
-    firing = firing_of(planner.session, relation)
+    firing = of_statement(planner, relation)
     if firing is not None and firing.has_rows(triggers.UPDATE):
         columns = _columns_of(relation)  # a trigger may change any column
         write_part = functools.partial(_rewrite, planner, relation, set_columns=columns, violations=violations, later=later)
@@ -284,7 +284,7 @@ def rewrite_few(
     planner: Planner, relation: Relation, changed: pa.Table, set_columns: set[str], later: Later | None = None
 ) -> tuple[int, pa.Table]:
     """Rewrite rows as `rewrite` does. The driver has computed them, and the table is plain and has no row security."""
-    firing, written_columns = firing_of(planner.session, relation), set_columns
+    firing, written_columns = of_statement(planner, relation), set_columns
     if firing is not None and firing.has_rows(triggers.UPDATE):
         changed, written_columns = firing.before_update(changed, set_columns), _columns_of(relation)
     referential_action.lock(planner.transaction, relation)
@@ -307,7 +307,7 @@ def _rewrite_few(planner: Planner, relation: Relation, few: pa.Table, set_column
 
 def remove(planner: Planner, relation: Relation, changed: Rows, kept: ExitStack | None = None) -> tuple[int, Rows | None]:
     """Delete rows (`old`, `new` NULL, `file`, `row`, and JOINED). Return their number, and the rows if `kept` is passed (see `rewrite`)."""
-    firing = firing_of(planner.session, relation)
+    firing = of_statement(planner, relation)
     if firing is not None and firing.has_rows(triggers.DELETE):
         count, rows = _fired(planner, relation, changed, firing, None, functools.partial(_remove, planner, relation))
         return count, rows if kept is not None else None

@@ -152,6 +152,8 @@ def _insert_many(node: pb.InsertStmt, writer: NewRows, command: on_conflict.Comm
 
 def target(node: ParseNode, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
     """Return the table that a command writes to. Raise 42P01 with the position. `current`: WHERE CURRENT OF."""
+    if not node.schemaname and node.relname in session.transition_tables:
+        raise PostgresError("42601", f'relation "{node.relname}" cannot be the target of a modifying statement')
     return writable(lookup.source(session.begin_statement().cursor, session.context, node), session, doing, *rights, current=current)
 
 

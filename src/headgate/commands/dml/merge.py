@@ -41,7 +41,8 @@ from headgate.types.storage import NO_COLUMN, own_name
 
 _UPDATE, _DELETE, _INSERT = pb.CMD_UPDATE, pb.CMD_DELETE, pb.CMD_INSERT
 _RIGHTS = {_UPDATE: "UPDATE", _DELETE: "DELETE", _INSERT: "INSERT"}
-_EVENTS = {_UPDATE: triggers.UPDATE, _DELETE: triggers.DELETE, _INSERT: triggers.INSERT}
+_EVENTS = {_INSERT: triggers.INSERT, _UPDATE: triggers.UPDATE, _DELETE: triggers.DELETE}
+"""In the order in which BEFORE STATEMENT triggers fire."""
 _CLAUSE = own_name("_clause")
 
 
@@ -54,8 +55,10 @@ def merge(node: pb.MergeStmt, session: Session) -> CommandResult:
     if relation.is_partitioned:
         raise not_supported("MERGE into a partitioned table is not supported")
     planner = Planner(session, transaction)
-    writing_clauses = [clause for clause in clauses if clause.command_type in _EVENTS]
-    events = [(_EVENTS[clause.command_type], {unwrap(target).name for target in clause.target_list}) for clause in writing_clauses]
+    events = [
+        (event, {unwrap(named).name for each in clauses if each.command_type == kind for named in each.target_list})
+        for kind, event in _EVENTS.items() if kind in kinds
+    ]  # fmt: skip
     with rendering.running(session, transaction), firing.statement(planner, relation, *events):
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)

@@ -110,7 +110,7 @@ def keeps_keys_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb
     """Return whether an UPDATE or DELETE gives no row another unique key. A BEFORE trigger could do that."""
     if node.DESCRIPTOR.name != "UpdateStmt":
         return True
-    row_firing = firing.firing_of(planner.session, relation)
+    row_firing = firing.of_statement(planner, relation)
     if row_firing is not None and row_firing.has_rows(triggers.UPDATE):
         return False
     return not assignment.touched_keys(relation, {unwrap(target_node).name for target_node in node.target_list})

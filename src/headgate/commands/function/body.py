@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from postgast import pg_query_pb2 as pb
@@ -41,9 +42,9 @@ _kept: OrderedDict[object, Body] = OrderedDict()
 _lock = threading.Lock()
 
 
-def of(function: UserFunction, session: Session, table: int = 0) -> Body:
-    """The tree of a function in PL/pgSQL. `table`: the table whose trigger calls it, as NEW and OLD are its rows."""
-    key = (id(session.node.catalog), function, table, session.node.catalog.type_changes)
+def of(function: UserFunction, session: Session, caller: Hashable = None) -> Body:
+    """The tree of a function in PL/pgSQL. `caller`: what a trigger that calls it has names for, its table and its transition tables."""
+    key = (id(session.node.catalog), function, caller, session.node.catalog.type_changes)
     with _lock:
         found = _kept.get(key)
         if found is not None:

@@ -170,13 +170,14 @@ def shown(function: UserFunction, session: Session) -> str:
 
 @contextlib.contextmanager
 def acting(function: UserFunction, session: Session) -> Iterator[None]:
-    """Within it the session is the function's: its owner's where it is SECURITY DEFINER, with the function's SETs."""
+    """Within it the session is the function's: its owner's if it is SECURITY DEFINER, with the function's SETs and no transition tables."""
     context = session.context
     depth = context.function_depth + 1
     if depth > DEEPEST:
         hint = "Functions call each other more deeply than a node allows."
         raise PostgresError("54001", "stack depth limit exceeded", hint=hint)
     before = context.user, context.user_oid, context.superuser, context.search_path
+    tables, session.transition_tables = session.transition_tables, {}
     context.function_depth = depth
     try:
         if function.security_definer:
@@ -192,4 +193,5 @@ def acting(function: UserFunction, session: Session) -> Iterator[None]:
     finally:
         context.function_depth = depth - 1
         context.user, context.user_oid, context.superuser, context.search_path = before
+        session.transition_tables = tables
         session.use_types()

@@ -8,7 +8,7 @@ client's, with variables as parameters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -27,6 +27,7 @@ from headgate.commands.query.evaluation import Evaluation
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.commands.transaction import subtransaction
+from headgate.commands.transition_table import TransitionTable
 from headgate.errors import Notice, PostgresError, Severity
 from headgate.expression import builtin, columnwise, rewriting, scalar
 from headgate.expression.binding import binder
@@ -91,8 +92,10 @@ class Prepared:
 class SessionHost:
     """One call of a function in a session."""
 
-    def __init__(self, session: Session, prepared: Prepared) -> None:
+    def __init__(self, session: Session, prepared: Prepared, tables: Mapping[str, TransitionTable] | None = None) -> None:
+        """`tables`: the transition tables that the function's queries can read, by name."""
         self.session, self._prepared = session, prepared
+        self._tables = tables or {}
         self._evaluation: Evaluation | None = None
         self.cursors: dict[str, Rows] = {}
 
@@ -313,7 +316,7 @@ class SessionHost:
 
     def _run(self, node: ParseNode, given: Sequence[Value]) -> Outcome:
         session = self.session
-        with _parameters(session, given):
+        with self._environment(given):
             result = session.node.run_statement(node, session)
             if not isinstance(result, ResultSet):
                 tag = getattr(result, "tag", None)
@@ -362,8 +365,21 @@ class SessionHost:
         return found
 
     def _columns(self, node: pb.RangeVar) -> Sequence[str]:
-        relation = lookup.find(self.session.begin_statement().cursor, self.session.context, node)
+        table = None if node.schemaname else self._tables.get(node.relname)
+        relation = lookup.find(self.session.begin_statement().cursor, self.session.context, node) if table is None else table.relation
         return [] if relation is None else [each.name for each in relation.columns]
+
+    @contextlib.contextmanager
+    def _environment(self, given: Sequence[Value]) -> Iterator[None]:
+        """Inside, the statements of the session have these parameters and the function's transition tables."""
+        session = self.session
+        before = session.parameters, session.transition_tables
+        session.parameters = tuple(TypedParameter(each.type.oid, each.text) for each in given)
+        session.transition_tables = self._tables
+        try:
+            yield
+        finally:
+            session.parameters, session.transition_tables = before
 
     @contextlib.contextmanager
     def _without_position(self) -> Iterator[None]:
@@ -560,16 +576,6 @@ class SessionHost:
         """See `Host`."""
         if self.cursors.pop(name, None) is None:
             raise PostgresError("34000", f'cursor "{name}" does not exist')
-
-
-@contextlib.contextmanager
-def _parameters(session: Session, given: Sequence[Value]) -> Iterator[None]:
-    """While inside, the statements of a session have these parameters."""
-    before, session.parameters = session.parameters, tuple(TypedParameter(each.type.oid, each.text) for each in given)
-    try:
-        yield
-    finally:
-        session.parameters = before
 
 
 def of_parameters(session: Session) -> Scope:

@@ -174,6 +174,7 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     if child.oid == parent.oid or child.oid in relations.ancestors(cursor, parent.database, parent.oid):
         raise PostgresError("42P07", "circular inheritance not allowed", detail=f'"{parent.name}" is already a child of "{child.name}".')
     transaction.own(child)
+    _check_triggers(cursor, child)
     _check_columns(parent, child)
     _check_constraints(parent, child)
     if any(each.relation.foreign_keys or each.relation.referenced for each in partition.load(cursor, child.database, child.oid).walk()):
@@ -182,6 +183,16 @@ def attach(command: pb.AlterTableCmd, parent: Relation, session: Session, transa
     join(transaction, parent, child, bound)
     branch = partition.load(cursor, child.database, child.oid)
     _check_rows(transaction, branch, 'partition constraint of relation "{}" is violated by some row')
+
+
+def _check_triggers(cursor: Cursor, child: Relation) -> None:
+    """Raise 55000 if a row trigger of the table has transition tables (FindTriggerIncompatibleWithInheritance)."""
+    for trigger in triggers.of_relation(cursor, child.database, child.oid):
+        if trigger.is_row and trigger.has_transition_tables:
+            raise PostgresError(
+                "55000", f'trigger "{trigger.name}" prevents table "{child.name}" from becoming a partition',
+                detail="ROW triggers with transition tables are not supported on partitions.",
+            )  # fmt: skip
 
 
 def _check_columns(parent: Relation, child: Relation) -> None:

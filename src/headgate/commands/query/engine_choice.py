@@ -6,7 +6,7 @@ view.
 
 Expressions have one meaning, that of `headgate.expression`; the catalog's SQL is near to it for what catalogs hold, no more. So:
 
-    reads a user's table, or published changes                       Spark
+    reads a user's or transition table, or published changes         Spark
     reads system relations only                                      the catalog, unless it refuses (0A000) what Spark has
     reads nothing, calls a function that acts or names regclass      the catalog, unless it does not know the function
     reads nothing else                                               Spark, unless only the catalog has a function or type of it
@@ -38,7 +38,11 @@ _REGISTERED = frozenset(registry.format_type(each) for each in REGISTERED)
 
 def find(node: pb.SelectStmt, session: Session, planned: Callable[[], Plan]) -> tuple[bool, Plan | None]:
     """Whether the catalog answers a SelectStmt; if not, its plan, where `planned` had to make it to know."""
-    if change_scan.is_in(node) or not catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor):
+    if (
+        change_scan.is_in(node)
+        or reads_transition_table(node, session)
+        or not catalog_query.uses_catalog_only(node, session.context, session.begin_statement().cursor)
+    ):
         return False, None
     if reads_relations(node):
         return True, None
@@ -85,6 +89,14 @@ def reads_relations(node: pb.SelectStmt) -> bool:
         relations += message.DESCRIPTOR.name == "RangeVar"
         locked += len(message.locked_rels) if message.DESCRIPTOR.name == "LockingClause" else 0
     return relations > locked
+
+
+def reads_transition_table(query: ParseNode, session: Session) -> bool:
+    """Return whether a query may read a transition table of the trigger whose function runs it."""
+    tables = session.transition_tables
+    return bool(tables) and any(
+        each.DESCRIPTOR.name == "RangeVar" and not each.schemaname and each.relname in tables for each in walk(query)
+    )
 
 
 def _names_registered(node: ParseNode) -> bool:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import Any
 
 from postgast import pg_query_pb2 as pb
 from pyspark.sql import Column, DataFrame
@@ -93,6 +94,8 @@ class Planner:
         """What fires when the statement has written all its rows (`trigger.firing`)."""
         self.is_firing = False
         """Whether that is being done."""
+        self.firings: dict[int, Any] = {}
+        """The triggers of tables that fire in this statement, by table (`trigger.firing.of_statement`)."""
         self.multiplies = False
         """Whether the FROM that is planned makes pairs of rows in a loop (`from_clause.multiplies`)."""
         self.only_where: ParseNode | None = None

@@ -16,12 +16,12 @@ from headgate.storage.transaction.transaction import Transaction
 
 
 def applied_triggers(
-    node: NodeParts, transaction: Transaction, subscription: Subscription, relation: Relation
+    node: NodeParts, transaction: Transaction, subscription: Subscription, relation: Relation, *, collects: bool = False
 ) -> Firing | RoutedFiring | None:
-    """The triggers of a table that fire for what is applied; None: none do."""
+    """The triggers of a table that fire for what is applied; None: none do. `collects`: see `Firing`."""
     tables = [relation, *transaction.partitioned(relation).leaves] if relation.is_partitioned else [relation]
     cursor, with_triggers = transaction.cursor, [table for table in tables if table.has_triggers]
     if not any(each.fires("replica") for table in with_triggers for each in triggers.of_relation(cursor, table.database, table.oid)):
         return None  # as for any table with a foreign key, for each of whose frames this is asked
     context = owners_context(node, cursor, subscription)
-    return firing_of(WorkerSession(node, context, transaction, workers_settings(node.settings)), relation)
+    return firing_of(WorkerSession(node, context, transaction, workers_settings(node.settings)), relation, collects=collects)

@@ -22,6 +22,7 @@ from headgate.commands.dml.rows.new_rows import NewRows
 from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter
+from headgate.commands.transition_table import TransitionTable
 from headgate.errors import Notices, PostgresError, not_supported
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings
@@ -39,6 +40,7 @@ class WorkerSession:
     settings: SessionSettings
     notices: Notices = field(default_factory=Notices)
     parameters: Sequence[Parameter] = ()
+    transition_tables: Mapping[str, TransitionTable] = field(default_factory=dict)
     dynamic: Mapping[str, Provider] = field(default_factory=dict)
     functions: Mapping[str, Callable[..., object]] = field(default_factory=dict)
     in_block: bool = False

@@ -38,6 +38,7 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     transaction.own(relation)
     kind = (triggers.ROW if node.row else 0) | int(node.timing) | int(node.events)
     _check_shape(node, kind)
+    transition_tables = _transition_tables(node, relation)
     function = _function(node, session, cursor)
     existing = next((each for each in triggers.of_relation(cursor, relation.database, relation.oid) if each.name == node.trigname), None)
     if existing is not None and existing.parent and node.replace:
@@ -49,7 +50,7 @@ def create(node: pb.CreateTrigStmt, session: Session) -> CommandResult:
     made = Trigger(
         transaction.engine.catalog.next_oid() if existing is None else existing.oid, relation.oid, node.trigname, function, kind,
         "O" if existing is None else existing.enabled, _columns(node, relation), tuple(unwrap(each).sval for each in node.args),
-        *_condition(node, relation, session), node.isconstraint,
+        *_condition(node, relation, session), node.isconstraint, 0, *transition_tables,
     )  # fmt: skip
     if existing is not None:
         triggers.drop(cursor, relation.database, existing.oid)
@@ -87,10 +88,49 @@ def _check_of_view(relation: Relation, node: pb.CreateTrigStmt) -> None:
 def _check_shape(node: pb.CreateTrigStmt, kind: int) -> None:
     if kind & triggers.TRUNCATE and node.row:
         raise not_supported("TRUNCATE FOR EACH ROW triggers are not supported")
-    if node.transition_rels:
-        raise not_supported("REFERENCING is not supported", detail="Transition tables are not kept.")
     if node.deferrable or node.initdeferred:
         raise not_supported("deferrable constraint triggers are not supported")
+
+
+def _transition_tables(node: pb.CreateTrigStmt, relation: Relation) -> tuple[str | None, str | None]:
+    """Return the names of the transition tables of old and of new rows (CreateTriggerFiringOn)."""
+    found: dict[bool, str] = {}
+    for item in node.transition_rels:
+        transition = unwrap(item)
+        _check_transition_table(node, relation, transition)
+        side, events = ("NEW", triggers.INSERT) if transition.is_new else ("OLD", triggers.DELETE)
+        if not node.events & (events | triggers.UPDATE):
+            allowed = "an INSERT or UPDATE" if transition.is_new else "a DELETE or UPDATE"
+            raise PostgresError("42P17", f"{side} TABLE can only be specified for {allowed} trigger")
+        if transition.is_new in found:
+            raise PostgresError("42P17", f"{side} TABLE cannot be specified multiple times")
+        found[transition.is_new] = transition.name
+    if len(found) > len(set(found.values())):
+        raise PostgresError("42P17", "OLD TABLE name and NEW TABLE name cannot be the same")
+    return found.get(False), found.get(True)
+
+
+def _check_transition_table(node: pb.CreateTrigStmt, relation: Relation, transition: pb.TriggerTransition) -> None:
+    """Refuse a transition table that a trigger of this kind cannot have."""
+    if not transition.is_table:
+        hint = "Use OLD TABLE or NEW TABLE for naming transition tables."
+        raise PostgresError("0A000", "ROW variable naming in the REFERENCING clause is not supported", hint=hint)
+    if relation.kind == RelationKind.VIEW:
+        detail = "Triggers on views cannot have transition tables."
+        raise PostgresError("42809", f'"{relation.name}" is a view', detail=detail)
+    if node.row and relation.is_partitioned:
+        detail = "ROW triggers with transition tables are not supported on partitioned tables."
+        raise PostgresError("0A000", f'"{relation.name}" is a partitioned table', detail=detail)
+    if node.row and relation.parent:
+        raise PostgresError("0A000", "ROW triggers with transition tables are not supported on partitions")
+    if node.timing:
+        raise PostgresError("42P17", "transition table name can only be specified for an AFTER trigger")
+    if node.events & triggers.TRUNCATE:
+        raise PostgresError("42P17", "TRUNCATE triggers with transition tables are not supported")
+    if node.events & (node.events - 1):
+        raise PostgresError("0A000", "transition tables cannot be specified for triggers with more than one event")
+    if node.columns:
+        raise PostgresError("0A000", "transition tables cannot be specified for triggers with column lists")
 
 
 def _function(node: pb.CreateTrigStmt, session: Session, cursor: Cursor) -> int:

@@ -2,7 +2,8 @@
 
 Called by `commands.dml` for what clients change and by `commands.subscription.applied_triggers` for what is applied. `firing_of` gives the
 triggers that fire for a table in a session: a `Firing`, or for a partitioned table a `RoutedFiring`, which fires those of the partition of
-each row. AFTER triggers wait in the planner until the statement has written all of its rows (`statement`).
+each row. AFTER triggers wait in the planner until the statement has written all of its rows (`statement`). A statement has one of these
+objects for each table (`of_statement`), which collects the rows of transition tables.
 
     session_replication_role   fire
     origin, local              triggers that are O (as made) and A (ALWAYS)
@@ -29,9 +30,11 @@ from headgate.catalog.relation.trigger import Trigger
 from headgate.commands import lookup, stored_expression
 from headgate.commands.function import body, call
 from headgate.commands.function.host import Column, Prepared, SessionHost, row_type
+from headgate.commands.query import rendering
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import Session
 from headgate.commands.transaction.subtransaction import undone
+from headgate.commands.transition_table import TransitionTable
 from headgate.commands.trigger.batch import BatchCall, Gathered, RowByRowError, RowNumbers
 from headgate.errors import PostgresError
 from headgate.expression.node import TEXT, TypeRef
@@ -70,7 +73,8 @@ class _Together:
 class Firing:
     """The triggers of a table that fire in a session."""
 
-    def __init__(self, session: Session, relation: Relation) -> None:
+    def __init__(self, session: Session, relation: Relation, *, collects: bool = False) -> None:
+        """`collects`: it serves one statement, and keeps the rows of transition tables."""
         self.session, self.relation = session, relation
         cursor = session.begin_statement().cursor
         role = session.settings.text("session_replication_role")
@@ -82,6 +86,8 @@ class Firing:
         self._prepared = Prepared()
         self._fence: Fence | None = None
         self._rows_only: dict[int, bool] = {}
+        self._collects = collects
+        self._transitions: dict[tuple[int, str], TransitionTable] = {}
 
     def of(self, event: int, *, row: bool, before: bool, columns: set[str] | None = None) -> list[Trigger]:
         """The triggers of an event; `columns`: those that an UPDATE sets, None for all."""
@@ -129,8 +135,37 @@ class Firing:
         return bool(self._triggers)
 
     def has_rows(self, event: int) -> bool:
-        """Whether triggers fire for each row of an event."""
-        return any(each.kind & event and each.is_row for each in self._triggers)
+        """Whether triggers fire for each row of an event, or need its rows in a transition table."""
+        return self.collects(event) or any(each.kind & event and each.is_row for each in self._triggers)
+
+    def collects(self, event: int) -> bool:
+        """Return whether the rows of an event are kept in transition tables."""
+        return self._collects and any(each.kind & event and each.has_transition_tables for each in self._triggers)
+
+    def collect(self, event: int, old: pa.Table | None, new: pa.Table | None) -> None:
+        """Add changed rows to the transition tables of an event."""
+        named = [each for each in self._triggers if self._collects and each.kind & event]
+        if old is not None and any(each.old_table for each in named):
+            self._transition(event, "old").add(old)
+        if new is not None and any(each.new_table for each in named):
+            self._transition(event, "new").add(new)
+
+    def _transition(self, event: int, side: str) -> TransitionTable:
+        if (event, side) not in self._transitions:
+            self._transitions[event, side] = TransitionTable(self.relation, rendering.kept(self.session))
+        return self._transitions[event, side]
+
+    def close(self) -> None:
+        """End the statement: remove what is kept of transition tables."""
+        for table in self._transitions.values():
+            table.close()
+
+    def _tables(self, trigger: Trigger, event: int) -> dict[str, TransitionTable]:
+        """Return the transition tables of a trigger by name. There are none for a change that a replication worker applies."""
+        if not self._collects:
+            return {}
+        names = (("old", trigger.old_table), ("new", trigger.new_table))
+        return {name: self._transition(event, side) for side, name in names if name is not None}
 
     # ---- rows ---------------------------------------------------------------------------------------------
 
@@ -190,6 +225,7 @@ class Firing:
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
         """What is to be called when the statement has written all its rows: the AFTER triggers, of all rows at once or row by row."""
+        self.collect(event, old, new)
         fired = self.of(event, row=True, before=False, columns=columns)
         if not fired or not all(self._reads_rows_only(each) for each in fired):
             return self.after_each(event, old, new, columns)
@@ -357,7 +393,7 @@ class Firing:
         """Calls a trigger's function; the row that it gives."""
         session = self.session
         function, found, shown = self._called(trigger)
-        host = SessionHost(session, found.prepared)
+        host = SessionHost(session, found.prepared, self._tables(trigger, event))
         execution = Execution(host, shown, result_is_row=True)
         scope = self._scope(trigger, event, function, old, new)
         with self._inside(function):
@@ -386,9 +422,9 @@ class Firing:
             self.session.context.trigger_depth -= 1
 
     def _called(self, trigger: Trigger) -> tuple[UserFunction, body.Body, str]:
-        if trigger.function not in self._functions:
-            self._functions[trigger.function] = self._function(trigger)
-        return self._functions[trigger.function]
+        if trigger.oid not in self._functions:
+            self._functions[trigger.oid] = self._function(trigger)
+        return self._functions[trigger.oid]
 
     def _function(self, trigger: Trigger) -> tuple[UserFunction, body.Body, str]:
         """The function of a trigger, its body, and how error contexts call it: the same for all rows of a statement."""
@@ -396,7 +432,7 @@ class Firing:
         function = functions.find(session.begin_statement().cursor, relation.database, trigger.function)
         if function is None:
             raise PostgresError("42883", f"function with OID {trigger.function} does not exist")
-        return function, body.of(function, session, relation.oid), call.shown(function, session)
+        return function, body.of(function, session, (relation.oid, trigger.old_table, trigger.new_table)), call.shown(function, session)
 
     def _returned(self, execution: Execution, host: SessionHost) -> Row | None:
         result = execution.result
@@ -440,9 +476,9 @@ class RoutedFiring:
     An UPDATE that moves a row to another partition fires UPDATE triggers before the change, then it is a DELETE there and an INSERT here.
     """
 
-    def __init__(self, session: Session, table: PartitionedTable) -> None:
+    def __init__(self, session: Session, table: PartitionedTable, *, collects: bool = False) -> None:
         self.session, self.table = session, table
-        self.root = Firing(session, table.root)
+        self.root = Firing(session, table.root, collects=collects)
         self._leaves = [Firing(session, leaf) for leaf in table.leaves]
 
     @property
@@ -458,11 +494,19 @@ class RoutedFiring:
     def has_rows(self, event: int) -> bool:
         """See `Firing`."""
         events = _EVENTS if event == triggers.UPDATE else (event,)
-        return any(leaf.has_rows(each) for leaf in self._leaves for each in events)
+        return self.collects(event) or any(leaf.has_rows(each) for leaf in self._leaves for each in events)
+
+    def collects(self, event: int) -> bool:
+        """See `Firing`. Only the partitioned table that the statement names has transition tables."""
+        return self.root.collects(event)
 
     def statement(self, event: int, *, before: bool, columns: set[str] | None = None) -> None:
         """Fire statement triggers of the partitioned table itself."""
         self.root.statement(event, before=before, columns=columns)
+
+    def close(self) -> None:
+        """See `Firing`."""
+        self.root.close()
 
     def before_insert(self, rows: pa.Table) -> tuple[pa.Table, list[int]]:
         """See `Firing`. The triggers of all partitions fire in the order of the rows."""
@@ -533,6 +577,7 @@ class RoutedFiring:
 
     def after(self, event: int, old: pa.Table | None, new: pa.Table | None, columns: set[str] | None = None) -> list[Callable[[], None]]:
         """See `Firing`: the AFTER triggers of all partitions in the order of the rows."""
+        self.root.collect(event, old, new)
         found: list[tuple[tuple[int, bool], Callable[[], None]]] = []
         here = None if old is None else self._places(old)
         there = None if new is None else self._places(new)
@@ -581,16 +626,24 @@ class RoutedFiring:
         return pa.concat_tables(parts).take(pa.array(order))
 
 
-def firing_of(session: Session, relation: Relation) -> Firing | RoutedFiring | None:
-    """Return the triggers of a table that fire in a session; None if there are none."""
+def of_statement(planner: Planner, relation: Relation) -> Firing | RoutedFiring | None:
+    """Return the triggers of a table that fire in a statement, the same object for all that the statement does; None if there are none."""
+    if relation.oid not in planner.firings:
+        planner.firings[relation.oid] = firing_of(planner.session, relation, collects=True)
+    found: Firing | RoutedFiring | None = planner.firings[relation.oid]
+    return found
+
+
+def firing_of(session: Session, relation: Relation, *, collects: bool = False) -> Firing | RoutedFiring | None:
+    """Return the triggers of a table that fire in a session; None if there are none. `collects`: see `Firing`."""
     found: Firing | RoutedFiring
     if relation.is_partitioned:
         table = session.begin_statement().partitioned(relation)
         if not relation.has_triggers and not any(leaf.has_triggers for leaf in table.leaves):
             return None
-        found = RoutedFiring(session, table)
+        found = RoutedFiring(session, table, collects=collects)
     elif relation.has_triggers:
-        found = Firing(session, relation)
+        found = Firing(session, relation, collects=collects)
     else:
         return None
     return found if found.fires else None
@@ -609,20 +662,21 @@ def statement(planner: Planner, relation: Relation, *events: tuple[int, set[str]
     if planner.describing:
         yield
         return
-    firing = Firing(planner.session, relation) if relation.has_triggers else None
-    for event, columns in events if firing is not None else ():
-        firing.statement(event, before=True, columns=columns)  # type: ignore[union-attr]
-    outermost = not planner.fires_later and not planner.is_firing
-    yield
-    if outermost:
-        planner.is_firing = True
-        try:
-            while planner.fires_later:
-                planner.fires_later.pop(0)()
-        finally:
-            planner.is_firing = False
-    for event, columns in reversed(events) if firing is not None else ():
-        firing.statement(event, before=False, columns=columns)  # type: ignore[union-attr]
+    firing = of_statement(planner, relation)
+    with contextlib.nullcontext() if firing is None else contextlib.closing(firing):
+        for event, columns in events if firing is not None else ():
+            firing.statement(event, before=True, columns=columns)  # type: ignore[union-attr]
+        outermost = not planner.fires_later and not planner.is_firing
+        yield
+        if outermost:
+            planner.is_firing = True
+            try:
+                while planner.fires_later:
+                    planner.fires_later.pop(0)()
+            finally:
+                planner.is_firing = False
+        for event, columns in reversed(events) if firing is not None else ():
+            firing.statement(event, before=False, columns=columns)  # type: ignore[union-attr]
 
 
 def _flat(rows: pa.ChunkedArray, relation: Relation) -> pa.Table:

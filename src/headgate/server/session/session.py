@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from headgate.commands.deferral import Deferral
     from headgate.commands.open_cursor import OpenCursor
     from headgate.commands.session import Parameter
+    from headgate.commands.transition_table import TransitionTable
     from headgate.server.monitoring.activity import Backend
     from headgate.server.node import Node
     from headgate.settings import SessionSettings
@@ -87,6 +88,7 @@ class ClientSession:
         self.interrupts: Interrupts = backend.interrupts
         self.notices = Notices()
         self.parameters: Sequence[Parameter] = ()
+        self.transition_tables: Mapping[str, TransitionTable] = {}
         self.share = Share(node.statement_memory, node.running_memory)
         self.portals = OpenPortals(self.share)
         connection.room = node.message_memory

@@ -104,8 +104,8 @@ def commit_by_hand(node: Host, gid: str, database: int, user: int | None) -> Non
     def rows(transaction: Transaction, relation: Relation, routed_from: Relation | None = None) -> RowCompletion:
         return node.applied_rows(transaction, gone, relation, routed_from)
 
-    def triggers(transaction: Transaction, relation: Relation) -> FiringTriggers | None:
-        return node.applied_triggers(transaction, gone, relation)
+    def triggers(transaction: Transaction, relation: Relation, *, collects: bool = False) -> FiringTriggers | None:
+        return node.applied_triggers(transaction, gone, relation, collects=collects)
 
     types = KnownTypes(node.catalog, database)
     stream = AppliedStream(subscription, database, f"pg_{subscription}", everything=True)

@@ -58,12 +58,20 @@ class FiringTriggers(Protocol):
         """Whether the triggers of an event look at nothing but OLD and NEW."""
         ...
 
+    def collects(self, event: int) -> bool:
+        """Return whether the rows of an event are kept in transition tables."""
+        ...
+
+    def close(self) -> None:
+        """Remove what is kept of transition tables."""
+        ...
+
 
 class TriggerFactory(Protocol):
     """Gives the triggers of a table that fire; None: none do."""
 
-    def __call__(self, transaction: Transaction, relation: Relation) -> FiringTriggers | None:
-        """See the class."""
+    def __call__(self, transaction: Transaction, relation: Relation, *, collects: bool = False) -> FiringTriggers | None:
+        """See the class. `collects`: the object serves one statement, and keeps the rows of transition tables."""
         ...
 
 

@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -101,6 +101,9 @@ class InitialCopy:
         self._patience = STILL_SECONDS
         self._source: PublisherConnection | None = None
         """From which one COPY comes."""
+        self._firing: FiringTriggers | None = None
+        self._fires_later: list[Callable[[], None]] = []
+        """The AFTER triggers of copied rows that fire when all rows are there."""
 
     @property
     def arrived(self) -> tuple[int, int]:
@@ -151,14 +154,10 @@ class InitialCopy:
         transaction.cancelled = self.worker.patience
         try:
             self.relation = self._as_it_is(transaction)
-            with self.worker.jobs(), leaf_constraints.unique(transaction, self.relation, self.worker.unique):
-                firing = self.worker.triggers(transaction, self.relation)
-                if firing is not None:
-                    firing.statement(triggers.INSERT, before=True)
+            keys_checked = leaf_constraints.unique(transaction, self.relation, self.worker.unique)
+            with self.worker.jobs(), keys_checked, self._statement_triggers(transaction):
                 copied(created, reader, transaction, remote)
                 self._look_at_indexes(transaction)
-                if firing is not None:
-                    firing.statement(triggers.INSERT, before=False)
             self._commit(transaction, created.consistent_point)
         except BaseException as error:
             transaction.rollback()
@@ -259,6 +258,20 @@ class InitialCopy:
             line += rows.num_rows
             self.count(rows.num_rows, len(piece))
 
+    @contextmanager
+    def _statement_triggers(self, transaction: Transaction) -> Iterator[None]:
+        """Fire the statement triggers before and after the copy, and at its end the AFTER triggers that wait for all rows."""
+        self._firing = firing = self.worker.triggers(transaction, self.relation, collects=True)
+        if firing is None:
+            yield
+            return
+        with closing(firing):
+            firing.statement(triggers.INSERT, before=True)
+            yield
+            for call in self._fires_later:
+                call()
+            firing.statement(triggers.INSERT, before=False)
+
     def _not_copied(self, error: PublisherError) -> PostgresError:
         return PostgresError("08006", f'could not start initial contents copy for table "{shown(self.relation)}": {error.message}')
 
@@ -266,9 +279,8 @@ class InitialCopy:
         """Adds the rows of a piece that begins with a line."""
         if not rows.num_rows:
             return
-        firing = self.worker.triggers(transaction, self.relation)
-        if firing is not None:
-            self._append_fired(transaction, target, rows, line, firing)
+        if self._firing is not None:
+            self._append_fired(transaction, target, rows, line, self._firing)
             return
         try:
             rows = self.checked(transaction, target, rows)
@@ -277,7 +289,7 @@ class InitialCopy:
         self._add(transaction, target, rows, line)
 
     def _append_fired(self, transaction: Transaction, target: CopyTarget, rows: pa.Table, line: int, firing: FiringTriggers) -> None:
-        """The same of a table with triggers; those behind the rows fire when a piece has been added, not at the end of the copy."""
+        """The same of a table with triggers. AFTER triggers fire when a piece has been added, at the end only if they read all rows."""
         try:
             made = self.worker.rows(transaction, target.local)
             whole = row_completion.complete_inserts(rows, target.local, target.sources, made, is_checked=False)
@@ -285,7 +297,11 @@ class InitialCopy:
             if arrived.num_rows:
                 arrived = made.checked(arrived)
                 self._add(transaction, target, arrived, line)
-            for call in firing.after(triggers.INSERT, None, arrived):
+            calls = firing.after(triggers.INSERT, None, arrived)
+            if firing.collects(triggers.INSERT):
+                self._fires_later += calls
+                return
+            for call in calls:
                 call()
         except _REFUSED as error:
             known = error if isinstance(error, PostgresError) else conflict.carried(error, ApplyPlace())
@@ -364,8 +380,14 @@ class InitialCopy:
         target = self.target(transaction, remote)
         size = reader.query(f"SELECT pg_catalog.pg_relation_size({remote.oid})", 1)
         pages = answer.number(size[0][0] if size else None, most=MOST_BYTES) // 8192
-        fires = self.worker.triggers(transaction, self.relation) is not None
-        if fires or target.checked or target.completed or not remote.columns or self.relation.is_partitioned or self.relation.parent:
+        if (
+            self._firing is not None
+            or target.checked
+            or target.completed
+            or not remote.columns
+            or self.relation.is_partitioned
+            or self.relation.parent
+        ):
             self._source = reader
             for piece in reader.copy_out(copy_command(remote), PIECE):
                 self.worker.check_stop()

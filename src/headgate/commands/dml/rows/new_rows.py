@@ -30,7 +30,7 @@ from headgate.commands.dml.rows.owed_references import OwedReferences
 from headgate.commands.query.driver import values_list
 from headgate.commands.query.planner import Planner
 from headgate.commands.query.row_security import Violation
-from headgate.commands.trigger.firing import firing_of
+from headgate.commands.trigger.firing import of_statement
 from headgate.errors import PostgresError
 from headgate.expression.node import Const, Expression
 from headgate.expression.spark import domain
@@ -74,7 +74,7 @@ class NewRows:
         self.violations = violations
         self.fence = Fence(self.transaction.cursor, relation) if relation.parent and routed_from is None else None
         self.owed = OwedReferences(planner, relation)
-        self.firing = firing_of(planner.session, relation) if fires else None
+        self.firing = of_statement(planner, relation) if fires else None
         self._later = False
         self._kept = ExitStack()
 

@@ -28,6 +28,7 @@ from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml.returning import JOINED
 from headgate.commands.dml.rows import first_error
 from headgate.commands.publication import replica_identity
+from headgate.errors import not_supported
 from headgate.storage.partitioned import FROM, TO, PartitionedTable, of_leaf, of_root, ordered
 from headgate.storage.routing import NOWHERE
 from headgate.storage.spark.column_name import quoted
@@ -58,6 +59,9 @@ def insert(command: on_conflict.Command, writer: NewRows, rows: pa.Table) -> pa.
     A leaf that receives a row must be able to publish an UPDATE, whether or not the row conflicts (ExecInitPartitionInfo).
     """
     from headgate.commands.dml import on_conflict
+
+    if writer.firing is not None and (writer.firing.collects(triggers.INSERT) or writer.firing.collects(triggers.UPDATE)):
+        raise not_supported("INSERT with ON CONFLICT into a partitioned table with transition tables is not supported")
 
     def check(candidate_rows: pa.Table) -> list[tuple[NewRows, pa.Table, NDArray[np.int64]]]:
         parts = []

@@ -135,6 +135,12 @@ def _range_var(planner: Planner, node: pb.RangeVar) -> Source:
         plan = planner.copy_of(found)
         return as_table(planner, plan, node.alias.aliasname or node.relname, names.strings(node.alias.colnames))
     session, cursor = planner.session, planner.transaction.cursor
+    transition = None if node.schemaname or planner.in_view else session.transition_tables.get(node.relname)
+    if transition is not None:
+        rows = transition.frame(planner.session_spark, planner.transaction.engine.exchange)
+        return table_source(
+            planner, rows, transition.relation, node.alias.aliasname or node.relname, None, names.strings(node.alias.colnames)
+        )
     relation = lookup.source(cursor, session.context, node, check=not planner.in_view)
     privilege.readable(cursor, planner.role, relation)
     alias = node.alias.aliasname or relation.name

@@ -133,6 +133,8 @@ def _is_marked(call: pb.FuncCall) -> bool:
 def _table(planner: Planner, written: pb.RangeVar) -> HeldTable:
     """The table, which the role may read."""
     cursor = planner.transaction.cursor
+    if not written.schemaname and written.relname in planner.session.transition_tables:
+        raise NotColumnwise("a transition table")
     relation = lookup.source(cursor, planner.session.context, written)
     if relation.oid < FIRST_USER_OID:
         raise NotColumnwise("a system relation")
