@@ -249,6 +249,20 @@ def _fired(
     return 0, arrow_row(relation).empty_table()
 
 
+def instead(planner: Planner, view: Relation, changed: DataFrame, event: int) -> pa.Table:
+    """Call the INSTEAD OF triggers of a view for changes (`old`, `new`, JOINED). Return the rows that they have not left out."""
+    firing = of_statement(planner, view)
+    assert isinstance(firing, Firing), "a view without triggers is not writable"
+    written = []
+    for part in _parts(planner, view, changed):
+        new = None if event == triggers.DELETE else _flat(part["new"], view)
+        rows, kept = firing.instead(event, _flat(part["old"], view), new)
+        if JOINED in part.column_names:
+            rows = rows.append_column(JOINED, part[JOINED].take(pa.array(kept, pa.int64())))
+        written.append(rows)
+    return pa.concat_tables(written) if written else arrow_row(view).empty_table()
+
+
 def _parts(planner: Planner, relation: Relation, changed: DataFrame) -> Iterator[pa.Table]:
     """Yield changes as tables, of which one at a time fits in the driver."""
     batches = result_spool.batches(changed, planner.transaction.engine.exchange)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands.constraint.reference_key import Rows
 from headgate.commands.dml import assignment, current_row, driver_change, returning
 from headgate.commands.dml.insert import target
@@ -35,6 +36,8 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)
+        if relation.kind == RelationKind.VIEW:
+            return _delete_of_view(planner, relation, node)
         few = None if node.using_clause else driver_change.deleted(planner, relation, node, named(relation, node))
         if few is not None:
             return _deleted(planner, relation, node, few, stack)
@@ -55,6 +58,21 @@ def delete(node: pb.DeleteStmt, session: Session, planner: Planner | None = None
         if node.using_clause:
             changed = changed.dropDuplicates(["file", "row"])
         return _deleted(planner, relation, node, changed, stack, others)
+
+
+def _delete_of_view(planner: Planner, view: Relation, node: pb.DeleteStmt) -> ResultSet | CommandResult:
+    """DELETE from a view: its INSTEAD OF triggers write."""
+    table, source = changed_source(planner, view, node, node.using_clause)
+    source = planner.where(node, source, source.scope(None))
+    others = returning.joined(table, source) if node.HasField("returning_clause") else None
+    names = {each.attnum: each.name for each in view.columns}
+    old = F.struct(*[col(each.key).alias(names[each.attnum]) for each in table.star])
+    changed = source.frame.select(old.alias("old"), *(returning.beside(others) if others is not None else []))
+    rows = assignment.instead(planner, view, changed, triggers.DELETE)
+    tag = f"DELETE {rows.num_rows}"
+    if not node.HasField("returning_clause"):
+        return CommandResult(tag)
+    return returning.of_written(node.returning_clause, planner, rows, view, node.relation.alias.aliasname, tag, others)
 
 
 def _deleted(

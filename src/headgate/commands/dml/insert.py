@@ -115,7 +115,7 @@ def _insert_into_view(node: pb.InsertStmt, planner: Planner, writer: NewRows, ro
         raise not_supported("INSERT with ON CONFLICT into a view is not supported")
     assert isinstance(view_firing, firing.Firing), "a view without triggers is not writable"
     chunks = many_rows.chunks(rows, relation, planner.session, planner.transaction) if isinstance(rows, DataFrame) else iter([rows])
-    inserted = pa.concat_tables([view_firing.instead_of_insert(chunk) for chunk in chunks])
+    inserted = pa.concat_tables([view_firing.instead(triggers.INSERT, None, chunk)[0] for chunk in chunks])
     tag = f"INSERT 0 {inserted.num_rows}"
     if not node.HasField("returning_clause"):
         return CommandResult(tag)
@@ -160,9 +160,10 @@ def target(node: ParseNode, session: Session, doing: str, *rights: str, current:
 def writable(relation: Relation, session: Session, doing: str, *rights: str, current: bool = False) -> Relation:
     """Return the relation after PostgreSQL's checks (CheckValidResultRel)."""
     cursor, context = session.begin_statement().cursor, session.context
-    instead = doing == "insert into" and relation.has_triggers and firing.Firing(session, relation).inserts_instead
-    if relation.kind == RelationKind.VIEW and not instead:
+    if relation.kind == RelationKind.VIEW and not _fires_instead(session, relation, doing):
         raise unwritable_view.not_writable(cursor, relation, doing, rights[0] if rights else "SELECT", current=current)
+    if relation.kind == RelationKind.VIEW and current:
+        raise PostgresError("0A000", "WHERE CURRENT OF on a view is not implemented")
     if relation.kind in INDEX_KINDS | {RelationKind.COMPOSITE_TYPE}:
         raise PostgresError(
             "42809",
@@ -178,6 +179,12 @@ def writable(relation: Relation, session: Session, doing: str, *rights: str, cur
     if relation.persistence == "t":
         temporary_schema.touched(session, session.begin_statement(), relation)
     return relation
+
+
+def _fires_instead(session: Session, view: Relation, doing: str) -> bool:
+    """Return whether INSTEAD OF triggers of a view do what a command wants to do."""
+    event = {"insert into": triggers.INSERT, "update": triggers.UPDATE, "delete from": triggers.DELETE}.get(doing)
+    return event is not None and view.has_triggers and firing.Firing(session, view).fires_instead(event)
 
 
 def _check_right(cursor: Cursor, user: str, relation: Relation, right: str) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from headgate.catalog.relation import trigger as triggers
 from headgate.catalog.relation.relation import Relation
+from headgate.catalog.relation.relation_kind import RelationKind
 from headgate.commands import privilege
 from headgate.commands.dml import assignment, column_reads, current_row, driver_change, partition_pruning, returning
 from headgate.commands.dml.insert import target
@@ -47,6 +48,8 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
         if node.HasField("with_clause"):
             planner.with_queries(node.with_clause, node)
         modifying_with.freeze_subqueries(planner, node.returning_clause)
+        if relation.kind == RelationKind.VIEW:
+            return _update_view(planner, relation, node)
         few = None if node.from_clause else _few(planner, relation, node)
         if few is not None:
             return _update_few(planner, relation, node, few)
@@ -76,6 +79,23 @@ def update(node: pb.UpdateStmt, session: Session, planner: Planner | None = None
             return CommandResult(f"UPDATE {count}")
         alias = node.relation.alias.aliasname
         return returning.of_written(node.returning_clause, planner, rows, relation, alias, f"UPDATE {count}", others)
+
+
+def _update_view(planner: Planner, view: Relation, node: pb.UpdateStmt) -> ResultSet | CommandResult:
+    """Update a view by its INSTEAD OF triggers."""
+    table, source = changed_source(planner, view, node, node.from_clause)
+    scope = source.scope(None)
+    source = planner.where(node, source, scope)
+    _set_columns(planner, view, node)
+    new = assignment.new_row(node.target_list, planner, view, table.star, scope)
+    others = returning.joined(table, source) if node.HasField("returning_clause") else None
+    old = F.struct(*[col(each.key).alias(_name(view, each.attnum)) for each in table.star])
+    changed = source.frame.select(old.alias("old"), new.row.alias("new"), *(returning.beside(others) if others is not None else []))
+    rows = assignment.instead(planner, view, changed, triggers.UPDATE)
+    tag = f"UPDATE {rows.num_rows}"
+    if not node.HasField("returning_clause"):
+        return CommandResult(tag)
+    return returning.of_written(node.returning_clause, planner, rows, view, node.relation.alias.aliasname, tag, others)
 
 
 def _set_columns(planner: Planner, relation: Relation, node: pb.UpdateStmt) -> set[str]:
@@ -152,18 +172,11 @@ def security_of(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.U
 def changed_source(
     planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node], security: RowSecurity | None = None
 ) -> tuple[Source, Source]:
-    """Return (the table with its rows' positions, the same joined with FROM or USING). `security` is None if it is only described."""
-    if planner.describing:
-        frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
-    elif relation.is_partitioned and not current_row.is_asked(node):
-        leaves = partition_pruning.leaves(planner, relation, node, items)
-        frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(planner, relation, node))
-    else:
-        frame = _positions(planner, relation, node, items)
-    if relation.is_partitioned:
-        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
-    table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
-    from_clause.restrict(planner, relation, table.star, named(relation, node)[0])
+    """Return (the table with its rows' positions, or the view; the same joined with FROM or USING).
+
+    `security` is None for a view, and if the statement is only described.
+    """
+    table = (_of_view if relation.kind == RelationKind.VIEW else _of_table)(planner, relation, node, items)
     if security is not None:
         table = security.visible(table)
     if not items:
@@ -181,3 +194,27 @@ def changed_source(
         merged=others.merged,
     )
     return table, whole
+
+
+def _of_table(planner: Planner, relation: Relation, node: pb.DeleteStmt | pb.UpdateStmt, items: Sequence[pb.Node]) -> Source:
+    """A table with its rows' positions."""
+    if planner.describing:
+        frame = planner.frame_of(relation).select("*", F.lit("").alias(FILE), F.lit(0).alias(ROW))
+    elif relation.is_partitioned and not current_row.is_asked(node):
+        leaves = partition_pruning.leaves(planner, relation, node, items)
+        frame = planner.transaction.partitioned(relation).positions(leaves, keeps_keys=keeps_keys_of(planner, relation, node))
+    else:
+        frame = _positions(planner, relation, node, items)
+    if relation.is_partitioned:
+        frame = frame.withColumn(from_clause.LEAF, planner.transaction.partitioned(relation).leaf_column(FILE))
+    table = from_clause.table_source(planner, frame, relation, *named(relation, node), keep=(FILE, ROW))
+    from_clause.restrict(planner, relation, table.star, named(relation, node)[0])
+    return table
+
+
+def _of_view(planner: Planner, view: Relation, node: pb.DeleteStmt | pb.UpdateStmt, _items: Sequence[pb.Node]) -> Source:
+    """The rows of a view, which have no positions."""
+    name, schema = named(view, node)
+    source = from_clause.as_table(planner, planner.view(view), name, (), schema)
+    from_clause.restrict(planner, view, source.star)
+    return source

@@ -73,16 +73,18 @@ def _check_kind(relation: Relation, node: pb.CreateTrigStmt) -> None:
 
 
 def _check_of_view(relation: Relation, node: pb.CreateTrigStmt) -> None:
-    """A view has INSTEAD OF INSERT triggers."""
+    """A view has INSTEAD OF triggers for its rows, and statement triggers."""
     if node.row and not node.timing & triggers.INSTEAD:
         detail = "Views cannot have row-level BEFORE or AFTER triggers."
         raise PostgresError("42809", f'"{relation.name}" is a view', detail=detail)
     if not node.row and node.timing & triggers.INSTEAD:
         raise PostgresError("0A000", "INSTEAD OF triggers must be FOR EACH ROW")
-    if not node.row or node.events != triggers.INSERT:
-        raise not_supported("triggers on views other than INSTEAD OF INSERT are not supported")
-    if node.HasField("when_clause"):
+    if node.events & triggers.TRUNCATE:
+        raise PostgresError("42809", f'"{relation.name}" is a view', detail="Views cannot have TRUNCATE triggers.")
+    if node.timing & triggers.INSTEAD and node.HasField("when_clause"):
         raise PostgresError("0A000", "INSTEAD OF triggers cannot have WHEN conditions")
+    if node.timing & triggers.INSTEAD and node.columns:
+        raise PostgresError("0A000", "INSTEAD OF triggers cannot have column lists")
 
 
 def _check_shape(node: pb.CreateTrigStmt, kind: int) -> None:

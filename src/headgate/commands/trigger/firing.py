@@ -103,10 +103,12 @@ class Firing:
         named = {column.name for number in trigger.columns if (column := self.relation.numbered(number)) is not None}
         return bool(named & columns)
 
-    @property
-    def inserts_instead(self) -> bool:
-        """Whether an INSTEAD OF INSERT trigger fires, without which no row can be inserted into a view."""
-        return any(each.kind & triggers.INSTEAD and each.kind & triggers.INSERT for each in self._triggers)
+    def fires_instead(self, event: int) -> bool:
+        """Return whether an INSTEAD OF trigger fires, without which the rows of a view cannot be changed."""
+        return bool(self._instead_of(event))
+
+    def _instead_of(self, event: int) -> list[Trigger]:
+        return [each for each in self._triggers if each.kind & triggers.INSTEAD and each.kind & event]
 
     def reads_rows_only(self, event: int) -> bool:
         """Whether the row triggers of an event look at nothing but OLD and NEW, and at most insert rows into tables without triggers."""
@@ -185,11 +187,21 @@ class Firing:
                 made.append(found)
         return self.table_of(made), kept
 
-    def instead_of_insert(self, rows: pa.Table) -> pa.Table:
-        """What INSTEAD OF triggers of a view make of the rows that are inserted there; without those that they leave out."""
-        fired = [each for each in self._triggers if each.kind & triggers.INSTEAD and each.kind & triggers.INSERT]
-        made = [self.through(fired, triggers.INSERT, None, new) for new in self.rows_of(rows)]
-        return self.table_of([row for row in made if row is not None])
+    def instead(self, event: int, old: pa.Table | None, new: pa.Table | None) -> tuple[pa.Table, list[int]]:
+        """Call the INSTEAD OF triggers of a view for each row. Return the rows as they make them, and which of the rows these are.
+
+        A deleted row stays as it was. The rows that a trigger leaves out are not among those that are returned.
+        """
+        fired, count = self._instead_of(event), (new if old is None else old).num_rows  # type: ignore[union-attr]
+        olds: Sequence[Row | None] = [None] * count if old is None else self.rows_of(old)
+        news: Sequence[Row | None] = [None] * count if new is None else self.rows_of(new)
+        made, kept = list[Row](), list[int]()
+        for place, (before, after) in enumerate(zip(olds, news, strict=True)):
+            row = self.through(fired, event, before, after)
+            if row is not None:
+                made.append(before if after is None and before is not None else row)
+                kept.append(place)
+        return self.table_of(made), kept
 
     def before_update(self, changed: pa.Table, columns: set[str] | None) -> pa.Table:
         """Changes (`old`, `new`, …) as BEFORE UPDATE triggers make them; without those that they leave out."""

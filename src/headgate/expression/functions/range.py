@@ -1,8 +1,8 @@
 """Range and multirange operators and functions on single values in text form (manual, 9.20).
 
 Called by `implementation.range_type` for each row. Both kinds of value are read into a `Spans`: a tuple of spans in ascending order that
-neither overlap nor adjoin. An empty range has no span, any other range has one. A span lies between two *cuts*. A cut is a position in the order of
-the subtype, just before or just after a value, so the brackets need no rule of their own:
+neither overlap nor adjoin. An empty range has no span, any other range has one. A span lies between two *cuts*. A cut is a position in the
+order of the subtype, just before or just after a value, so the brackets need no rule of their own:
 
     bound       cut                     bound      cut
     [5  or  5)  just before 5           (5  or 5]  just after 5
