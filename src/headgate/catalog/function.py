@@ -91,6 +91,11 @@ def named(cursor: Cursor, database: int, name: str) -> list[UserFunction]:
     ]
 
 
+def exist(cursor: Cursor, database: int) -> bool:
+    """Return whether users made functions in a database."""
+    return one(cursor, "SELECT 1 FROM hg.pg_proc WHERE dbid = ? LIMIT 1", [database]) is not None
+
+
 def in_schema(cursor: Cursor, database: int, namespace: int) -> list[UserFunction]:
     """The functions in a schema."""
     sql = f"SELECT {_COLUMNS} {_FROM} WHERE p.dbid = ? AND p.pronamespace = ? ORDER BY p.oid"

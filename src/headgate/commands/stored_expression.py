@@ -20,7 +20,7 @@ from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext
 from headgate.expression.binding.scope import EMPTY, Scope, ScopeColumn, relation_scope
 from headgate.expression.deparsing.deparse import deparse
-from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, walk
+from headgate.expression.node import ColumnRef, Const, Expression, FuncExpr, SqlValue, TypeRef, UserCall, walk
 from headgate.sql.parser import ParseNode, parse_expression, position
 from headgate.types import registry
 from headgate.types.text_column import PLAIN, TextSettings
@@ -103,6 +103,8 @@ def immutable(expression: Expression) -> bool:
     known = builtin.builtins()
     for each in walk(expression):
         if isinstance(each, SqlValue):
+            return False
+        if isinstance(each, UserCall) and each.volatility != "i":
             return False
         if isinstance(each, FuncExpr):
             function = known.functions.get(each.function)

@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.expression import builtin
+from headgate.expression import builtin, rewriting
 from headgate.expression import node as n
 from headgate.expression.implementation.comparison import ArrowComparison, decimals
 from headgate.expression.implementation.implementation import ArrowForm, NotColumnwise
 from headgate.expression.implementation.implementations import IMPLEMENTATIONS
 from headgate.expression.spark.comparison import C_COLLATIONS
-from headgate.types import registry
+from headgate.types import buffers, registry
 from headgate.types.storage import arrow_type
 from headgate.types.text import array as arrays
 from headgate.types.text import text
@@ -81,6 +81,8 @@ def _evaluate(node: n.Expression, columns: Mapping[str, pa.Array]) -> Any:
             return _distinct(key, *values) if isinstance(node, n.Distinct) else _call(key, node, values)
         case n.FuncExpr(function=function, args=args):
             return _call(_implementation(function), node, [_evaluate(operand, columns) for operand in args])
+        case n.UserCall():
+            return _user_call(node, columns)
         case n.ScalarArrayOp(args=args):
             return _any_or_all(node, _evaluate(args[0], columns), _items(args[1]))
         case n.Relabel(arg=arg) if type(node) is n.Relabel and registry.BPCHAR not in (arg.type.oid, node.type.oid):
@@ -113,6 +115,19 @@ def constant(value: str | None, oid: int, typmod: int) -> pa.Scalar:
 
 def _implementation(function: int) -> str:
     return builtin.function(function).key
+
+
+def _user_call(node: n.UserCall, columns: Mapping[str, pa.Array]) -> Any:
+    """A function that a user made."""
+    if node.body is not None:
+        return _evaluate(rewriting.inlined(node), columns)
+    values = [_evaluate(each, columns) for each in node.args]
+    if any(pa.types.is_decimal(each.type) for each in values):
+        raise NotColumnwise("decimal")
+    rows = next((len(each) for each in values if isinstance(each, pa.Array)), 1)
+    arrays = [pa.array([each.as_py()] * rows, each.type) if isinstance(each, pa.Scalar) else buffers.whole(each) for each in values]
+    made = node.compute(*arrays).cast(arrow_type(node.type.oid, -1))
+    return made if any(isinstance(each, pa.Array) for each in values) else made[0]
 
 
 def _connect(kind: n.BoolKind, values: Sequence[Any]) -> Any:

@@ -139,6 +139,28 @@ class FuncExpr(Expression):
 
 
 @dataclass(frozen=True, kw_only=True)
+class UserCall(Expression):
+    """A call of a function that a user made. `schema` is empty if the search path finds the function.
+
+    `body` is the function's expression over its arguments as parameters, if a call is no more than that. Otherwise `compute` takes
+    the arguments of many rows as Arrow arrays and returns the values; Spark's tasks receive it pickled.
+    """
+
+    function: int
+    schema: str
+    name: str
+    args: tuple[Expression, ...]
+    volatility: str = "v"
+    strict: bool = False
+    body: Expression | None = field(default=None, compare=False)
+    compute: Any = field(default=None, compare=False)
+
+    def children(self) -> Iterator[Expression]:
+        """Return the arguments; the body is not part of the tree."""
+        yield from self.args
+
+
+@dataclass(frozen=True, kw_only=True)
 class OpExpr(Expression):
     """An operator with one (prefix) or two operands."""
 

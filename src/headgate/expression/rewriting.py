@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from headgate.expression.node import Expression, names
+from headgate.expression.node import BOOLEAN, BoolKind, Case, Const, Expression, NullTest, Param, UserCall, joined, names
 
 Substitute = Callable[[Expression], Expression | None]
 
@@ -21,7 +21,7 @@ def rewrite(expression: Expression, substitute: Substitute) -> Expression:
     if replacement is not None:
         return replacement
     changes = {}
-    for name in names(type(expression)):
+    for name in ("args",) if isinstance(expression, UserCall) else names(type(expression)):
         value = getattr(expression, name)
         new = _rewritten(value, substitute)
         if new is not value:
@@ -36,3 +36,13 @@ def _rewritten(value: Any, substitute: Substitute) -> Any:
         new = tuple(_rewritten(item, substitute) for item in value)
         return new if any(rewritten_item is not old_item for rewritten_item, old_item in zip(new, value, strict=True)) else value
     return value
+
+
+def inlined(call: UserCall) -> Expression:
+    """Return the body of a call with the arguments in place of the parameters; NULL for a NULL argument of a STRICT function."""
+    assert call.body is not None
+    body = rewrite(call.body, lambda node: call.args[node.number - 1] if isinstance(node, Param) else None)
+    if not call.strict or not call.args:
+        return body
+    missing = joined(BoolKind.OR, [NullTest(type=BOOLEAN, arg=argument, is_null=True) for argument in call.args])
+    return Case(type=call.type, arg=None, conditions=(missing,), results=(Const(type=call.type, value=None),), default=body)

@@ -49,6 +49,57 @@ def inserts(function: tree.Function) -> list[pb.InsertStmt] | None:
     return found
 
 
+def texts(function: tree.Function) -> list[str] | None:
+    """Return the expressions of a function that only computes, so that it needs no session; None if it does more.
+
+    It has no statements of SQL, sends no messages that a client sees, and declares no types by those of tables.
+    """
+    found: list[str] = []
+    for part in _parts(function.block):
+        if isinstance(part, (tree.Execute, *_ACTING)) or (isinstance(part, Sql) and part.is_statement):
+            return None
+        if isinstance(part, tree.Raise) and part.level not in ("ERROR", "LOG", "DEBUG"):
+            return None
+        if isinstance(part, tree.Declaration) and "%" in part.type:
+            return None
+        if isinstance(part, Sql):
+            found.append(part.text)
+    return None if any(is_session_needed(text) for text in found) else found
+
+
+def calls(text: str) -> set[tuple[str, ...]]:
+    """Return the names of the functions that an expression calls and that are not built in."""
+    found = {tuple(names.strings(part.funcname)) for part in _nodes(text) if part.DESCRIPTOR.name == "FuncCall"}
+    return {parts for parts in found if parts[-1] not in builtin.builtins().functions_named}
+
+
+def is_session_needed(text: str) -> bool:
+    """Return whether an expression has a subquery, or asks for the session, the moment or a value that changes."""
+    for part in _nodes(text):
+        if part.DESCRIPTOR.name in ("SubLink", "SQLValueFunction", "RangeVar"):
+            return True
+        if part.DESCRIPTOR.name == "FuncCall":
+            name = names.strings(part.funcname)[-1]
+            known = builtin.builtins().functions_named.get(name, ())
+            if name in _OF_SESSION or any(each.volatility == "v" for each in known):
+                return True
+    return False
+
+
+_OF_SESSION = frozenset({
+    "now", "transaction_timestamp", "statement_timestamp", "current_setting", "current_schema", "current_schemas", "current_database",
+    "pg_backend_pid", "txid_current", "pg_current_xact_id", "age", "pg_trigger_depth", "inet_client_addr", "inet_server_addr", "version",
+})  # fmt: skip
+
+
+def _nodes(text: str) -> Iterator[ParseNode]:
+    try:
+        [statement] = parse(f"SELECT {text}")
+    except (PostgresError, ValueError):
+        return
+    yield from walk(statement.node)
+
+
 def _plain_insert(text: str) -> pb.InsertStmt | None:
     try:
         [statement] = parse(text)

@@ -24,7 +24,7 @@ from headgate.expression.node import BOOLEAN, TypeRef
 from headgate.plpgsql import interpreter
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Scope, Value, Variable, type_of
-from headgate.plpgsql.tree import Sql
+from headgate.plpgsql.tree import Function, Sql
 from headgate.sql import names
 from headgate.sql.parser import parse, position, unwrap
 from headgate.types import registry
@@ -92,19 +92,25 @@ def run(function: UserFunction, given: Sequence[Value], session: Session) -> Exe
             _run_sql(function, given, execution, session)
         return execution
     found = body.of(function, session)
-    host = execution.host = SessionHost(session, found.prepared)
+    execution.host = SessionHost(session, found.prepared)
+    with acting(function, session):
+        interpret(function, found.function, given, execution)
+    return execution
+
+
+def interpret(function: UserFunction, tree: Function, given: Sequence[Value], execution: Execution) -> None:
+    """Run the tree of a function in PL/pgSQL; the execution has its result afterwards."""
+    host = execution.host
     execution.result_is_row = host.is_row(TypeRef(function.result))
     scope = root_scope(function.name)
     _give(function.arguments, given, host, scope)
-    with acting(function, session):
-        interpreter.run(found.function, execution, scope)
+    interpreter.run(tree, execution, scope)
     if function.outputs and not function.is_set:
         execution.rows.append(interpreter.output(execution, scope))
     elif not execution.has_returned and function.kind == "f" and function.result != registry.VOID and not function.is_set:
         raise PostgresError("2F005", "control reached end of function without RETURN", context=f"PL/pgSQL function {execution.shown}")
     if isinstance(execution.result, Value) and not function.is_set and function.result != registry.VOID:
         execution.result = host.cast(execution.result, type_of(function.result))
-    return execution
 
 
 def _give(arguments: Sequence[Argument], given: Sequence[Value], host: interpreter.Host, scope: Scope) -> None:

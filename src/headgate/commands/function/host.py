@@ -172,12 +172,16 @@ class SessionHost:
         def constant(node: Expression) -> Expression | None:
             return Const(type=node.type, value=given[node.number - 1].text) if isinstance(node, Param) else None
 
-        expression = rewriting.rewrite(bound, constant)
+        return self._settled(rewriting.rewrite(bound, constant), found, given)
+
+    def _settled(self, expression: Expression, found: PreparedText, given: Sequence[Value]) -> Value:
+        """Return the value of an expression without variables. `found`, `given`: what it was made of."""
+        assert self._evaluation is not None
         try:
             array = self._array(self._evaluation.prepare(expression))
         except NotColumnwise:
             return self._asked(found, expression, given)
-        return Value(bound.type, write_text(array, bound.type.oid, bound.type.typmod)[0].as_py())
+        return Value(expression.type, write_text(array, expression.type.oid, expression.type.typmod)[0].as_py())
 
     def _array(self, expression: Expression) -> pa.Array:
         """The value as an array of one, in stored form; NotColumnwise where neither the compiler folds it nor Arrow has it."""
@@ -409,7 +413,11 @@ class SessionHost:
             return Value(target, None)
         if self._evaluation is None:
             self._evaluation = Evaluation(self.session)
-        expression = binder.assign(Const(type=value.type, value=value.text), target, "", self._evaluation.context)
+        return self._cast(binder.assign(Const(type=value.type, value=value.text), target, "", self._evaluation.context), target)
+
+    def _cast(self, expression: Expression, target: TypeRef) -> Value:
+        """Return the value of a cast of a constant."""
+        assert self._evaluation is not None
         try:
             array = self._array(self._evaluation.prepare(expression))
         except NotColumnwise:

@@ -1,7 +1,7 @@
 """Calls of functions that users made in a statement: each is called before the statement is planned, and its value stands there instead.
 
-Called by `execute` for the statements that may have such calls. So a function whose arguments name columns is not called for each row: that
-is refused (0A000), and so is one that is VOLATILE in a query that has rows of its own, or in what need not be computed. In FROM a
+Called by `execute` for the statements that may have such calls. A call whose arguments depend on rows stays for the binder
+(`row_call`), and so does one of a VOLATILE function in a query that has rows of its own, or in what need not be computed. In FROM a
 function's rows stand as VALUES.
 """
 
@@ -16,6 +16,7 @@ from headgate.catalog.function import UserFunction
 from headgate.catalog.physical import one
 from headgate.commands import lookup
 from headgate.commands.function import call
+from headgate.commands.function.function_choice import as_builtin
 from headgate.commands.function.host import Prepared, SessionHost, of_parameters
 from headgate.commands.function.permission import check_execute
 from headgate.commands.session import Session
@@ -23,7 +24,6 @@ from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
 from headgate.expression.binding import overload_resolution
 from headgate.expression.binding.context import BindContext
-from headgate.expression.builtin import Function
 from headgate.expression.node import TypeRef
 from headgate.plpgsql.interpreter import Execution
 from headgate.plpgsql.scope import Value
@@ -116,16 +116,13 @@ class _Calls:
             self.replace(inner, place)
         elif kind == "FuncCall":
             candidates = self.named(inner)
-            if not candidates:
+            if not candidates or _is_of_rows(inner):
+                self.replace(inner, place)
+                return
+            if any(each.volatility == "v" for each in candidates) and (place.has_rows or place.may_not_run):
                 self.replace(inner, place)
                 return
             function, given = self._chosen(inner, candidates)
-            if function.volatility == "v" and (place.has_rows or place.may_not_run) and not self._describing:
-                detail = "A node calls it once for a statement, before the statement runs."
-                raise not_supported(
-                    f"calling the volatile function {names.quote_ident(function.name)} for each row is not supported", detail=detail,
-                    position=position(inner.location),
-                )  # fmt: skip
             if function.is_set:
                 raise not_supported("a set-returning function of one's own is only supported in FROM", position=position(inner.location))
             self._put(node, self._value(function, given))
@@ -172,10 +169,6 @@ class _Calls:
     def _chosen(self, node: pb.FuncCall, candidates: Sequence[UserFunction]) -> tuple[UserFunction, list[Value]]:
         """The function that a call means, and its arguments."""
         written = [unwrap(each) for each in node.args]
-        if any(each.DESCRIPTOR.name == "ColumnRef" for arg in node.args for each in walk(arg)):
-            detail = "A node calls it once for a statement, before the statement runs."
-            message = f"calling the function {names.strings(node.funcname)[-1]} with values of a row is not supported"
-            raise not_supported(message, detail=detail, position=position(node.location))
         named = {each.name: each.arg for each in written if each.DESCRIPTOR.name == "NamedArgExpr"}
         plain = [arg for arg, each in zip(node.args, written, strict=True) if each.DESCRIPTOR.name != "NamedArgExpr"]
         values = [self._argument(each) for each in plain]
@@ -187,7 +180,7 @@ class _Calls:
             context = BindContext()
             described = {each.oid: each for each in candidates}
             chosen = overload_resolution.among(
-                [_described(each) for each in candidates], [each.type.oid for each in values], context, variadic=node.func_variadic
+                [as_builtin(each) for each in candidates], [each.type.oid for each in values], context, variadic=node.func_variadic
             )
             function = described[chosen.function.oid] if chosen is not None and chosen.function is not None else None
         if function is not None and function.kind == "p":
@@ -294,15 +287,17 @@ class _Calls:
         return [(function.name, function.result)]
 
 
-def _described(function: UserFunction) -> Function:
-    """A function as overload resolution knows it."""
-    inputs = function.inputs
-    variadic = registry.known().by_oid(inputs[-1].type_oid).element if inputs and inputs[-1].mode == "v" else 0
-    defaults = sum(each.default is not None for each in inputs)
-    return Function(
-        function.oid, function.name, "f", function.types, function.result, function.volatility, function.strict, variadic,
-        function.is_set, defaults, function.name, function.schema,
-    )  # fmt: skip
+def _is_of_rows(node: pb.FuncCall) -> bool:
+    """Return whether an argument of a call depends on rows: it names a column, or has an aggregate or a window function."""
+    for part in walk(node):
+        kind = part.DESCRIPTOR.name
+        if kind == "ColumnRef":
+            return True
+        if kind == "FuncCall" and part is not node:
+            known = builtin.builtins().functions_named.get(names.strings(part.funcname)[-1], ())
+            if part.agg_star or part.HasField("over") or any(each.kind != "f" for each in known):
+                return True
+    return False
 
 
 def _constant(node: ParseNode, kind: int, text: str | None) -> None:

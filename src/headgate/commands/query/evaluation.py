@@ -38,6 +38,7 @@ from headgate.expression.node import (
     SqlValue,
     SubLink,
     TypeRef,
+    UserCall,
     conjuncts,
     joined,
     walk,
@@ -178,6 +179,8 @@ class Evaluation:
                 return self._session_value(node)
             case FuncExpr():
                 return self._function(node)
+            case UserCall() if node.body is not None:
+                return self.prepare(rewriting.inlined(node))
             case SubLink():
                 key = f"subquery_{id(node)}"
                 self._subqueries[key] = sublink.column(self, node)

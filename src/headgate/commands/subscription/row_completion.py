@@ -19,11 +19,13 @@ from headgate.catalog.system_view import Provider
 from headgate.commands import privilege
 from headgate.commands.deferral import Deferral
 from headgate.commands.dml.rows.new_rows import NewRows
+from headgate.commands.function import row_call
 from headgate.commands.open_cursor import OpenCursor
 from headgate.commands.query.planner import Planner
 from headgate.commands.session import NodeParts, Parameter
 from headgate.commands.transition_table import TransitionTable
 from headgate.errors import Notices, PostgresError, not_supported
+from headgate.expression.binding import user_function
 from headgate.lsn import Lsn
 from headgate.settings.node import Settings
 from headgate.settings.session import SessionSettings
@@ -124,4 +126,5 @@ def applied_rows(
 ) -> NewRows:
     """What completes and checks the rows of one table within a worker's transaction."""
     session = WorkerSession(node, owners_context(node, transaction.cursor, subscription), transaction, workers_settings(node.settings))
+    user_function.use(row_call.Resolver(session))
     return NewRows(Planner(session, transaction), relation, violations=(), routed_from=routed_from)

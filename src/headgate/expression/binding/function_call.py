@@ -11,7 +11,7 @@ from postgast import pg_query_pb2 as pb
 
 from headgate.errors import PostgresError, not_supported
 from headgate.expression import builtin
-from headgate.expression.binding import named_argument, window
+from headgate.expression.binding import named_argument, user_function, window
 from headgate.expression.binding.coercion import coerce, coerce_type, strip_implicit, to_boolean
 from headgate.expression.binding.coercion_pathway import Reach
 from headgate.expression.binding.context import BindContext, Binder
@@ -38,6 +38,10 @@ def bind(node: pb.FuncCall, scope: Scope, context: BindContext, binder: Binder) 
     schema, name = (parts[-2] if len(parts) > 1 else None), parts[-1]
     args = [binder(each.arg if named_argument.is_named(each) else each, scope, context) for each in map(unwrap, node.args)]
     shown = None
+    if (schema or "pg_catalog") != "pg_catalog" or name not in builtin.builtins().functions_named:
+        users = user_function.resolve(node, args, context)
+        if users is not None:
+            return users
     if any(map(named_argument.is_named, map(unwrap, node.args))):
         shown = named_argument.signature(node, args, context)
         args = named_argument.placed(node, args, context, lambda default: binder(default, scope, context))

@@ -157,6 +157,13 @@ def _call(out: Printer, node: n.FuncExpr, implicit: bool) -> None:
     out.say(")")
 
 
+def _user_call(out: Printer, node: n.UserCall, implicit: bool) -> None:
+    out.say(f"{quote_ident(node.schema)}." if node.schema else "")
+    out.say(f"{quote_ident(node.name)}(")
+    out.listed(node.args)
+    out.say(")")
+
+
 def _operation(out: Printer, node: n.OpExpr, implicit: bool) -> None:
     name = builtin.operator(node.operator).name
     out.open()
@@ -360,6 +367,7 @@ _PRINTERS: dict[type[n.Expression], Callable[[Printer, Any, bool], None]] = {
     n.Const: _const,
     n.Param: _param,
     n.FuncExpr: _call,
+    n.UserCall: _user_call,
     n.OpExpr: _operation,
     n.Distinct: _distinct,
     n.NullIf: _null_if,

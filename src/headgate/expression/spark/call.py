@@ -20,6 +20,7 @@ from headgate.expression.spark.comparison import C_COLLATIONS
 from headgate.expression.spark.value import Make, Remembered, Value, after, missing, refuse_function, settle, spark_type
 from headgate.types import registry
 
+_RAISING = (n.UserCall, n.CoerceViaIO, n.ArrayCoerce, n.DomainCoerce)
 _NUMBERS = frozenset({registry.INT2, registry.INT4, registry.INT8, registry.FLOAT4, registry.FLOAT8, registry.NUMERIC})
 
 
@@ -100,7 +101,9 @@ def may_raise(operand: n.Expression) -> bool:
             entry = implementation(function)
             if entry is None or entry.may_raise(node.args):
                 return True
-        elif isinstance(node, (n.CoerceViaIO, n.ArrayCoerce, n.DomainCoerce)) or (isinstance(node, n.ArrayExpr) and node.nested):
+        elif isinstance(node, (n.UserCall, n.CoerceViaIO, n.ArrayCoerce, n.DomainCoerce)) or (
+            isinstance(node, n.ArrayExpr) and node.nested
+        ):
             return True
     return False
 

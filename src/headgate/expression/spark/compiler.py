@@ -21,11 +21,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.errors import PostgresError, not_supported
-from headgate.expression import builtin
+from headgate.expression import builtin, rewriting
 from headgate.expression import node as n
 from headgate.expression.implementation import array as compile_array
 from headgate.expression.implementation import json
-from headgate.expression.spark import aggregate, cast, conditional, domain, literal, row_value, set_returning, window
+from headgate.expression.spark import aggregate, cast, conditional, domain, literal, row_value, set_returning, vectorised, window
 from headgate.expression.spark.aggregate_call import Ordering
 from headgate.expression.spark.call import apply, by_operator, check_collation, implementation, is_silent, may_raise
 from headgate.expression.spark.common_subexpression import bound
@@ -220,6 +220,13 @@ def _call(node: n.FuncExpr) -> Value:
     check_collation(node, node.function, node.args)
     args = [plan(arg) for arg in node.args]
     return apply(node.function, node, node.args, args)
+
+
+def _user_call(node: n.UserCall) -> Value:
+    """A function that a user made: its body in its place, or its interpreter in Spark's tasks."""
+    if node.body is not None:
+        return plan(rewriting.inlined(node))
+    return vectorised.call_batch(node.compute, rep_of(node.type.oid), [plan(each) for each in node.args], strict=node.strict)
 
 
 def _operation(node: n.OpExpr) -> Value:
@@ -462,6 +469,7 @@ _NODES: dict[type[n.Expression], Callable[[Any], Value]] = {
     n.Const: _const,
     n.Param: _param,
     n.FuncExpr: _call,
+    n.UserCall: _user_call,
     n.OpExpr: _operation,
     n.Distinct: _distinct,
     n.NullIf: _null_if,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from decimal import Decimal
 
 import pyarrow as pa
@@ -32,7 +34,22 @@ def constant(node: Const) -> Value:
     return Value(rep, lambda env: made(), constant=shown)
 
 
+@contextlib.contextmanager
+def numerics_as_text() -> Iterator[None]:
+    """Within the block constants of numeric are digits, so that Python computes what is made of them."""
+    token = _as_text.set(True)
+    try:
+        yield
+    finally:
+        _as_text.reset(token)
+
+
+_as_text: ContextVar[bool] = ContextVar("whether constants of numeric are digits", default=False)
+
+
 def _numeric_constant(shown: str | None) -> Value:
+    if _as_text.get():
+        return Value(DIGITS, lambda env: F.lit(shown), constant=shown, is_null=shown is None)
     if shown is None:
         return Value(decimal(1, 0), lambda env: F.lit(None).cast("decimal(1,0)"), is_null=True)
     exact = Decimal(shown)

@@ -203,6 +203,8 @@ class Value:
     raw: Make | None = None
     fields: tuple[Field, ...] = ()
     calm: bool = False
+    error: PostgresError | None = None
+    """The error in which a call of constants has ended, which `make` raises."""
 
 
 Plan = Callable[[Expression], Value]

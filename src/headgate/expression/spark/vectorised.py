@@ -203,7 +203,7 @@ def _folded(made: _Call) -> Value:
         result = made.once()
     except PostgresError as error:
         state, shown = error.sqlstate, failure.told(error)
-        return Value(rep, lambda env: raising(state, shown).cast(spark_type(rep)))
+        return Value(rep, lambda env: raising(state, shown).cast(spark_type(rep)), error=error)
     if result is None:
         return Value(rep, lambda env: F.lit(None).cast(spark_type(rep)), is_null=True)
     shown = _shown(result, rep)

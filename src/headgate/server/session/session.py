@@ -23,8 +23,10 @@ from headgate import interruption
 from headgate.catalog import namespace
 from headgate.catalog.security.role import Role
 from headgate.catalog.user_type import KnownTypes
+from headgate.commands.function import row_call
 from headgate.commands.table import temporary
 from headgate.errors import Notice, Notices, PostgresError, Severity
+from headgate.expression.binding import user_function
 from headgate.lsn import Lsn
 from headgate.server.monitoring import audit
 from headgate.server.monitoring.log import said
@@ -98,6 +100,7 @@ class ClientSession:
             self._begin_storage, settings, self.portals, self._admit, self._announce, self.advisory, self._replicated
         )
         self._types = KnownTypes(node.catalog, context.database)
+        self._functions = row_call.Resolver(self)
         self.taken_roles: dict[str, Role] = {}
         """The roles that the session has acted as, by name."""
         settings.restored = self.settings_restored
@@ -238,6 +241,7 @@ class ClientSession:
         cursor = None if storage is None else storage.cursor
         self._types.use(self.context.user, self.context.search_path, cursor, None if storage is None else storage.shows_types)
         registry.guard(None if self.context.superuser else self._check_schema)
+        user_function.use(self._functions)
 
     def _check_schema(self, schema: str) -> None:
         """Raise 42501 if the user does not have USAGE on the schema of a type that it names."""

@@ -54,8 +54,9 @@ def marked(sqlstate: str, message: str) -> str:
 
 
 def told(error: PostgresError) -> str:
-    """Return the message of an error with its DETAIL and HINT, for `marked`."""
-    text = with_fields(error.message, hint=error.hint) if error.hint else error.message
+    """Return the message of an error with its DETAIL, HINT and CONTEXT, for `marked`."""
+    fields = {name: text for name, text in (("hint", error.hint), ("context", error.context)) if text}
+    text = with_fields(error.message, **fields) if fields else error.message
     return f"{text}|DETAIL|{error.detail}" if error.detail else text
 
 

@@ -14,12 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.catalog.relation.relation import Column, Relation
-from headgate.expression.binding import binder
-from headgate.expression.binding.context import BindContext
-from headgate.expression.binding.scope import ScopeColumn, relation_scope
-from headgate.expression.node import ColumnRef, TypeRef, walk
 from headgate.expression.spark import domain
-from headgate.sql.parser import parse_expression
+from headgate.sql.parser import parse_expression, unwrap, walk
 from headgate.storage.transaction.transaction import Transaction
 from headgate.subscriber.apply.conflict import MESSAGES, ApplyPlace
 from headgate.subscriber.apply.conversion import row_type
@@ -108,11 +104,10 @@ def judged(local: Relation, unsent: Columns, lacking: Columns) -> tuple[Relation
 
 
 def columns_of(text: str, local: Relation) -> Columns:
-    """The names of the columns that a stored expression reads."""
-    live = [ScopeColumn(c.name, c.attnum, TypeRef(c.type_oid, c.typmod, c.collation), c.name) for c in local.columns]
-    context = BindContext(types=registry.known().anywhere())
-    bound = binder.bind_raw(parse_expression(text), relation_scope(local.name, local.schema, live, local.oid), context)
-    return frozenset(node.name for node in walk(bound) if isinstance(node, ColumnRef))
+    """Return the names of the columns that a stored expression reads."""
+    references = (part for part in walk(parse_expression(text)) if part.DESCRIPTOR.name == "ColumnRef")
+    named = {name.sval for part in references for name in map(unwrap, part.fields) if name.DESCRIPTOR.name == "String"}
+    return frozenset(named & {column.name for column in local.columns})
 
 
 def rows_of(structs: pa.StructArray) -> pa.Table:

@@ -218,7 +218,7 @@ def _run(planner: CatalogPlanner, sql: str) -> list[list[Any]]:
         return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in done.description or ()]
     except duckdb.Error as error:
         _log.debug("%s\nwhile running %s", error, sql)
-        raise _translated(error) from error
+        raise translated(error) from error
     finally:
         for name in planner.tables:
             with contextlib.suppress(duckdb.TransactionException):  # the statement has failed: with its transaction the table goes as well
@@ -240,7 +240,7 @@ _OWN_RANGES = ("DECIMAL", "imestamp", "TIMESTAMP", "nterval", "INTERVAL", "Date"
 """Types whose range is another in DuckDB than in PostgreSQL, as its errors name them."""
 
 
-def _translated(error: duckdb.Error) -> PostgresError:
+def translated(error: duckdb.Error) -> PostgresError:
     """DuckDB's error as PostgreSQL's, or one that says only which part failed."""
     said = str(error).split("\n", 1)[0]
     if failure.MARK in said:

@@ -1,0 +1,79 @@
+"""Which of several functions that users made a call means, and its arguments (PostgreSQL's func_get_detail).
+
+Called by `row_call` and `row_function`, which have bound the arguments, and by `user_call`, which has their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.function import UserFunction
+from headgate.errors import PostgresError
+from headgate.expression.binding import binder, overload_resolution
+from headgate.expression.binding.coercion import coerce_type
+from headgate.expression.binding.coercion_pathway import Reach
+from headgate.expression.binding.context import BindContext
+from headgate.expression.binding.scope import EMPTY
+from headgate.expression.builtin import Function
+from headgate.expression.node import ArrayExpr, Expression, TypeRef
+from headgate.sql import names
+from headgate.sql.parser import parse_expression, unwrap
+from headgate.types import registry
+
+
+def chosen(
+    node: pb.FuncCall, candidates: Sequence[UserFunction], args: Sequence[Expression], context: BindContext
+) -> tuple[UserFunction, list[Expression]]:
+    """Return the function that a call means, and its arguments in their order with the defaults of those that are left out."""
+    written = [unwrap(each) for each in node.args]
+    by_name = {each.name: value for each, value in zip(written, args, strict=True) if each.DESCRIPTOR.name == "NamedArgExpr"}
+    plain = [value for each, value in zip(written, args, strict=True) if each.DESCRIPTOR.name != "NamedArgExpr"]
+    spread = 0
+    if by_name:
+        fitting = [each for each in candidates if set(by_name) <= {argument.name for argument in each.inputs[len(plain) :]}]
+        function = fitting[0] if fitting else None
+    else:
+        described = {each.oid: each for each in candidates}
+        candidate = overload_resolution.among(
+            [as_builtin(each) for each in candidates], [each.type.oid for each in plain], context, variadic=node.func_variadic
+        )
+        function = described[candidate.function.oid] if candidate is not None and candidate.function is not None else None
+        spread = 0 if candidate is None else candidate.spread
+    where = context.position(node.location)
+    if function is None:
+        shown = ", ".join(context.show_type(each.type.oid) for each in args)
+        raise overload_resolution.no_function(f"{'.'.join(names.strings(node.funcname))}({shown})", context, node.location)
+    if function.kind == "p":
+        shown = f"{function.name}({', '.join(registry.format_type(each) for each in function.types)})"
+        raise PostgresError("42809", f"{shown} is a procedure", hint="To call a procedure, use CALL.", position=where)
+    inputs, done = function.inputs, []
+    if spread:
+        fixed = len(inputs) - 1
+        kind = TypeRef(inputs[-1].type_oid, -1, context.collation_of_type(inputs[-1].type_oid))
+        element = context.types.by_oid(kind.oid).element
+        items = tuple(coerce_type(each, element, Reach.IMPLICIT, context) for each in plain[fixed:])
+        plain = [*plain[:fixed], ArrayExpr(type=kind, elements=items, location=-1)]
+    for place, argument in enumerate(inputs):
+        if place < len(plain):
+            value = plain[place]
+        elif argument.name in by_name:
+            value = by_name[argument.name]
+        elif argument.default is not None:
+            value = binder.bind_raw(parse_expression(argument.default), EMPTY, context)
+        else:
+            raise overload_resolution.no_function(f"{function.name}()", context, node.location)
+        done.append(coerce_type(value, argument.type_oid, Reach.IMPLICIT, context))
+    return function, done
+
+
+def as_builtin(function: UserFunction) -> Function:
+    """Return a function as overload resolution takes it."""
+    inputs = function.inputs
+    variadic = registry.known().by_oid(inputs[-1].type_oid).element if inputs and inputs[-1].mode == "v" else 0
+    defaults = sum(each.default is not None for each in inputs)
+    return Function(
+        function.oid, function.name, "f", function.types, function.result, function.volatility, function.strict, variadic,
+        function.is_set, defaults, function.name, function.schema,
+    )  # fmt: skip

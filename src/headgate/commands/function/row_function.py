@@ -1,0 +1,324 @@
+"""A function in PL/pgSQL that only computes, run for each of many rows: in Spark's tasks, or in the node.
+
+Made by `row_call`, pickled for tasks. There is no session here. An expression is evaluated node by node with constant arguments, by the
+first of these that has the function: `expression.scalar`, the Python functions of `expression.spark.vectorised`, Arrow, DuckDB in memory.
+CASE, COALESCE, AND and OR evaluate only the operands that they need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from postgast import pg_query_pb2 as pb
+
+from headgate.catalog.function import UserFunction
+from headgate.catalog.layout.macros import split_macros
+from headgate.catalog.relation.relation import Relation
+from headgate.commands.function import call, inlining
+from headgate.commands.function.function_choice import chosen
+from headgate.commands.function.host import Prepared, PreparedText, SessionHost
+from headgate.commands.query.catalog.query import translated
+from headgate.commands.query.evaluation import Evaluation
+from headgate.errors import PostgresError, not_supported
+from headgate.expression import builtin, columnwise, rewriting
+from headgate.expression import node as n
+from headgate.expression.binding import user_function
+from headgate.expression.binding.context import BindContext
+from headgate.expression.duckdb import cast as duckdb_cast
+from headgate.expression.duckdb import compiler as duckdb_compiler
+from headgate.expression.implementation.implementation import NotColumnwise
+from headgate.expression.node import Const, Expression, TypeRef, UserCall
+from headgate.expression.spark import compiler, literal
+from headgate.expression.spark.array_element import as_item
+from headgate.expression.spark.session_time import SessionTime, planning
+from headgate.plpgsql.interpreter import Execution
+from headgate.plpgsql.scope import Row, Scope, Value, type_of
+from headgate.plpgsql.tree import Function, Sql
+from headgate.sql import names
+from headgate.sql.parser import ParseNode
+from headgate.types import registry
+from headgate.types.storage import arrow_type
+from headgate.types.text.text import read_text, write_text
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function with its tree (None: it is in SQL), and its name as error contexts show it."""
+
+    function: UserFunction
+    shown: str
+    tree: Function | None
+
+
+@dataclass(frozen=True)
+class Library:
+    """The functions that a function calls, itself too, by oid and by name, with what their expressions need of the session."""
+
+    programs: dict[int, Program]
+    named: dict[tuple[str, ...], list[UserFunction]]
+    time: SessionTime
+    context: BindContext
+
+
+class RowFunction:
+    """A function in PL/pgSQL for many rows. `depth`: how many calls it is inside of."""
+
+    __name__ = "user_function"
+
+    def __init__(self, oid: int, library: Library, depth: int = 1) -> None:
+        self._oid, self._library, self._depth = oid, library, depth
+        self._host: _RowHost | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_host": None}
+
+    def __call__(self, *arrays: pa.Array) -> pa.Array:
+        """Return the values for rows of arguments; both are in the plain form of `expression.spark.vectorised`."""
+        function = self._library.programs[self._oid].function
+        columns = [_texts(array, oid) for array, oid in zip(arrays, function.types, strict=True)]
+        rows: Sequence[tuple[str | None, ...]] = list(zip(*columns, strict=True)) if columns else [()]
+        return _plain([self.of_row(row) for row in rows], function.result)
+
+    def of_row(self, row: Sequence[str | None]) -> str | None:
+        """Return the text of the value for one row of arguments' texts."""
+        program = self._library.programs[self._oid]
+        function, tree = program.function, program.tree
+        if function.strict and None in row:
+            return None
+        if self._depth > call.DEEPEST:
+            raise PostgresError("54001", "stack depth limit exceeded", hint="Functions call each other more deeply than a node allows.")
+        assert tree is not None
+        if self._host is None:
+            self._host = _RowHost(self._library, self._depth)
+        execution = Execution(self._host, program.shown)
+        call.interpret(function, tree, [Value(type_of(oid), text) for oid, text in zip(function.types, row, strict=True)], execution)
+        result = execution.result
+        if function.result == registry.VOID:
+            return ""
+        assert not isinstance(result, Row)
+        return None if result is None else result.text
+
+
+def _texts(array: pa.Array, oid: int) -> list[str | None]:
+    texts: list[str | None] = (array if array.type == pa.string() else write_text(array.cast(arrow_type(oid, -1)), oid)).to_pylist()
+    return texts
+
+
+def _plain(texts: Sequence[str | None], oid: int) -> pa.Array:
+    array = pa.array(texts, pa.string())
+    if arrow_type(oid, -1) == pa.string():
+        return array
+    values = read_text(array, oid)
+    if pa.types.is_date(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
+
+
+class _RowEvaluation(Evaluation):
+    """What expressions need of a session, as far as a task has it."""
+
+    def __init__(self, time: SessionTime, context: BindContext) -> None:
+        self.time, self.context = time, context
+
+
+class _RowHost(SessionHost):
+    """The expressions of a function without a session."""
+
+    def __init__(self, library: Library, depth: int) -> None:
+        self._prepared, self.cursors = Prepared(), {}
+        self._library, self._depth = library, depth
+        self._evaluation = _RowEvaluation(library.time, library.context.within(types=registry.known()))
+
+    # ---- expressions --------------------------------------------------------------------------------------
+
+    def evaluate(self, sql: Sql, scope: Scope) -> Value:
+        """See `Host`."""
+        with user_function.resolving(self._resolve):
+            return super().evaluate(sql, scope)
+
+    def _resolve(self, node: pb.FuncCall, args: Sequence[Expression], context: BindContext) -> Expression | None:
+        candidates = self._library.named.get(tuple(names.strings(node.funcname)))
+        if not candidates:
+            return None
+        function, given = chosen(node, candidates, args, context)
+        made = UserCall(
+            type=type_of(function.result), function=function.oid, schema="", name=function.name, args=tuple(given), strict=function.strict
+        )
+        if self._library.programs[function.oid].tree is None:
+            return replace(made, body=inlining.body(function, context, None))
+        return replace(made, compute=RowFunction(function.oid, self._library, self._depth + 1))
+
+    def _settled(self, expression: Expression, found: PreparedText, given: Sequence[Value]) -> Value:
+        return Value(expression.type, self._constant(expression).value)
+
+    def _cast(self, expression: Expression, target: TypeRef) -> Value:
+        return Value(target, self._constant(expression).value)
+
+    def _constant(self, node: Expression) -> Const:
+        """Return the value of an expression without variables."""
+        match node:
+            case Const():
+                return node
+            case n.Case():
+                return self._case(node)
+            case n.Coalesce(args=args):
+                values = (self._constant(each) for each in args)
+                return next((value for value in values if value.value is not None), Const(type=node.type, value=None))
+            case n.BoolExpr(kind=kind, args=args) if kind is not n.BoolKind.NOT:
+                return self._connected(kind, args)
+            case UserCall() if node.body is not None:
+                return self._constant(rewriting.inlined(node))
+            case UserCall():
+                return Const(type=node.type, value=node.compute.of_row([self._constant(each).value for each in node.args]))
+            case n.Relabel() if type(node) is n.Relabel and registry.BPCHAR not in (node.type.oid, node.arg.type.oid):
+                return replace(self._constant(node.arg), type=node.type)
+            case _:
+                return self._leaf(rewriting.rewrite(node, lambda each: None if each is node else self._operand(each)))
+
+    def _operand(self, node: Expression) -> Expression:
+        """Return an operand with its value in its place; a row keeps its fields."""
+        if isinstance(node, n.RowExpr):
+            return replace(node, args=tuple(self._operand(each) for each in node.args))
+        return self._constant(node)
+
+    def _case(self, node: n.Case) -> Const:
+        tested = None if node.arg is None else self._constant(node.arg)
+        for condition, result in zip(node.conditions, node.results, strict=True):
+            test = rewriting.rewrite(condition, lambda each: tested if isinstance(each, n.CaseTest) else None)
+            if self._constant(test).value == "t":
+                return self._constant(result)
+        return self._constant(node.default)
+
+    def _connected(self, kind: n.BoolKind, args: Sequence[Expression]) -> Const:
+        deciding = "t" if kind is n.BoolKind.OR else "f"
+        found: str | None = "f" if kind is n.BoolKind.OR else "t"
+        for each in args:
+            value = self._constant(each).value
+            if value == deciding:
+                return Const(type=n.BOOLEAN, value=deciding)
+            found = None if value is None else found
+        return Const(type=n.BOOLEAN, value=found)
+
+    def _leaf(self, node: Expression) -> Const:
+        """Return the value of a node whose operands are constants."""
+        kind = node.type
+        function = _function(node)
+        missing = any(isinstance(each, Const) and each.value is None for each in node.children())
+        if function is not None and missing and builtin.function(function).strict:
+            return Const(type=kind, value=None)
+        with planning(self._library.time), literal.numerics_as_text():
+            planned = compiler.plan(node)
+            if planned.error is not None:
+                raise planned.error
+            if not planned.fields and (planned.constant is not None or planned.is_null):
+                return Const(type=kind, value=None if planned.is_null else as_item(planned, kind).constant)
+        try:
+            return Const(type=kind, value=write_text(columnwise.value(node, {}, 1), kind.oid, kind.typmod)[0].as_py())
+        except NotColumnwise:
+            return Const(type=kind, value=_by_duckdb(node, self._library.time.forms.timezone))
+
+    # ---- without a session --------------------------------------------------------------------------------
+
+    def _calls_users(self, node: ParseNode) -> bool:
+        return False
+
+    def _queried(self, found: PreparedText, given: Sequence[Value]) -> Value:
+        raise not_supported("a query in a function that is called for each row is not supported")
+
+    def _relation(self, parts: Sequence[str]) -> Relation | None:
+        return None
+
+    def _row_relation(self, oid: int) -> Relation | None:
+        return None
+
+    def subtransaction(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing: a function that only computes has nothing to undo."""
+        return contextlib.nullcontext()
+
+    def check(self) -> None:
+        """Do nothing: Spark ends the worker of a task that is cancelled."""
+
+    def say(self, level: str, sqlstate: str, message: str, detail: str | None, hint: str | None) -> None:
+        """Discard a message; functions that send messages to clients do not run here."""
+
+
+def _function(node: Expression) -> int | None:
+    if isinstance(node, n.OpExpr):
+        return builtin.operator(node.operator).function
+    return node.function if isinstance(node, n.FuncExpr) else None
+
+
+# ---- DuckDB -----------------------------------------------------------------------------------------------------
+
+
+class _Env:
+    """What DuckDB's compiler finds around an expression of constants."""
+
+    database, path, announced = "0", "[]", 15
+
+    def __init__(self, zone: str) -> None:
+        self.time_zone, self.in_utc = zone, zone in ("UTC", "Etc/UTC", "GMT")
+        self.facts: dict[str, Any] = {}
+        self.rows: dict[str, Any] = {}
+
+    def moment(self, node: Expression) -> int | None:
+        return None
+
+    def session_call(self, node: n.FuncExpr) -> str | None:
+        return None
+
+    def resolve(self, text: str, kind: int, where: int | None) -> int:
+        raise _needs_session()
+
+    def sizes(self) -> str:
+        raise _needs_session()
+
+    def blockers(self) -> str:
+        raise _needs_session()
+
+    def session_value(self, node: n.SqlValue) -> str:
+        raise _needs_session()
+
+    def parameter(self, node: n.Param) -> Const:
+        raise _needs_session()
+
+    def subquery(self, node: n.SubLink) -> str:
+        raise _needs_session()
+
+
+def _needs_session() -> PostgresError:
+    return not_supported("an expression of a function that is called for each row needs the session")
+
+
+_lock = threading.Lock()
+
+
+def _by_duckdb(node: Expression, zone: str) -> str | None:
+    """Return the text of an expression of constants."""
+    env = _Env(zone)
+    sql = duckdb_cast.text(node, duckdb_compiler.compile(node, env), env)
+    with _lock:
+        try:
+            [(found,)] = _database().execute(f"SELECT {sql}").fetchall()
+        except duckdb.Error as error:
+            raise translated(error) from error
+    return None if found is None else str(found)
+
+
+@functools.cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """A database in memory with those of the catalog's macros that need no tables."""
+    made = duckdb.connect(config={"threads": 1, "memory_limit": "128MB"})
+    made.execute("CREATE SCHEMA hg")
+    for macro in split_macros():
+        with contextlib.suppress(duckdb.CatalogException):
+            made.execute(f"CREATE OR REPLACE MACRO hg.{macro}")
+    return made
